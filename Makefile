@@ -5,12 +5,6 @@ DEMO ?= loadeval-demo
 # One test process for each CPU, with one thread of computing each; WORKERS=0 is one process.
 WORKERS ?= logical
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loadgroup
-# What failed runs once more, alone: a few tests depend on what a busy machine does beside them.
-AGAIN = OMP_NUM_THREADS=1 .venv/bin/pytest --last-failed --last-failed-no-failures=none
-# They measure sleeps, so that nothing may run beside them.
-BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py tests/analysis/rules/test_promises.py \
-	tests/faults/test_faults.py tests/adapters/test_stages_add_up.py tests/soak
-SIDE_BY_SIDE = $(BY_THE_CLOCK:%=--ignore=%)
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
@@ -19,7 +13,7 @@ CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
 # They need nvtx and accelerate.
-NOT_CORE = --ignore=tests/runtime/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
+NOT_CORE = --ignore=tests/runtime/serving/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
 # They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.
 NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.
@@ -38,12 +32,13 @@ TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## all that is quick (3 minutes)
+test: .venv/.dev  ## all that is quick (6 minutes on two CPUs)
 	$(PYTEST) -m "not slow" --ignore=tests/frameworks
 
-test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too, with branch coverage (20 minutes)
-	$(PYTEST) --cov $(SIDE_BY_SIDE) || $(AGAIN) --cov --cov-append $(SIDE_BY_SIDE)
-	OMP_NUM_THREADS=1 .venv/bin/pytest $(BY_THE_CLOCK) || $(AGAIN) $(BY_THE_CLOCK)
+test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too, with branch coverage; then the tests by the clock (50 minutes on two CPUs)
+	$(PYTEST) -m "not by_the_clock" --hypothesis-profile=thorough --cov
+# They measure real time, so that nothing may run beside them.
+	OMP_NUM_THREADS=1 .venv/bin/pytest -m by_the_clock
 
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
 	$(call test-core,.venv-lowest) $(INSIDE_TORCH) -o filterwarnings=default $(NOT_LOWEST)
@@ -102,11 +97,12 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
 
-predict: .venv/.dev  ## throughput under other settings, predicted and then measured; tune beside a grid search (some 15 minutes)
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search (some 30 minutes)
 	.venv/bin/python tests/benchmarks/prediction.py
+	[ $$(nproc) -le 2 ] || .venv/bin/python tests/benchmarks/prediction.py --cpus 2
 	.venv/bin/python tests/benchmarks/prediction.py --tune
 
-faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in their healthy twins (10 minutes)
+faults: .venv/.dev  ## what is found first in 71 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)

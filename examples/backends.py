@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 BATCH_SIZE = 16
 SIDE = 224
 WORKERS = 2
-"""Processes of torch; threads of DALI and SPDL."""
+"""These are processes of torch, and threads of DALI and SPDL."""
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 Batch = tuple[torch.Tensor, torch.Tensor]

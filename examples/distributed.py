@@ -58,11 +58,11 @@ def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
             optimiser.step()
 
 
-def gathered(told: str) -> list[str]:
+def gathered(line: str) -> list[str]:
     """The result of each rank."""
-    everyone: list[Any] = [told] * RANKS
+    everyone: list[Any] = [line] * RANKS
     if RANKS > 1:
-        distributed.all_gather_object(everyone, told)
+        distributed.all_gather_object(everyone, line)
     return everyone
 
 
@@ -92,9 +92,9 @@ def main() -> None:
         overwrite=True,
     ) as loader:
         train(loader, options.epochs, device)
-    found = gathered(f"rank {RANK}: {loader.headroom()}")
+    headrooms = gathered(f"rank {RANK}: {loader.headroom()}")
     if RANK == 0:
-        print("\n".join(found))
+        print("\n".join(headrooms))
     if RANKS > 1:
         distributed.destroy_process_group()
 

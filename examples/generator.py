@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SYLLABLES = [first + second for first, second in product("bcdfghjklmnpqrstvwxyz", "aeiou")]
 VOCABULARY = {piece: number for number, piece in enumerate([*SYLLABLES, *"aeioubcdfgstxyz", " "])}
 ROWS, TOKENS = 16, 64
-"""Of a batch: how many rows, and how many tokens of each are predicted."""
+"""A batch has so many rows, and so many tokens of each are predicted."""
 
 
 def write_documents(file: Path, count: int) -> Path:

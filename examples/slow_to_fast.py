@@ -66,7 +66,7 @@ def shrink(image: Any) -> Array:
 
 
 def shift_tones(image: Any) -> Array:
-    """In double precision, and normalised."""
+    """The image in double precision, and normalised."""
     gamma = np.random.default_rng().uniform(0.8, 1.25)
     return np.asarray(((np.asarray(image) / 255) ** gamma - MEAN) / DEVIATION)
 
@@ -92,7 +92,7 @@ WAYS: dict[str, tuple[Callable[[Path], Any], list[Callable[[Any], Any]], dict[st
     "decode in draft mode": (decode_small, SHRUNK_FIRST, WORKERS),
     "workers that stay": (decode_small, SHRUNK_FIRST, STAYING),
 }
-"""Each with one change more: how it decodes, its transforms, and options of its DataLoader."""
+"""Each has one change more: how it decodes, its transforms, and options of its DataLoader."""
 
 
 class Photographs(Dataset["Sample"]):
@@ -165,20 +165,24 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
                 optimiser.step()
             if (loader.headroom().pairs or 0) >= pairs:
                 break
-    found = loader.headroom()
-    print(f"{way}: {found}", flush=True)
+    headroom = loader.headroom()
+    print(f"{way}: {headroom}", flush=True)
     for finding in diagnose(loader.recorded()).findings[:2]:
         print(f"  {finding.cost_share or 0:.0%}: {describe(finding)}", flush=True)
-    size, lost = found.samples_per_batch, found.lost_share
-    if not (found.real_ns and found.ideal_ns and found.epoch_start_ns and size and lost):
-        raise SystemExit(f"too little was measured: {found.verdict}")
-    rates = size / found.real_ns * 1e9, size / found.ideal_ns * 1e9
-    return Row(way, *rates, lost, found.epoch_start_ns / 1e6, *idle(loader.recorded()))
+    size, lost = headroom.samples_per_batch, headroom.lost_share
+    if not (headroom.real_ns and headroom.ideal_ns and headroom.epoch_start_ns and size and lost):
+        raise SystemExit(f"too little was measured: {headroom.verdict}")
+    rates = size / headroom.real_ns * 1e9, size / headroom.ideal_ns * 1e9
+    return Row(way, *rates, lost, headroom.epoch_start_ns / 1e6, *idle(loader.recorded()))
 
 
 def idle(run: Run) -> tuple[float | None, float | None]:
     """The idle share of the machine's CPUs, and of the GPUs, in real blocks."""
-    means = {(one.subject, one.name): one.real.mean for one in quantities(run) if one.real}
+    means = {
+        (quantity.subject, quantity.name): quantity.real.mean
+        for quantity in quantities(run)
+        if quantity.real
+    }
     cores = means.get(("machine", "cpu_cores"))
     gpus = [mean / 100 for (_, name), mean in means.items() if name == "kernel_busy_percent"]
     cpu_idle = None if cores is None else 1 - cores / run.header.environment["cpus"]

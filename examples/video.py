@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from loadeval import LoaderEvaluator, plot_comparison
 
 FRAMES, SIDE = 64, 128
-"""Of a video: how many, and how wide and high."""
+"""A video has so many frames, each of SIDE by SIDE pixels."""
 CLIP, EVERY = 16, 2
 BATCH_SIZE = 4
 
@@ -98,11 +98,12 @@ def main() -> None:
     ) as loader:
         for _ in range(options.epochs):
             train_one_epoch(loader, model)
-    found = loader.headroom()
-    print(found)
-    if found.real_ns and found.ideal_ns:
+    headroom = loader.headroom()
+    print(headroom)
+    if headroom.real_ns and headroom.ideal_ns:
         real, ideal = (
-            BATCH_SIZE * 1e9 / iteration_ns for iteration_ns in (found.real_ns, found.ideal_ns)
+            BATCH_SIZE * 1e9 / iteration_ns
+            for iteration_ns in (headroom.real_ns, headroom.ideal_ns)
         )
         print(f"{real:.0f} videos/s, {ideal:.0f} if loading were free; {CLIP} frames each")
     print(

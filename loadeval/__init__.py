@@ -5,42 +5,41 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.metrics import Level, Quantity, quantities
-    from loadeval.analysis.operators import OperatorReport, ThreadReport
-    from loadeval.analysis.remark import Remark
-    from loadeval.analysis.rules.diagnosis import diagnose
-    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
-    from loadeval.analysis.stages import StageReport
-    from loadeval.analysis.stats import Estimate
-    from loadeval.analysis.verdict import Verdict
-    from loadeval.analysis.whatif import (
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.metrics import Level, Quantity, quantities
+    from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.analysis.estimate.verdict import Verdict
+    from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.inside.stages import StageReport
+    from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
-        LoaderModel,
         Prediction,
         Range,
         Shortage,
         WorkerCurve,
-        whatif,
     )
+    from loadeval.analysis.predict.whatif import LoaderModel, whatif
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.rules.diagnosis import diagnose
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
     from loadeval.backends import compare_backends
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.in_place import evaluate_in_place
     from loadeval.launch.install import install, uninstall
     from loadeval.report.backends import BackendComparison
-    from loadeval.report.curve_figure import plot_worker_curve
-    from loadeval.report.figure import plot_comparison
+    from loadeval.report.figure.curve_figure import plot_worker_curve
+    from loadeval.report.figure.figure import plot_comparison
     from loadeval.report.tuning import Tuning
     from loadeval.report.wording.findings import describe
+    from loadeval.runlog.log_file.reader import read_run
     from loadeval.runlog.model import LoaderInfo, Readings, Run
-    from loadeval.runlog.reader import read_run
     from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
-    from loadeval.runtime.adapter import Adapter, IterableAdapter
-    from loadeval.runtime.backends import Backend
-    from loadeval.runtime.batch import is_array, leaves, map_leaves
-    from loadeval.runtime.stages import LoaderStages, StageNote
+    from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
+    from loadeval.runtime.alternation.backends import Backend
+    from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
+    from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.tuning import tune
 
 __all__ = [
@@ -85,6 +84,7 @@ __all__ = [
     "Tuning",
     "UsageError",
     "Verdict",
+    "Watch",
     "WorkerCurve",
     "WorkerStart",
     "compare_backends",
@@ -108,42 +108,41 @@ _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
         "analysis.backends": ("BackendResult",),
-        "analysis.headroom": ("Headroom",),
-        "analysis.metrics": ("Level", "Quantity", "quantities"),
-        "analysis.operators": ("OperatorReport", "ThreadReport"),
+        "analysis.estimate.headroom": ("Headroom",),
+        "analysis.estimate.metrics": ("Level", "Quantity", "quantities"),
+        "analysis.inside.operators": ("OperatorReport", "ThreadReport"),
         "analysis.remark": ("Remark",),
         "analysis.rules.diagnosis": ("diagnose",),
         "analysis.rules.finding": ("Check", "Diagnosis", "Fact", "Finding", "Place", "Rule"),
-        "analysis.stages": ("StageReport",),
-        "analysis.stats": ("Estimate",),
+        "analysis.inside.stages": ("StageReport",),
+        "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
-        "analysis.verdict": ("Verdict",),
-        "analysis.whatif": (
-            *("Assumption", "Limit", "LoaderModel", "Prediction", "Range", "Shortage"),
-            "WorkerCurve",
-            "whatif",
+        "analysis.estimate.verdict": ("Verdict",),
+        "analysis.predict.prediction": (
+            *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),
+        "analysis.predict.whatif": ("LoaderModel", "whatif"),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "in_place": ("evaluate_in_place",),
         "launch.install": ("install", "uninstall"),
         "report.backends": ("BackendComparison",),
-        "report.curve_figure": ("plot_worker_curve",),
-        "report.figure": ("plot_comparison",),
+        "report.figure.curve_figure": ("plot_worker_curve",),
+        "report.figure.figure": ("plot_comparison",),
         "report.tuning": ("Tuning",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
-        "runlog.reader": ("read_run",),
+        "runlog.log_file.reader": ("read_run",),
         "runlog.stages": ("CodeSamples", "OperatorTimes", "StageTimes", "WorkerStart"),
-        "runtime.adapter": ("Adapter", "IterableAdapter"),
-        "runtime.backends": ("Backend",),
-        "runtime.batch": ("is_array", "leaves", "map_leaves"),
-        "runtime.stages": ("LoaderStages", "StageNote"),
+        "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
+        "runtime.alternation.backends": ("Backend",),
+        "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
+        "runtime.recording.stages": ("LoaderStages", "StageNote"),
         "tuning": ("tune",),
     }.items()
     for name in names
 }
-"""Where each public name comes from. It is imported when it is first used."""
+"""A public name is imported from its module when it is first used."""
 
 
 if not TYPE_CHECKING:  # with a __getattr__ a type checker would believe in any name

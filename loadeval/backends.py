@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
 from loadeval.probes import NAMES, probes_named
-from loadeval.runtime.backends import Backend, BackendRunner
-from loadeval.runtime.metrics_thread import Probes
-from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
+from loadeval.runtime.alternation.backends import Backend, BackendRunner
+from loadeval.runtime.background.metrics_thread import Probes
+from loadeval.runtime.settings import (
+    DEFAULT_CACHE_BYTES,
+    DEFAULT_PROBE_INTERVAL_S,
+    EvaluatorSettings,
+)
 
 if TYPE_CHECKING:
     import os
@@ -78,7 +82,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         UsageError: an argument is not valid, or the backends' work differs.
         RunLogError: a run log exists, or cannot be written.
     """
-    settings = Settings(
+    settings = EvaluatorSettings(
         mode="alternate",
         samples=samples,
         unit=unit,
@@ -96,8 +100,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         raise UsageError(
             f"step is {step!r}; expected a function that trains on one batch: step(batch)"
         )
-    chosen = _checked(backends)
-    logs = {} if log_dir is None else _logs(chosen, Path(log_dir))
+    chosen = _checked_backends(backends)
+    logs = {} if log_dir is None else _log_paths(chosen, Path(log_dir))
     runner = BackendRunner(
         chosen,
         settings,
@@ -105,15 +109,15 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
             probes_named(settings.probes, threads=settings.looks_inside), probe_interval_s
         ),
     )
-    if runner.unlike and not unequal:
+    if runner.differences and not unequal:
         raise UsageError(
-            f"the backends' work differs: {'; '.join(runner.unlike)}; convert batches with "
+            f"the backends' work differs: {'; '.join(runner.differences)}; convert batches with "
             "Backend(loader, convert=...), or pass unequal=True if this is intended"
         )
     measured = runner.run(step, logs)
     from loadeval.report.backends import BackendComparison  # noqa: PLC0415 - training needs no report
 
-    return BackendComparison.of_measured(measured, runner.unlike)
+    return BackendComparison.of_measured(measured, runner.differences)
 
 
 def _checked_rounds(rounds: object) -> int:
@@ -125,7 +129,7 @@ def _checked_rounds(rounds: object) -> int:
     return rounds
 
 
-def _checked(backends: object) -> dict[str, Backend]:
+def _checked_backends(backends: object) -> dict[str, Backend]:
     if not isinstance(backends, Mapping) or not backends:
         raise UsageError(
             f"backends is {backends!r}; expected a dict of loaders by name, such as "
@@ -140,7 +144,7 @@ def _checked(backends: object) -> dict[str, Backend]:
     }
 
 
-def _logs(backends: Mapping[str, Backend], folder: Path) -> dict[str, Path]:
+def _log_paths(backends: Mapping[str, Backend], folder: Path) -> dict[str, Path]:
     for name in backends:
         if Path(name).name != name:
             raise UsageError(

@@ -33,7 +33,7 @@ def text_of(error: BaseException) -> str:
     """`str(error)`; empty where its class, which may be anybody's, cannot say."""
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - see above
+    except Exception:  # noqa: BLE001 - anybody's class may raise anything
         return ""
 
 
@@ -53,4 +53,4 @@ def warn(message: str, stacklevel: int = 1) -> None:
     except Exception:  # noqa: BLE001 - also what a program's own way to show warnings raises
         if sys.stderr is not None:
             with suppress(Exception):  # it is closed, or a program's own
-                print(f"LoadevalWarning: {message}", file=sys.stderr)  # noqa: T201 - see above
+                print(f"LoadevalWarning: {message}", file=sys.stderr)  # noqa: T201 - where warnings are errors

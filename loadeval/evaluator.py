@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
-from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics
+from loadeval.runlog.log_file.writer import metrics_of, span_of, summary_of, write_metrics
 from loadeval.runtime.adapter import length_of
+from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.measurement import Measurement, free_name
-from loadeval.runtime.metrics_thread import Probes
-from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
+from loadeval.runtime.settings import (
+    DEFAULT_CACHE_BYTES,
+    DEFAULT_PROBE_INTERVAL_S,
+    EvaluatorSettings,
+)
 
 if TYPE_CHECKING:
     import os
@@ -24,19 +28,19 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Run
-    from loadeval.runtime.replay import BatchCache
-    from loadeval.runtime.schedule import Enough
+    from loadeval.runtime.alternation.schedule import Enough
+    from loadeval.runtime.replay.cache import BatchCache
 
-OWN = frozenset({"_loader", "_measurement", "_closer"})
-"""The attributes that a LoaderEvaluator stores itself."""
+OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer"})
+"""A LoaderEvaluator stores these attributes itself."""
 
 
 class LoaderProxy:
     """Reads, sets and deletes attributes of `_loader`, except its own.
 
-    Its own are the attributes of its class, and those named in OWN.
+    Its own are the attributes of its class, and those named in OWN_ATTRIBUTES.
     """
 
     _loader: Any
@@ -46,7 +50,7 @@ class LoaderProxy:
         return bool(self._loader)
 
     def __getattr__(self, name: str) -> Any:
-        if _is_special(name) or name in OWN:
+        if _is_dunder(name) or name in OWN_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name == "dataset":
             with self._measurement.guard:
@@ -54,7 +58,7 @@ class LoaderProxy:
         return getattr(self._loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in OWN or _is_special(name) or hasattr(type(self), name):
+        if name in OWN_ATTRIBUTES or _is_dunder(name) or hasattr(type(self), name):
             object.__setattr__(self, name, value)
         else:
             setattr(self._loader, name, value)
@@ -66,7 +70,7 @@ class LoaderProxy:
         return sorted({*object.__dir__(self), *dir(self._loader)})
 
 
-def _is_special(name: str) -> bool:
+def _is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
@@ -75,7 +79,7 @@ class DALICompatible(LoaderProxy):
 
     if TYPE_CHECKING:
 
-        def _restart(self, settings: Settings) -> None: ...
+        def _restart(self, settings: EvaluatorSettings) -> None: ...
 
     def recorded(self) -> Run:
         """Everything measured so far, in all epochs, read from the log if there is one."""
@@ -216,8 +220,8 @@ class LoaderEvaluator(DALICompatible):
             where all ranks must switch arms at the same batch.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.runtime.metrics_thread.Probe`; () records none. With `stages` also the
-            threads of this process.
+            `loadeval.runtime.background.metrics_thread.Probe`; () records none. With `stages`
+            also the threads of this process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
@@ -268,7 +272,7 @@ class LoaderEvaluator(DALICompatible):
     ) -> None:
         if (loader is None) is (dataloader is None):
             raise UsageError("expected one loader: LoaderEvaluator(loader)")
-        settings = Settings(
+        settings = EvaluatorSettings(
             mode=mode,  # type: ignore[arg-type]  # checked there
             num_cached_batches=num_cached_batches,
             metrics_file=metrics_file,
@@ -295,14 +299,16 @@ class LoaderEvaluator(DALICompatible):
         )
         self._wrap(dataloader if loader is None else loader, settings)
 
-    def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
+    def _wrap(
+        self, loader: Any, settings: EvaluatorSettings, cache: BatchCache | None = None
+    ) -> None:
         self._loader = loader
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
         probes = Probes(chosen, settings.probe_interval_s)
-        self._measurement = Measurement(loader, settings, cache, _enough(settings), probes)
+        self._measurement = Measurement(loader, settings, cache, _stop_rule(settings), probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 
-    def _restart(self, settings: Settings) -> None:
+    def _restart(self, settings: EvaluatorSettings) -> None:
         settings = _with_free_log_file(settings)
         self._measurement.recorder.expects_batches = False
         self.close()
@@ -332,7 +338,7 @@ class LoaderEvaluator(DALICompatible):
         Raises UsageError in other modes. `loadeval compare` compares a logged run with a
         replayed one.
         """
-        from loadeval.analysis.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+        from loadeval.analysis.estimate.headroom import headroom  # noqa: PLC0415 - training needs no analysis
 
         return headroom(self.recorded())
 
@@ -357,23 +363,23 @@ class LoaderEvaluator(DALICompatible):
         self.close()
 
 
-def _with_free_log_file(settings: Settings) -> Settings:
+def _with_free_log_file(settings: EvaluatorSettings) -> EvaluatorSettings:
     if settings.log_file is None:
         return settings
     return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
 
 
-def _enough(settings: Settings) -> Enough | None:
+def _stop_rule(settings: EvaluatorSettings) -> Enough | None:
     """What ends an alternating run once its speed-up is known as precisely as was asked for."""
     if settings.precision is None:
         return None
-    from loadeval.analysis.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
+    from loadeval.analysis.estimate.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
 
     return partial(is_precise, settings.precision)
 
 
 def _restored(
-    kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
+    kind: type[LoaderEvaluator], loader: Any, settings: EvaluatorSettings, cache: BatchCache | None
 ) -> LoaderEvaluator:
     copy = kind.__new__(kind)
     copy._wrap(loader, _with_free_log_file(settings), cache)  # noqa: SLF001 - its own class

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from loadeval.runtime.settings import Settings
+    from loadeval.runtime.settings import EvaluatorSettings
 
     Iter = Callable[[Any], Iterator[Any]]
     Reference = Callable[[], Any]
@@ -62,7 +62,9 @@ def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderE
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"
         )
-    for earlier in [one for one in _followers if one.original.has_sampler_of(loader)]:
+    for earlier in [
+        follower for follower in _followers if follower.original.has_sampler_of(loader)
+    ]:
         _replace(earlier)
     log_file = _free_log_file(**options)
     evaluator = _InPlaceEvaluator(loader, mode, **{**options, "log_file": log_file})
@@ -78,7 +80,7 @@ class _InPlaceEvaluator(LoaderEvaluator):
         super().__init__(loader, mode, **options)
         self._follow()
 
-    def _restart(self, settings: Settings) -> None:
+    def _restart(self, settings: EvaluatorSettings) -> None:
         super()._restart(settings)
         self._follow()
 
@@ -90,9 +92,11 @@ class _InPlaceEvaluator(LoaderEvaluator):
         return iter(self._loader)
 
     def close(self) -> None:
-        """As LoaderEvaluator.close; the loader serves its epochs by itself again."""
+        """Close as LoaderEvaluator.close does. The loader serves its epochs by itself again."""
         super().close()  # for a copy, which nothing follows
-        for follower in [one for one in _followers if one.measurement is self._measurement]:
+        for follower in [
+            follower for follower in _followers if follower.measurement is self._measurement
+        ]:
             follower.end()
 
 
@@ -105,11 +109,13 @@ class _Follower:
     def __init__(self, loader: Any, evaluator: LoaderEvaluator) -> None:
         self.original = Original(loader)
         self.evaluator = weakref.ref(evaluator)
-        self.measurement = evaluator._measurement  # noqa: SLF001 - its own
+        self.measurement = evaluator._measurement  # noqa: SLF001 - the evaluator is ours
         self.classes = _iterable_classes(loader)
         shared = shared_by(loader)
         self._left = len(shared)
-        self._finalizers = [weakref.finalize(one, self._one_is_gone) for one in shared]
+        self._finalizers = [
+            weakref.finalize(shared_object, self._on_shared_object_gone) for shared_object in shared
+        ]
         with _lock:
             _followers.append(self)
             for kind in self.classes:
@@ -135,7 +141,7 @@ class _Follower:
             finalizer.detach()
         self.measurement.close()
 
-    def _one_is_gone(self) -> None:
+    def _on_shared_object_gone(self) -> None:
         with _lock:
             self._left -= 1
         if not self._left:
@@ -147,7 +153,7 @@ _lock = threading.RLock()
 was held would wait for it forever."""
 _followers: list[_Follower] = []
 _patches: dict[type, tuple[Iter, Iter]] = {}
-"""For each class our `__iter__`, and the one that it replaced."""
+"""Our `__iter__` for each patched class, and the one that it replaced."""
 _log_files: set[Path] = set()
 """Where this process has written logs."""
 
@@ -155,13 +161,13 @@ _log_files: set[Path] = set()
 def _follower_of(loader: Any) -> _Follower | None:
     """The follower to measure an epoch of `loader`: the one made for it, or else the newest."""
     followers = list(reversed(_followers))
-    followers.sort(key=lambda one: one.original.loader() is not loader)
-    return next((one for one in followers if one.original.serves(loader)), None)
+    followers.sort(key=lambda follower: follower.original.loader() is not loader)
+    return next((follower for follower in followers if follower.original.serves(loader)), None)
 
 
 def _replace(earlier: _Follower) -> None:
     if earlier.evaluator() is not None:
-        gc.collect()  # an exception on its way here can keep what nobody can reach
+        gc.collect()  # a pending exception can keep an evaluator that nobody can reach
     if earlier.evaluator() is not None:
         raise UsageError(
             "this DataLoader is already being measured in place: first close() the evaluator that "
@@ -178,13 +184,13 @@ def _free_log_file(
     if log_file is None:
         return None
     path = Path(log_file).absolute()
-    others = [one.measurement.settings.log_file for one in _followers]
+    others = [follower.measurement.settings.log_file for follower in _followers]
     is_open = any(path == Path(other).absolute() for other in others if other is not None)
     return free_name(path) if is_open or (path in _log_files and not overwrite) else log_file
 
 
 def _patch(kind: type) -> None:
-    """Replace a class's `__iter__`, unless another tool has replaced ours: that calls ours."""
+    """Replace a class's `__iter__`, unless another tool has replaced ours: its own calls ours."""
     standing = vars(kind)["__iter__"]
     if kind not in _patches:
         _patches[kind] = _asking_first(kind, standing), standing
@@ -196,7 +202,7 @@ def _patch(kind: type) -> None:
 def _unpatch(kind: type) -> None:
     """Restore the `__iter__` once nobody needs ours, unless another tool has replaced it."""
     patch = _patches.get(kind)
-    is_needed = any(kind in one.classes for one in _followers)
+    is_needed = any(kind in follower.classes for follower in _followers)
     if patch is not None and not is_needed and vars(kind)["__iter__"] is patch[0]:
         kind.__iter__ = patch[1]  # type: ignore[attr-defined]  # it has one
         del _patches[kind]
@@ -208,7 +214,7 @@ def _iterable_classes(loader: Any) -> list[type]:
 
 def _asking_first(kind: type, original: Iter) -> Iter:
     @functools.wraps(original)
-    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it stands in for that
+    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it replaces that method
         # A subclass that calls this by super() is measured once, by its own __iter__.
         is_inner = _iterable_classes(self)[0] is not kind
         follower = None if is_inner else _follower_of(self)
@@ -241,7 +247,7 @@ class Original:
     def __init__(self, loader: Any) -> None:
         self.loader: Reference = weakref.ref(loader)
         self._dataset = _reference(_plain(loader.dataset))
-        self._samplers = [_reference(one) for one in samplers_of(loader)]
+        self._samplers = [_reference(sampler) for sampler in samplers_of(loader)]
 
     def has_sampler_of(self, loader: Any) -> bool:
         """Whether `loader` is this one, or has its dataset and draws from its batch sampler."""
@@ -260,10 +266,10 @@ class Original:
                 return True
             if not self._has_dataset_of(loader) or not sys.modules["torch"].is_grad_enabled():
                 return False
-            found = samplers_of(loader)
+            samplers = samplers_of(loader)
             return (
-                any(_has(found, sampler()) for sampler in self._samplers)
-                or self._is_split_for_ddp(loader, found)
+                any(_has(samplers, own()) for own in self._samplers)
+                or self._is_split_for_ddp(loader, samplers)
                 or _is_stream_of_accelerate(loader)
             )
         except Exception:  # noqa: BLE001 - another loader's error must not stop its training
@@ -273,18 +279,21 @@ class Original:
         dataset = self._dataset()
         return dataset is not None and _plain(loader.dataset) is dataset
 
-    def _is_split_for_ddp(self, loader: Any, found: list[Any]) -> bool:
+    def _is_split_for_ddp(self, loader: Any, samplers: list[Any]) -> bool:
         """Whether Lightning or Fabric put a DistributedSampler into a copy of this loader."""
         original, torch_data = self.loader(), sys.modules[TORCH]
-        split = next((one for one in found if isinstance(one, torch_data.DistributedSampler)), None)
+        split = next(
+            (sampler for sampler in samplers if isinstance(sampler, torch_data.DistributedSampler)),
+            None,
+        )
         if split is None or original is None:
             return False
         own = samplers_of(original)
-        if any(isinstance(one, torch_data.DistributedSampler) for one in own):
+        if any(isinstance(sampler, torch_data.DistributedSampler) for sampler in own):
             return False
         # Lightning's fit() also shuffles what was in order, so the reverse tells nothing.
         keeps_shuffling = split.shuffle or not any(
-            isinstance(one, torch_data.RandomSampler) for one in own
+            isinstance(sampler, torch_data.RandomSampler) for sampler in own
         )
         return bool(
             keeps_shuffling
@@ -297,13 +306,17 @@ class Original:
 def samplers_of(loader: Any) -> list[Any]:
     """The sampler that `loader` draws its batches from, and the samplers inside that one."""
     first = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
-    found: list[Any] = [first]
-    for sampler in found:
+    samplers: list[Any] = [first]
+    for sampler in samplers:
         inner = [getattr(sampler, name, None) for name in ("batch_sampler", "sampler")]
         if type(sampler).__module__.startswith(LIGHTNING):
             inner.append(getattr(getattr(sampler, "dataset", None), "_sampler", None))
-        found += [one for one in inner if _may_be_a_sampler(one) and not _has(found, one)]
-    return found
+        samplers += [
+            candidate
+            for candidate in inner
+            if _may_be_a_sampler(candidate) and not _has(samplers, candidate)
+        ]
+    return samplers
 
 
 def shared_by(loader: Any) -> list[Any]:
@@ -311,14 +324,14 @@ def shared_by(loader: Any) -> list[Any]:
     dataset = _plain(loader.dataset)
     is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
     shared = [loader, dataset] if is_stream else [loader, *samplers_of(loader)]
-    return [one for one in shared if _can_be_watched(one)]
+    return [candidate for candidate in shared if _can_be_watched(candidate)]
 
 
 def _is_stream_of_accelerate(loader: Any) -> bool:
     """Whether Accelerate is iterating a loader over an iterable dataset."""
     if not isinstance(loader.dataset, sys.modules[TORCH].IterableDataset):
         return False
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells the caller
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else shows the caller
     while frame is not None and frame.f_globals.get("__name__") != ACCELERATE:
         frame = frame.f_back
     return frame is not None
@@ -331,18 +344,18 @@ def _plain(dataset: Any) -> Any:
     return dataset
 
 
-def _has(some: list[Any], wanted: Any) -> bool:
-    return any(one is wanted for one in some)
+def _has(items: list[Any], wanted: Any) -> bool:
+    return any(item is wanted for item in items)
 
 
-def _may_be_a_sampler(one: Any) -> bool:
-    """Whether this is no plain value, which two loaders could share by chance."""
-    return hasattr(type(one), "__iter__") and not isinstance(one, (str, tuple, type))
+def _may_be_a_sampler(value: Any) -> bool:
+    """Whether this can be a sampler. Two loaders could share a plain value by chance."""
+    return hasattr(type(value), "__iter__") and not isinstance(value, (str, tuple, type))
 
 
-def _can_be_watched(one: Any) -> bool:
-    return type(one).__weakrefoffset__ != 0
+def _can_be_watched(value: Any) -> bool:
+    return type(value).__weakrefoffset__ != 0
 
 
-def _reference(one: Any) -> Reference:
-    return weakref.ref(one) if _can_be_watched(one) else lambda: one
+def _reference(value: Any) -> Reference:
+    return weakref.ref(value) if _can_be_watched(value) else lambda: value

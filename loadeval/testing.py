@@ -12,7 +12,7 @@ import numpy as np
 
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runtime.batch import is_array, leaves
+from loadeval.runtime.batches.tree import is_array, leaves
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class AdapterContract:
         assert again in {expected, 0 if epoch is loader else expected}
 
     def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
-        """In `log` and `alternate` mode; a loader that is its own iterator may go on instead."""
+        """That holds in `log` and `alternate` mode; a loader that is its own iterator may go on."""
         adapter, loader = self.make_adapter(), self.make_loader()
         epoch = adapter.epoch(loader)
         if epoch is loader:
@@ -195,7 +195,7 @@ class AdapterContract:
         assert all(isinstance(name, str) for name in tunable)
 
     def test_another_loader_serves_the_same(self) -> None:
-        """One made again with nothing changed, or with all settings as they are."""
+        """A loader made again with nothing changed, or all settings as they are, does so."""
         adapter, loader = self.make_adapter(), self.make_loader()
         tunable = adapter.tunable(loader)
         if not tunable:
@@ -225,7 +225,7 @@ class AdapterContract:
             assert all(map(self._same, served, expected))
 
     def test_an_unknown_setting_is_refused(self) -> None:
-        """With a UsageError."""
+        """An unknown setting raises a UsageError."""
         self._check_refusal(self.make_loader(), {"no_such_setting": 1})
 
     def _check_refusal(self, loader: Any, settings: Mapping[str, Any]) -> None:
@@ -238,13 +238,13 @@ class AdapterContract:
     def _count(self, batch: Any, batches: list[Any]) -> int:
         return sum(self._same(batch, other) for other in batches)
 
-    def _same(self, one: Any, other: Any) -> bool:
-        return same_batch(self.content(one), self.content(other))
+    def _same(self, batch: Any, other: Any) -> bool:
+        return same_batch(self.content(batch), self.content(other))
 
 
-def same_batch(one: Any, other: Any) -> bool:
+def same_batch(batch: Any, other: Any) -> bool:
     """Whether two batches have equal leaves, in order, arrays element by element."""
-    ours, theirs = list(leaves(one)), list(leaves(other))
+    ours, theirs = list(leaves(batch)), list(leaves(other))
     return len(ours) == len(theirs) and all(
         np.array_equal(np.asarray(a), np.asarray(b)) if is_array(a) else a == b
         for a, b in zip(ours, theirs, strict=True)

@@ -1,31 +1,93 @@
-"""What all tests share: Ctrl-C, time limits, and how examples of properties are drawn."""
+"""What all tests share: Ctrl-C, time limits, examples of properties, and tests by the clock."""
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from pathlib import Path
 from tempfile import gettempdir
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
 SLOW_S = 600
 """How long a slow test may take; the limit of others is in pyproject.toml."""
+BY_THE_CLOCK = "by_the_clock"
 
 # The same examples each time, however slow the machine is, and nothing left in the clone.
-settings.register_profile("loadeval", deadline=None, derandomize=True, database=None)
-settings.load_profile("loadeval")
+# `make test-all` chooses the thorough ones.
+settings.register_profile("thorough", deadline=None, derandomize=True, database=None)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
+settings.load_profile("quick")
 set_hypothesis_home_dir(gettempdir())
 
 # A job in the background ignores Ctrl-C, and what it starts would do so too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A forked worker leaves alone what tests before it left in cycles: the destructor of a pipeline of
+# DALI's waits for threads that only its own process has.
+os.register_at_fork(after_in_child=gc.freeze)
+
+
+def pytest_collectstart() -> None:
+    """What collecting imports stays: nothing of it becomes garbage."""
+    gc.disable()
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     frameworks = Path(__file__).with_name("frameworks")
     for item in items:
-        if frameworks in item.path.parents:
+        if frameworks in item.path.parents or item.get_closest_marker(BY_THE_CLOCK):
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_S))
+
+
+def pytest_collection_finish() -> None:
+    """A test that collects garbage need not look at all the modules that were imported."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test by the clock runs until it is decided whether enough runs hold; an error ends it."""
+    marker = pyfuncitem.get_closest_marker(BY_THE_CLOCK)
+    if marker is None:
+        return None
+    runs, at_least = marker.kwargs.get("runs", 3), marker.kwargs.get("at_least", 2)
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    held, failures = 0, list[BaseException]()
+    while held < at_least and len(failures) <= runs - at_least:
+        try:
+            pyfuncitem.obj(**arguments)
+        except (AssertionError, pytest.fail.Exception) as failure:  # noqa: PERF203 - runs take seconds
+            failures.append(failure)
+        else:
+            held += 1
+    count = f"{held} of {held + len(failures)} runs held (at least {at_least} of {runs} must)"
+    pyfuncitem.user_properties.append((BY_THE_CLOCK, count))
+    if held < at_least:
+        raise failures[-1]
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """How many runs of each test by the clock held."""
+    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    counts = [
+        f"{count}: {report.nodeid}"
+        for report in reports
+        for name, count in report.user_properties
+        if name == BY_THE_CLOCK and report.when == "call"
+    ]
+    if counts:
+        terminalreporter.section("by the clock")
+        terminalreporter.write_line("\n".join(sorted(counts)))

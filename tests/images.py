@@ -12,13 +12,13 @@ from PIL import Image
 
 def crops(*boxes: tuple[int, int, int, int]) -> list[bytes]:
     """The JPEG of each box, which is left, upper, right and lower."""
-    found = []
+    jpegs = []
     with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as photograph:
         for box in boxes:
             file = io.BytesIO()
             photograph.crop(box).save(file, "JPEG")
-            found.append(file.getvalue())
-    return found
+            jpegs.append(file.getvalue())
+    return jpegs
 
 
 FILES = crops(*((left, 100, left + 40, 132) for left in range(40)))

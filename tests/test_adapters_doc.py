@@ -26,7 +26,7 @@ PYTHON = Path(sys.executable)
 LOADEVAL = PYTHON.with_name("loadeval")
 ADAPTER = "blockreader.loadeval_adapter"
 BLOCKS_IN_FILE = 7
-"""Of 256 records of 64 bytes; the last one is shorter."""
+"""Each has 256 records of 64 bytes; the last one is shorter."""
 READER = """
 from blockreader import BlockReader
 from loadeval import LoaderEvaluator
@@ -98,7 +98,7 @@ def test_the_adapter_is_short() -> None:
 
 
 def test_the_registry_finds_the_adapter(installed: Place) -> None:
-    """By the entry point of the installed project, for the loader and for its subclasses."""
+    """The entry point of the installed project names it, also for subclasses of the loader."""
     script = """
 from loadeval.runtime.registry import adapter_for
 class Mine(BlockReader): pass
@@ -195,7 +195,7 @@ def test_the_command_lists_the_adapter(installed: Place) -> None:
     """`loadeval adapters` names the project, as who registered it and as the framework."""
     assert "$ loadeval adapters --json" in DOCUMENT
     listed = json.loads(installed.run(LOADEVAL, "adapters", "--json"))
-    (ours,) = (one for one in listed if one["module"] == "blockreader")
+    (ours,) = (row for row in listed if row["module"] == "blockreader")
     assert ours == {
         "module": "blockreader",
         "adapter": f"{ADAPTER}:BlockReaderAdapter",
@@ -224,7 +224,7 @@ def test_a_callable_serves_every_epoch(tmp_path: Path, monkeypatch: pytest.Monke
     write_records(tmp_path)
     (block,) = (block for block in BLOCKS if "def blocks():" in block)
     scope: dict[str, LoaderEvaluator] = {}
-    exec(block, scope)  # noqa: S102 - the document is ours
+    exec(block, scope)
     batches = np.bincount(scope["loader"].recorded().steps.epoch).tolist()
     assert batches == [-(-Path("records.bin").stat().st_size // 4096)] * 3
 
@@ -272,5 +272,7 @@ def test_every_key_of_the_json_is_described() -> None:
 def test_every_adapter_of_loadevals_is_in_the_table() -> None:
     """Its rows are the entry points that loadeval is installed with."""
     rows = re.findall(r"^\| `([\w.]+)` \| `(loadeval_adapters[\w.:]+)` \|", DOCUMENT, re.MULTILINE)
-    ours = [one for one in registrations() if one.distribution == "loadeval"]
-    assert sorted(rows) == [(one.module, one.adapter) for one in ours]
+    ours = [
+        registration for registration in registrations() if registration.distribution == "loadeval"
+    ]
+    assert sorted(rows) == [(own.module, own.adapter) for own in ours]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,8 +55,8 @@ def _scripted() -> Scripted:
 
 
 def rates(result: BackendResult) -> list[float]:
-    found = (result.real, result.ideal, result.loader_only)
-    return [rate.value for rate in found if rate is not None]
+    estimates = (result.real, result.ideal, result.loader_only)
+    return [rate.value for rate in estimates if rate is not None]
 
 
 def test_each_backend_has_its_real_beside_its_ideal(scripted: Scripted) -> None:
@@ -207,6 +209,48 @@ def training_step() -> Callable[[Any], None]:
     return step
 
 
+def collect(_worker: int) -> None:
+    """What is garbage, of the process that forked this one too."""
+    gc.unfreeze()
+    gc.collect()
+
+
+class Pipeline:
+    """In a cycle, as DALI's are, and to be freed by the process that made it."""
+
+    def __init__(self, freed_elsewhere: Path) -> None:
+        self.itself, self.made_in, self.freed_elsewhere = self, os.getpid(), freed_elsewhere
+
+    def __iter__(self) -> Iterator[list[torch.Tensor]]:
+        return iter([[torch.zeros(8, 16)]] * 20)
+
+    def __del__(self) -> None:
+        if os.getpid() != self.made_in:
+            self.freed_elsewhere.touch()
+
+
+def test_a_worker_does_not_free_another_backends_pipelines(tmp_path: Path) -> None:
+    """A pipeline of DALI's that a forked worker frees waits there for ever."""
+    marker, inputs = tmp_path / "freed elsewhere", TensorDataset(torch.zeros(160, 16))
+    gc.collect()
+    gc.disable()
+    try:
+        result = compare_backends(
+            {
+                "made anew": lambda: Pipeline(marker),
+                "worker": DataLoader(inputs, batch_size=8, num_workers=1, worker_init_fn=collect),
+            },
+            lambda _batch: None,
+            batches=9,
+            rounds=3,
+            stages=False,
+        )
+    finally:
+        gc.enable()
+    assert [backend.error for backend in result.backends] == [None] * 2
+    assert not marker.exists()
+
+
 @pytest.mark.slow
 def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
     """A DataLoader with a worker, one without, and a generator function with a converter."""
@@ -228,7 +272,9 @@ def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
         rounds=3,
         unit="images",
     )
-    assert [one.error for one in result.backends] == [None] * 3
-    assert all(one.real and one.ideal and one.loader_only for one in result.backends)
+    assert [backend.error for backend in result.backends] == [None] * 3
+    assert all(
+        backend.real and backend.ideal and backend.loader_only for backend in result.backends
+    )
     assert len(result.differences) == 3
     assert result.plot(tmp_path / "backends.png").exists()

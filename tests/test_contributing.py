@@ -15,11 +15,11 @@ CONFIGURATION = (ROOT / "pyproject.toml").read_text()
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="tomllib came with Python 3.11")
 def test_its_layers_are_those_that_are_checked() -> None:
-    """In the same order, but for what starts a program."""
-    import tomllib  # noqa: PLC0415 - see above
+    """Their order is the same, but for what starts a program."""
+    import tomllib
 
     contracts = tomllib.loads(CONFIGURATION)["tool"]["importlinter"]["contracts"]
-    (layers,) = (one["layers"] for one in contracts if one["id"] == "layers")
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "layers")
     (block,) = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
     named = [re.split(r"  +", line)[0] for line in block.splitlines()]
     assert named == [layer for layer in layers if layer != "__main__"]

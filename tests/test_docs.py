@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.headroom import Headroom
-from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.codec import KINDS, decode
+from loadeval.analysis.estimate.headroom import Headroom
+from loadeval.analysis.estimate.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.runlog.log_file.codec import KINDS, decode
+from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.model import CacheInfo, LoaderInfo
-from loadeval.runlog.reader import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from tests.runs.measured import record
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"
 HOW_IT_MEASURES = RUN_LOG.with_name("how-it-measures.md")
@@ -34,16 +33,9 @@ def code_blocks(document: Path, language: str) -> list[str]:
 def run_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small run in run.jsonl, in the working folder: three epochs, the last broken off."""
     monkeypatch.chdir(tmp_path)
-    clock = FakeClock()
-    batches = [np.zeros((4, 2), dtype=np.uint8) for _ in range(5)]
-    loader = ScriptedLoader(batches, [30, 10, 20, 10, 10], clock)
-    with LoaderEvaluator(loader, log_file="run.jsonl", clock=clock) as evaluator:
-        for _ in range(2):
-            for _ in evaluator:
-                clock.advance(7)
-        for _ in evaluator:
-            break
-    return tmp_path / "run.jsonl"
+    waits_ns, batch = [30, 10, 20, 10, 10], np.zeros((4, 2), dtype=np.uint8)
+    path = tmp_path / "run.jsonl"
+    return record(path, waits_ns=waits_ns, step_ns=7, batch=batch, epochs=3, left_after={(2, 0)})
 
 
 def test_the_code_that_reads_a_run_log_reads_it(
@@ -52,7 +44,7 @@ def test_the_code_that_reads_a_run_log_reads_it(
     """The page's code runs as it stands, and finds what read_run finds."""
     scope: dict[str, Any] = {}
     for block in code_blocks(RUN_LOG, "python"):
-        exec(block, scope)  # noqa: S102 - the document is ours
+        exec(block, scope)
     steps = read_run(run_log).steps
     assert scope["wait_ns"].tolist() == steps.wait_ns.tolist()
     assert scope["epoch"].tolist() == steps.epoch.tolist()

@@ -109,7 +109,7 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
 
 @pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
-    """In the order of the changes: rates, the share lost, epoch start, and what was idle."""
+    """The rows are in the order of the changes: rates, share lost, epoch start, what was idle."""
     lines = outcomes["slow_to_fast.py"].printed.splitlines()
     rows = lines[-len(WAYS) - 2 : -2]
     for way, row in zip(WAYS, rows, strict=True):
@@ -124,10 +124,12 @@ def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outco
     """A machine without one has nothing that is idle: it is not 100%, and not 0%."""
     outcome = outcomes["slow_to_fast.py"]
     runs = [read_run(path) for path in sorted(outcome.folder.glob("*.jsonl"))]
-    read = [any(found.probe == "gpu" and len(found) for found in run.readings) for run in runs]
+    read = [
+        any(reading.probe == "gpu" and len(reading) for reading in run.readings) for run in runs
+    ]
     rows = outcome.printed.splitlines()[-len(WAYS) - 2 : -2]
-    told = [not row.endswith("not measured") for row in rows]
-    assert all(known or not share for known, share in zip(read, told, strict=True))
+    has_share = [not row.endswith("not measured") for row in rows]
+    assert all(known or not share for known, share in zip(read, has_share, strict=True))
 
 
 @pytest.mark.xdist_group("slow_to_fast.py")
@@ -178,21 +180,21 @@ def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
 
 @pytest.mark.xdist_group("distributed.py")
 def test_one_process_is_rank_0(outcomes: dict[str, Outcome]) -> None:
-    """Without torchrun the example trains alone."""
+    """The example trains alone without torchrun."""
     outcome = outcomes["distributed.py"]
     assert re.findall(r"^rank \d", outcome.printed, re.MULTILINE) == ["rank 0"]
     assert not (outcome.folder / "rank1.jsonl").exists()
 
 
 def test_every_rank_is_told_of(tmp_path: Path) -> None:
-    """Under torchrun each has a log, all follow one schedule, and rank 0 tells of all, once."""
+    """Each has a log under torchrun, all follow one schedule, and rank 0 tells of all, once."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     outcome = Outcome("distributed.py", tmp_path / "ranks", *launcher)
     assert re.findall(r"^rank \d", outcome.printed, re.MULTILINE) == ["rank 0", "rank 1"]
-    one, other = (read_run(outcome.folder / f"rank{rank}.jsonl").steps for rank in (0, 1))
-    assert len(one) == 2 * 960 // (2 * 16)
-    assert one.arm.tolist() == other.arm.tolist()
-    assert one.pair.tolist() == other.pair.tolist()
+    first, other = (read_run(outcome.folder / f"rank{rank}.jsonl").steps for rank in (0, 1))
+    assert len(first) == 2 * 960 // (2 * 16)
+    assert first.arm.tolist() == other.arm.tolist()
+    assert first.pair.tolist() == other.pair.tolist()
 
 
 @pytest.mark.xdist_group("migrate_from_dali.py")
@@ -254,7 +256,7 @@ def test_the_code_that_is_shown_runs() -> None:
     blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
     for block in blocks:
-        exec(block, {})  # noqa: S102 - the document is ours
+        exec(block, {})
 
 
 def test_the_table_has_every_example() -> None:

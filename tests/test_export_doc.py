@@ -7,16 +7,14 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from loadeval import LoaderEvaluator
 from loadeval.cli.main import app
 from loadeval.export import Format, export_run
-from loadeval.testing import FakeClock, ScriptedLoader
-from tests.staged import staged
+from tests.runs.measured import record
+from tests.runs.staged import staged
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
@@ -29,20 +27,15 @@ def code_blocks(language: str) -> list[str]:
 
 def rows() -> list[list[str]]:
     """The rows of all tables, the cells of each."""
-    found = re.findall(r"^\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    return [[cell.strip() for cell in row.split("|")] for row in found]
+    matches = re.findall(r"^\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")] for row in matches]
 
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder, with a run in run.jsonl."""
     monkeypatch.chdir(tmp_path)
-    clock = FakeClock()
-    batches = [np.zeros((4, 2), dtype=np.uint8) for _ in range(5)]
-    loader = ScriptedLoader(batches, [30, 10, 20, 10, 10], clock)
-    with LoaderEvaluator(loader, log_file="run.jsonl", clock=clock, probes=()) as evaluator:
-        for _ in evaluator:
-            clock.advance(7)
+    record(tmp_path / "run.jsonl", waits_ns=[30, 10, 20, 10, 10], step_ns=7, probes=())
     return tmp_path
 
 
@@ -74,7 +67,7 @@ def test_the_columns_are_those_of_the_tables(exported: Path) -> None:
 
 
 def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
-    """Those of the batches of a loader that was looked into."""
+    """They are those of the batches of a loader that was looked into."""
     export_run(staged("log", batches=9), Format.CSV, tmp_path / "run.csv")
     columns = list(pd.read_csv(tmp_path / "run-stages.csv"))
     named = [row[0].strip("`") for row in rows() if re.fullmatch(r"`\w+`", row[0])]
@@ -84,9 +77,9 @@ def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("exported")
 def test_the_code_for_pandas_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """As it stands."""
+    """It runs as it stands."""
     scope: dict[str, Any] = {}
-    exec(code_blocks("python")[0], scope)  # noqa: S102 - the document is ours
+    exec(code_blocks("python")[0], scope)
     assert scope["per_epoch"]["wait_ns"].tolist() == [80e-9]
     assert "wait_ns" in capsys.readouterr().out
 
@@ -95,7 +88,7 @@ def test_the_code_for_torchs_profiler_runs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its table and its trace have the ranges."""
-    exec(code_blocks("python")[1], {})  # noqa: S102 - the document is ours
+    exec(code_blocks("python")[1], {})
     out = capsys.readouterr().out
     trace = (folder / "profile.json").read_text()
     for name in ("loadeval.wait real", "loadeval.step real"):

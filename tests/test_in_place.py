@@ -85,7 +85,7 @@ def halved(own: DataLoader[Any]) -> DataLoader[Any]:
     return DataLoader(own.dataset, batch_sampler=Halving(own.batch_sampler))  # type: ignore[arg-type]  # torch's own class
 
 
-# Of torchdata's StatefulDataLoader, about torch.
+# torchdata's StatefulDataLoader warns so about torch.
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 @every_mode
 @pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
@@ -127,11 +127,11 @@ def test_loaders_that_share_a_sampler_are_told_apart_by_gradients() -> None:
 def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
     dataset = TensorDataset(torch.arange(20.0))
     training, validation = DataLoader(dataset, 4), DataLoader(dataset, 10)
-    with evaluate_in_place(training) as one, evaluate_in_place(validation) as other:
+    with evaluate_in_place(training) as of_training, evaluate_in_place(validation) as of_validation:
         list(training)
         list(validation)
-        assert len(one.recorded().steps) == 5
-        assert len(other.recorded().steps) == 2
+        assert len(of_training.recorded().steps) == 5
+        assert len(of_validation.recorded().steps) == 2
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
@@ -150,7 +150,7 @@ def test_threads_that_iterate_at_once_are_all_measured(is_shared: bool) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_class_is_left_as_it_was(first: int) -> None:
-    """With the last of several evaluators that is closed, whichever that is."""
+    """It is, once the last of several evaluators is closed, whichever that is."""
     evaluators = [evaluate_in_place(loader()) for _ in range(2)]
     own = evaluators[1 - first].dataloader
     with pytest.warns(LoadevalWarning, match="nothing was measured"):
@@ -191,7 +191,7 @@ def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
-    """By the next measurement, where a tool has restored what it found before us."""
+    """The next measurement does it, where a tool has restored what it found before us."""
     with evaluate_in_place(loader()):
         DataLoader.__iter__ = PLAIN  # type: ignore[method-assign]  # as such a tool does
         own = loader()
@@ -227,7 +227,7 @@ list(loader)
 
 
 def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
-    """So is one built from it, when it is gone itself; without both, all is as it was."""
+    """A loader built from it is too, when it is gone itself; without both, all is as it was."""
     own = loader()
     evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
     built = halved(own)
@@ -341,7 +341,7 @@ class Prefetching(DataLoader[Any]):
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize(("kind", "factor"), [(Doubling, 2), (Prefetching, 1)])
 def test_a_subclass_is_measured_once(kind: Any, factor: int, mode: str) -> None:
-    """By what it serves itself; reading on does not begin another epoch of its own iterator."""
+    """What it serves itself counts; reading on begins no other epoch of its own iterator."""
     own = kind(TensorDataset(torch.arange(400.0)), 4)
     with evaluate_in_place(own, mode) as evaluator:
         assert sorted(numbers(own)) == [factor * value for value in range(400)]
@@ -370,7 +370,7 @@ def test_what_cannot_be_measured_in_place_is_refused() -> None:
 
 
 def test_an_evaluator_that_served_nothing_says_so() -> None:
-    """By a warning when it is closed, and by an event in the run; a copy has nothing to say."""
+    """A warning says so when it is closed, and an event in the run; a copy has nothing to say."""
     evaluator = LoaderEvaluator(loader())
     with pytest.warns(LoadevalWarning, match="another loader in its place"):
         evaluator.close()
@@ -388,11 +388,13 @@ def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
 
 
 def test_a_measurement_ends_once() -> None:
-    """Also where its loader is freed while it is closed."""
+    """It also ends once where its loader is freed while it is closed."""
     own = loader()
     evaluator = evaluate_in_place(own)
     numbers(own)
-    (follower,) = (one for one in in_place._followers if one.original.loader() is own)
+    (follower,) = (
+        follower for follower in in_place._followers if follower.original.loader() is own
+    )
     evaluator.close()
     follower.end()
     assert DataLoader.__iter__ is PLAIN

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from accelerate.data_loader import prepare_data_loader, skip_first_batches
-from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -39,7 +39,7 @@ def split(*, shuffle: bool, dataset: Any = DATASET) -> DistributedSampler[Any]:
 
 
 def test_what_draws_from_its_sampler_is_built_from_it() -> None:
-    """Also where nothing collates, so that there is no batch sampler."""
+    """It also is where nothing collates, so that there is no batch sampler."""
     own = loader(batch_size=None)
     assert Original(own).serves(loader(batch_size=None, sampler=own.sampler))
 
@@ -66,7 +66,8 @@ def test_a_sampler_that_lightning_wraps_is_found(is_split: bool) -> None:
     """One of the user's, which is shared out; another one's is not ours."""
     sampler, other = (WeightedRandomSampler([1.0] * 20, 20) for _ in range(2))
     own = loader(sampler=sampler)
-    wrapped = DistributedSamplerWrapper(sampler if is_split else other, 2, 0)
+    lightnings = import_module("lightning.fabric.utilities.distributed")  # takes seconds
+    wrapped = lightnings.DistributedSamplerWrapper(sampler if is_split else other, 2, 0)
     assert Original(own).serves(loader(sampler=wrapped)) is is_split
 
 
@@ -81,7 +82,7 @@ def test_a_split_for_ddp_is_built_from_it(own: bool, shuffles: bool, expected: b
 
 
 def test_a_split_of_the_users_is_not_built_from_it() -> None:
-    """Of another batch size or dataset, or beside a loader that is split by itself."""
+    """It has another batch size or dataset, or is beside a loader that is split by itself."""
     own = loader()
     other = TensorDataset(torch.zeros(20))
     for sampler, options in (

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loadeval.analysis.operators import BUSY
-from loadeval.analysis.stages import SLOW_SAMPLE, UNEVEN
+from loadeval.analysis.inside.operators import BUSY
+from loadeval.analysis.inside.stages import SLOW_SAMPLE, UNEVEN
 from loadeval.cli.main import app
 from tests.runs import DALI, DEMO, SPDL
 
@@ -39,14 +39,14 @@ def printed(*arguments: str) -> list[str]:
 
 
 def test_the_line_is_that_of_the_comparison() -> None:
-    """As `loadeval compare` prints it."""
+    """`loadeval compare` prints it so."""
     line, *_ = code_blocks("text")
     assert line.rstrip() in printed("compare", "run.jsonl")
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_the_tables_are_those_of_the_command(place: int) -> None:
-    """As the page's commands print them."""
+    """The page's commands print them so."""
     commands, (_, *tables) = code_blocks("console"), code_blocks("text")
     assert len(commands) == len(tables) == 3
     program, *arguments = commands[place].removeprefix("$ ").split()
@@ -55,13 +55,13 @@ def test_the_tables_are_those_of_the_command(place: int) -> None:
 
 
 def test_the_line_of_operators_is_that_of_the_comparison() -> None:
-    """As `loadeval compare` prints it."""
+    """`loadeval compare` prints it so."""
     (line,) = re.findall("has them in one line: `(.+)`", PAGE)
     assert f"inside the loader  {line}" in printed("compare", "spdl.jsonl")
 
 
 def test_the_threshold_of_a_busy_operator_is_that_of_the_analysis() -> None:
-    """From which on it is the bottleneck."""
+    """An operator is the bottleneck from this threshold on."""
     assert f"busy {BUSY:.0%} of the time or more is the bottleneck" in PAGE
 
 
@@ -69,13 +69,13 @@ def test_the_code_that_reads_stages_runs(capsys: pytest.CaptureFixture[str]) -> 
     """It tells of each epoch."""
     scope: dict[str, Any] = {}
     (code,) = (block for block in code_blocks("python") if "read_run" in block)
-    exec(code, scope)  # noqa: S102 - the document is ours
+    exec(code, scope)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == [f"epoch {number}" for number in range(12)]
     assert any(re.search(r"\[\d+", line) for line in lines)
 
 
 def test_the_thresholds_are_those_of_the_analysis() -> None:
-    """Of slow samples, and of workers that differ."""
+    """They are of slow samples, and of workers that differ."""
     assert f"took over {SLOW_SAMPLE:g} times the typical sample" in PAGE
     assert f"typically takes over {UNEVEN:g} times as long as the fastest one" in PAGE

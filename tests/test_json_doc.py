@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from loadeval import LoaderEvaluator, compare_backends, read_run
+from loadeval import compare_backends, read_run
+from loadeval.analysis.estimate.memory import Growth, GrowthReason
+from loadeval.analysis.estimate.metrics import Level, Quantity
 from loadeval.analysis.live import Outlier
-from loadeval.analysis.memory import Growth, GrowthReason
-from loadeval.analysis.metrics import Level, Quantity
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
     Advice,
@@ -30,16 +30,16 @@ from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
 from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.report.tuning import tuning_as_dict
+from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
-from loadeval.runlog.writer import write_metrics
-from loadeval.testing import FakeClock, ScriptedLoader
 from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
-from tests.staged import staged, write_run
-from tests.synchronous import alternating, runs_of, train
+from tests.runs.given import MS, write_run
+from tests.runs.measured import record, record_texts
+from tests.runs.ranks import runs_of, train, train_in_pairs
+from tests.runs.staged import staged
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
-MS = 1_000_000
 PLAIN: dict[str, Any] = {
     "text": str,
     "integer": int,
@@ -69,13 +69,13 @@ class Key(NamedTuple):
 
 def schema() -> dict[str, dict[str, Key]]:
     """The keys of each object, by the heading above its table."""
-    found = {}
+    tables = {}
     for section in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]:
         title = section.partition("\n")[0]
         rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \| ([^|]+) \|$", section, re.MULTILINE)
         if rows:
-            found[title] = {key: Key(kind, null) for key, kind, null in rows}
-    return found
+            tables[title] = {key: Key(kind, null) for key, kind, null in rows}
+    return tables
 
 
 SCHEMA = schema()
@@ -86,8 +86,8 @@ def check(value: Any, title: str, where: str = "") -> None:
     keys = SCHEMA[title]
     needed = {name for name, key in keys.items() if not key.may_be_absent}
     assert needed <= set(value) <= set(keys), (where or title, needed ^ set(value))
-    for name, one in value.items():
-        check_value(one, keys[name].kind, keys[name].null, f"{where or title}.{name}")
+    for name, item in value.items():
+        check_value(item, keys[name].kind, keys[name].null, f"{where or title}.{name}")
 
 
 def check_value(value: Any, kind: str, null: str, where: str) -> None:
@@ -97,17 +97,17 @@ def check_value(value: Any, kind: str, null: str, where: str) -> None:
     elif container:
         assert isinstance(value, list if container == "list" else dict), where
         inner_null = null if null.startswith(IN_A_CONTAINER) else "never"
-        for one in value if isinstance(value, list) else value.values():
-            check_value(one, inner, inner_null, f"{where}[]")
+        for item in value if isinstance(value, list) else value.values():
+            check_value(item, inner, inner_null, f"{where}[]")
     elif kind == "any":
         assert isinstance(value, (str, int, float)), where
     elif kind in PLAIN:
         assert isinstance(value, PLAIN[kind]), where
         assert "boolean" in kind or not isinstance(value, bool), where
     else:
-        found = re.fullmatch(r"\[(\w+)\]\(#\1\)", kind)
-        assert found, where
-        check(value, found[1], where)
+        match = re.fullmatch(r"\[(\w+)\]\(#\1\)", kind)
+        assert match, where
+        check(value, match[1], where)
 
 
 def printed(*arguments: str | Path, codes: tuple[int, ...] = (0,)) -> Any:
@@ -116,35 +116,24 @@ def printed(*arguments: str | Path, codes: tuple[int, ...] = (0,)) -> Any:
     return json.loads(done.stdout)
 
 
-def record(path: Path, mode: str, batches: int = 120, epochs: int = 3, **options: Any) -> Path:
-    """A run log of batches without samples, so without bytes, in a loader's and a step's time."""
-    clock = FakeClock()
-    loader = ScriptedLoader(["text"] * batches, [3 * MS] * batches, clock)
-    with LoaderEvaluator(loader, mode, log_file=path, clock=clock, **options) as evaluator:
-        for _ in range(epochs):
-            for _ in evaluator:
-                clock.advance(5 * MS)
-    return path
-
-
 @pytest.fixture(scope="module", name="runs")
 def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each mode, and one of no batch at all."""
     folder = tmp_path_factory.mktemp("runs")
-    found = {
-        mode: record(folder / f"{mode}.jsonl", mode, num_cached_batches=4)
+    paths = {
+        mode: record_texts(folder / f"{mode}.jsonl", mode)
         for mode in ("log", "replay", "alternate")
     }
-    found["empty"] = record(folder / "empty.jsonl", "log", batches=1, epochs=1)
-    found["without"] = folder / "without.json"
-    write_metrics(read_run(found["empty"]), found["without"])
+    paths["empty"] = record(folder / "empty.jsonl", batches=1, batch="text")
+    paths["without"] = folder / "without.json"
+    write_metrics(read_run(paths["empty"]), paths["without"])
     for name, workers in (("staged", 2), ("in process", 0)):
-        found[name] = write_run(staged(name=name, workers=workers), folder / f"{name}.jsonl")
-    return found | {"spdl": SPDL, "dali": DALI}
+        paths[name] = write_run(staged(name=name, workers=workers), folder / f"{name}.jsonl")
+    return paths | {"spdl": SPDL, "dali": DALI}
 
 
 def test_the_commands_have_their_tables() -> None:
-    """Those that have --json, and the page shows a command for each."""
+    """Each command that has --json has one, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
     shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
     assert set(shown) == {"show", "compare", "whatif", "tune", "watch", "doctor"}
@@ -159,14 +148,14 @@ def test_every_table_is_of_an_object_that_is_named() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_show(runs: dict[str, Path], name: str) -> None:
     """The figures of a run of each mode, and of one that has none."""
-    found = printed("show", runs[name])
-    check(found, "`show`")
+    output = printed("show", runs[name])
+    check(output, "`show`")
     alternated = name in {"alternate", "staged", "in process", "spdl", "dali"}
-    assert ("summaries" in found["runs"][0]) is alternated
-    assert (found["runs"][0]["stages"] is not None) is (name in {"staged", "in process"})
-    assert (found["runs"][0]["operators"] is not None) is (name == "spdl")
-    assert (found["runs"][0]["threads"] is not None) is (name in {"alternate", "spdl", "dali"})
-    check_value(found["runs"][0].get("summaries", {}), "object of [summary](#summary)", "", name)
+    assert ("summaries" in output["runs"][0]) is alternated
+    assert (output["runs"][0]["stages"] is not None) is (name in {"staged", "in process"})
+    assert (output["runs"][0]["operators"] is not None) is (name == "spdl")
+    assert (output["runs"][0]["threads"] is not None) is (name in {"alternate", "spdl", "dali"})
+    check_value(output["runs"][0].get("summaries", {}), "object of [summary](#summary)", "", name)
 
 
 @pytest.mark.parametrize(
@@ -174,8 +163,8 @@ def test_show(runs: dict[str, Path], name: str) -> None:
 )
 def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One run, two runs, and two of which one has nothing steady."""
-    found = printed("compare", *(runs[name] for name in names))
-    check(found, "`compare`")
+    output = printed("compare", *(runs[name] for name in names))
+    check(output, "`compare`")
 
 
 @pytest.mark.parametrize(
@@ -189,26 +178,26 @@ def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ..
 
 @pytest.mark.parametrize("title", ["run", "`compare`"])
 def test_the_ranks_of_a_job(tmp_path: Path, title: str) -> None:
-    """With a straggler, and without batches; as a run, and as a comparison."""
+    """They are shown as a run and as a comparison, with a straggler and without batches."""
     wait_ns = np.zeros((3, 160), np.int64)
     wait_ns[1, ::2] = 30 * MS
     training = train(wait_ns)
     more: dict[str, Any] = {}
     if title != "run":
-        training, arm, pair = alternating(wait_ns)
+        training, arm, pair = train_in_pairs(wait_ns)
         more = {"arm": arm, "pair": pair}
-    for found in (training, train(wait_ns[:, :1])):
-        folder = tmp_path / f"{found.wait_ns.shape[1]}"
+    for variant in (training, train(wait_ns[:, :1])):
+        folder = tmp_path / f"{variant.wait_ns.shape[1]}"
         folder.mkdir()
-        for run in runs_of(found, **(more if found is training else {})):
+        for run in runs_of(variant, **(more if variant is training else {})):
             write_run(run, folder / f"{run.header.name}.jsonl")
-        check(printed("compare", folder), title if found is training else "run")
+        check(printed("compare", folder), title if variant is training else "run")
         (shown,) = printed("show", folder)["runs"]
         check(shown, "run")
 
 
 def test_a_comparison_in_python_has_the_same_keys() -> None:
-    """Of backends that were measured, and of one that failed before it had a run."""
+    """Some backends were measured, and one failed before it had a run."""
 
     def fails() -> Any:
         raise OSError("no such device")
@@ -217,9 +206,9 @@ def test_a_comparison_in_python_has_the_same_keys() -> None:
     result = compare_backends(
         {"one": batches, "other": fails}, len, batches=24, rounds=3, probes=()
     )
-    found = json.loads(json.dumps(result.as_dict()))
-    check(found, "`compare` of several backends")
-    assert found["backends"][1]["error"]
+    document = json.loads(json.dumps(result.as_dict()))
+    check(document, "`compare` of several backends")
+    assert document["backends"][1]["error"]
 
 
 @pytest.mark.parametrize(
@@ -229,13 +218,13 @@ def test_a_comparison_in_python_has_the_same_keys() -> None:
 def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
     """Over the number of workers, and with options too."""
     name, *options = arguments
-    found = printed("whatif", runs[name], *options)
-    check(found, "`whatif`")
-    assert (found["with_options"] is not None) is bool(options)
+    output = printed("whatif", runs[name], *options)
+    check(output, "`whatif`")
+    assert (output["with_options"] is not None) is bool(options)
 
 
 def test_tune() -> None:
-    """Of trials that were measured, and of others; predicted or not."""
+    """Some trials were measured, and others not; predicted or not."""
     check(json.loads(json.dumps(tuning_as_dict(tuned()))), "`tune`")
     bare = replace(tuned(), trials=(MEASURED,), best=MEASURED, gain=None, curve=None, left_out=())
     check(json.loads(json.dumps(tuning_as_dict(bare))), "`tune`")
@@ -253,9 +242,9 @@ def test_a_batch_that_is_watched() -> None:
 
 
 def test_a_quantity() -> None:
-    """With the difference between its arms."""
-    found = Quantity("gpu", "GPU 0", "power_watts", Level(2, 1.0, 1.0, 1.5), None)
-    check({**asdict(found), "difference": found.difference}, "quantity")
+    """The difference between its arms is included."""
+    quantity = Quantity("gpu", "GPU 0", "power_watts", Level(2, 1.0, 1.0, 1.5), None)
+    check({**asdict(quantity), "difference": quantity.difference}, "quantity")
 
 
 def test_doctor() -> None:
@@ -292,5 +281,5 @@ def test_doctor() -> None:
 )
 def test_what_this_machine_does_not_have(value: Any, title: str) -> None:
     """A driver with a GPU, what was read of it, and memory that grows."""
-    found = value if isinstance(value, dict) else asdict(value)
-    check(json.loads(json.dumps(found)), title)
+    as_dict = value if isinstance(value, dict) else asdict(value)
+    check(json.loads(json.dumps(as_dict)), title)

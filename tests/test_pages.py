@@ -18,9 +18,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import LoaderEvaluator
-from loadeval.testing import FakeClock, ScriptedLoader
 from tests.runs import DEMO
+from tests.runs.measured import record_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,13 +97,13 @@ class Block(NamedTuple):
     @property
     def file(self) -> str | None:
         """The file that the line above names."""
-        found = re.match(r"(?:In )?`([\w./-]+\.py)`", self.lead or "")
-        return found and found[1]
+        match = re.match(r"(?:In )?`([\w./-]+\.py)`", self.lead or "")
+        return match and match[1]
 
 
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
-    return [Block(**found.groupdict()) for found in BLOCK.finditer(text)]
+    return [Block(**match.groupdict()) for match in BLOCK.finditer(text)]
 
 
 def smaller(text: str) -> str:
@@ -138,12 +137,12 @@ def run_commands(text: str, codes: dict[str, int]) -> None:
 
     `codes` has the code of each command that the page ran before, and gets those of these.
     """
-    found = re.findall(r"^\$ ([^\n]+)\n((?:(?!\$ )[^\n]*\n)*)", text, re.MULTILINE)
-    for number, (command, shown) in enumerate(found):
+    matches = re.findall(r"^\$ ([^\n]+)\n((?:(?!\$ )[^\n]*\n)*)", text, re.MULTILINE)
+    for number, (command, shown) in enumerate(matches):
         if command.startswith(NOT_OURS) or command == "echo $?":
             continue
-        told = found[number + 1] if number + 1 < len(found) else ("", "")
-        allowed = allowed_codes(command, told[1] if told[0] == "echo $?" else None, codes)
+        following = matches[number + 1] if number + 1 < len(matches) else ("", "")
+        allowed = allowed_codes(command, following[1] if following[0] == "echo $?" else None, codes)
         run = smaller(command)
         if run.startswith("make "):
             run = run.replace("make ", f"make -n -C {ROOT} ")
@@ -160,15 +159,6 @@ def check_labels(shown: str, printed: str) -> None:
     """The rows that are shown are rows of today's output; their figures differ."""
     for label in re.findall(r"^([a-z][a-z -]*[a-z])  +\S", shown, re.MULTILINE):
         assert re.search(rf"^{label}  ", printed, re.MULTILINE), label
-
-
-def record(path: Path, mode: str) -> None:
-    clock = FakeClock()
-    loader = ScriptedLoader(["text"] * 120, [3_000_000] * 120, clock)
-    with LoaderEvaluator(loader, mode, 4, log_file=path, clock=clock) as evaluator:
-        for _ in range(3):
-            for _ in evaluator:
-                clock.advance(5_000_000)
 
 
 def what_readers_have() -> dict[str, Any]:
@@ -195,7 +185,7 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     for name, mode in LOGS.get(page.stem, {}).items():
-        record(tmp_path / f"{name}.jsonl", mode)
+        record_texts(tmp_path / f"{name}.jsonl", mode)
     if page.stem == "json":  # what is predicted needs a loader that was looked into
         shutil.copy(DEMO, tmp_path / "run.jsonl")
         (tmp_path / "train.py").write_text(TO_TUNE)
@@ -209,7 +199,7 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         elif block.kind == "python" and block.file:
             Path(block.file).write_text(smaller(block.text))
         elif block.kind == "python":
-            exec(block.text, scope)  # noqa: S102 - the documents are ours
+            exec(block.text, scope)
         elif block.kind == "console":
             run_commands(block.text, codes)
 

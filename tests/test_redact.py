@@ -1,4 +1,4 @@
-"""With `redact` nothing that is written names the user, the machine, or the files of the data."""
+"""Nothing written with `redact` names the user, the machine, or the files of the data."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
-from loadeval.runlog.processes import processes_in
 from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, environment
 
@@ -45,7 +45,7 @@ def tell_tales(folder: Path) -> dict[str, list[str]]:
     """Which files, by name or by content, hold which needles."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert files
-    found = {
+    by_path = {
         str(path): [
             needle
             for needle in NEEDLES
@@ -53,7 +53,7 @@ def tell_tales(folder: Path) -> dict[str, list[str]]:
         ]
         for path in files
     }
-    return {path: needles for path, needles in found.items() if needles}
+    return {path: needles for path, needles in by_path.items() if needles}
 
 
 class Failing:
@@ -93,7 +93,7 @@ def measured(**options: Any) -> Run:
 
 @pytest.mark.parametrize("in_memory", [True, False])
 def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path, *, in_memory: bool) -> None:
-    """In its log, in what is kept in memory, and in the metrics file."""
+    """This holds for its log, for what is kept in memory, and for the metrics file."""
     log = tmp_path / "unpublished_scans.jsonl"
     run = measured(redact=True, log_file=None if in_memory else log)
     (read_on, _), ends = run.events, run.ends
@@ -126,7 +126,7 @@ def test_files_have_placeholders(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_given_stays(tmp_path: Path) -> None:
-    """Who measures has chosen it for others."""
+    """The person who measures has chosen it for others."""
     log = tmp_path / "log.jsonl"
     assert measured(redact=True, log_file=log, name="baseline").header.name == "baseline"
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import LoaderEvaluator
-from tests.cli.commands import record, runner
+from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,15 +130,18 @@ def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> N
 
 
 def test_the_citation_is_of_this_version() -> None:
-    """As pyproject.toml has it, under the same name and licence."""
+    """It is the one in pyproject.toml, under the same name and licence."""
     project = (ROOT / "pyproject.toml").read_text()
     citation = (ROOT / "CITATION.cff").read_text()
-    for found, cited in (
+    for stated, cited in (
         ('version = "(.*)"', "version: (.*)"),
         ('license = "(.*)"', "license: (.*)"),
     ):
-        expected, told = re.search(found, project), re.search(rf"^{cited}$", citation, re.MULTILINE)
+        expected, actual = (
+            re.search(stated, project),
+            re.search(rf"^{cited}$", citation, re.MULTILINE),
+        )
         assert expected is not None
-        assert told is not None
-        assert told[1] == expected[1]
+        assert actual is not None
+        assert actual[1] == expected[1]
     assert "name: The loadeval developers" in citation

@@ -97,7 +97,7 @@ def interrupted(process: subprocess.Popen[str], sign: Path) -> tuple[str, str]:
 
 
 def test_the_command_prints_what_is_known(tmp_path: Path) -> None:
-    """On stdout alone, without a traceback of a worker, and the exit code tells of Ctrl-C."""
+    """It prints to stdout alone, without a worker's traceback; the exit code tells of Ctrl-C."""
     with started(tmp_path, COMMAND, *TUNE, "--batches", "400") as process:
         out, err = interrupted(process, tmp_path / "others")
     assert (process.returncode, err) == (130, "")
@@ -116,5 +116,5 @@ def test_a_script_goes_on_with_what_is_known(tmp_path: Path) -> None:
 
 def test_before_anything_is_known_only_ctrl_c_is_told(tmp_path: Path) -> None:
     with started(tmp_path, COMMAND, *TUNE) as process:
-        found = interrupted(process, tmp_path / "loading")
-    assert (process.returncode, *found) == (130, "", "Interrupted.\n")
+        printed = interrupted(process, tmp_path / "loading")
+    assert (process.returncode, *printed) == (130, "", "Interrupted.\n")

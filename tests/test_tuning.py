@@ -16,11 +16,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from loadeval import Tuning, UsageError, tune
-from loadeval.analysis.arms import run_times
-from loadeval.analysis.simulation import Setting, costs_of, iteration_ns
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.tuning import LeftOut, Stop, Trial, TrialState
-from loadeval.analysis.whatif import Limit, Prediction, Range, WorkerCurve
+from loadeval.analysis.estimate.arms import run_times
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.predict.costs import costs_of
+from loadeval.analysis.predict.prediction import Limit, Prediction, Range, WorkerCurve
+from loadeval.analysis.predict.simulation import Setting, iteration_ns
+from loadeval.analysis.predict.tuning import LeftOut, Stop, Trial, TrialState
 from loadeval.runlog.stages import WorkerStart
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -64,16 +65,16 @@ class Model:
 
 
 def curve_of(model: Any, most: int = 4) -> WorkerCurve:
-    """Of 1 worker to `most`; what the model itself has measured."""
-    found = tuple(model.predict(num_workers=count) for count in range(1, most + 1))
-    return WorkerCurve(((1, Estimate(80.0)),), found, "samples", 2.0, 0.0)
+    """A curve from 1 worker to `most`; what the model itself has measured."""
+    predictions = tuple(model.predict(num_workers=count) for count in range(1, most + 1))
+    return WorkerCurve(((1, Estimate(80.0)),), predictions, "samples", 2.0, 0.0)
 
 
 def predicted(ns: float, workers: int, size: float = 4.0, memory_bytes: float = 1e6) -> Prediction:
     rate, ones = size * 1e9 / ns, Range(1.0, 1.0, 1.0)
-    each, found = Range(ns, ns * 0.9, ns * 1.1), Range(rate, rate * 0.9, rate * 1.1)
+    each, throughput = Range(ns, ns * 0.9, ns * 1.1), Range(rate, rate * 0.9, rate * 1.1)
     return Prediction(
-        *(workers, 2, True, 4.0, None, {}, each, found, "samples", ones, Limit.WORKERS),
+        *(workers, 2, True, 4.0, None, {}, each, throughput, "samples", ones, Limit.WORKERS),
         *(workers * memory_bytes, workers * 1e6, ()),
     )
 
@@ -145,74 +146,74 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     return Scripted(monkeypatch)
 
 
-def tried(found: Tuning) -> list[Any]:
-    return [trial.settings.get("num_workers") for trial in found.trials]
+def tried(tuning: Tuning) -> list[Any]:
+    return [trial.settings.get("num_workers") for trial in tuning.trials]
 
 
 def test_predicted_settings_are_measured(scripted: Scripted) -> None:
     """The prediction stands beside what was measured, and the gain is what was measured."""
     scripted.predict()
-    found = scripted.tune()
-    assert found.predicted
-    assert found.settings == {"num_workers": 4}
-    assert found.gain is not None
-    assert found.gain.value == pytest.approx(50 / 20)
-    assert found.present is found.trials[0]
-    assert found.present.prediction is None
-    prediction, measured = found.best.prediction, found.best.throughput
+    tuning = scripted.tune()
+    assert tuning.predicted
+    assert tuning.settings == {"num_workers": 4}
+    assert tuning.gain is not None
+    assert tuning.gain.value == pytest.approx(50 / 20)
+    assert tuning.present is tuning.trials[0]
+    assert tuning.present.prediction is None
+    prediction, measured = tuning.best.prediction, tuning.best.throughput
     assert prediction is not None
     assert measured is not None
     assert prediction.throughput.value == pytest.approx(measured.value) == pytest.approx(200)
-    assert found.best.epoch_throughput is not None
-    assert found.epoch_batches == 60
+    assert tuning.best.epoch_throughput is not None
+    assert tuning.epoch_batches == 60
 
 
 def test_the_best_can_be_made(scripted: Scripted) -> None:
     scripted.predict()
-    found = scripted.tune()
-    assert found.make().num_workers == 4
-    assert scripted.made[-1] == found.settings
+    tuning = scripted.tune()
+    assert tuning.make().num_workers == 4
+    assert scripted.made[-1] == tuning.settings
 
 
 def test_without_predictions_workers_are_doubled(scripted: Scripted) -> None:
     """As far as there are CPUs, and none are tried; it is said that nothing was predicted."""
-    found = scripted.tune()
-    assert not found.predicted
-    assert tried(found) == [1, 0, 2]
-    assert found.settings == {"num_workers": 2}
-    assert "Nothing was predicted" in str(found)
+    tuning = scripted.tune()
+    assert not tuning.predicted
+    assert tried(tuning) == [1, 0, 2]
+    assert tuning.settings == {"num_workers": 2}
+    assert "Nothing was predicted" in str(tuning)
 
 
 def test_other_settings_are_doubled_too(scripted: Scripted) -> None:
-    """Those of other loaders, by their names."""
+    """They are settings of other loaders, by their names."""
 
     def make(num_threads: int, buffer_size: int) -> ScriptedLoader:
         assert buffer_size
         return scripted.make(num_threads)
 
-    found = scripted.tune(make, settings={"num_threads": 2, "buffer_size": 3}, max_trials=5)
-    assert [trial.settings for trial in found.trials] == [
+    tuning = scripted.tune(make, settings={"num_threads": 2, "buffer_size": 3}, max_trials=5)
+    assert [trial.settings for trial in tuning.trials] == [
         {"num_threads": 2, "buffer_size": 3},
         {"num_threads": 1, "buffer_size": 3},
         {"num_threads": 2, "buffer_size": 1},
         {"num_threads": 2, "buffer_size": 6},
         {"num_threads": 1, "buffer_size": 1},
     ]
-    assert found.settings == {"num_threads": 2, "buffer_size": 1}
+    assert tuning.settings == {"num_threads": 2, "buffer_size": 1}
 
 
 def test_space_says_what_to_choose_from(scripted: Scripted) -> None:
-    found = scripted.tune(space={"num_workers": [3, 8]})
-    assert tried(found) == [1, 3, 8]
-    assert found.settings == {"num_workers": 8}
+    tuning = scripted.tune(space={"num_workers": [3, 8]})
+    assert tried(tuning) == [1, 3, 8]
+    assert tuning.settings == {"num_workers": 8}
 
 
 def test_a_setting_that_make_does_not_take_is_not_tuned(scripted: Scripted) -> None:
     scripted.predict()
-    found = scripted.tune(lambda num_workers: scripted.make(num_workers))  # noqa: PLW0108 - the names matter
-    assert all(trial.settings.keys() == {"num_workers"} for trial in found.trials)
+    tuning = scripted.tune(lambda num_workers: scripted.make(num_workers))  # noqa: PLW0108 - the names matter
+    assert all(trial.settings.keys() == {"num_workers"} for trial in tuning.trials)
     with pytest.raises(UsageError, match="space has 'pin_memory', which make does not take"):
-        scripted.tune(lambda: scripted.make(), settings={}, space={"pin_memory": [True]})  # noqa: PLW0108 - as above
+        scripted.tune(lambda: scripted.make(), settings={}, space={"pin_memory": [True]})  # noqa: PLW0108 - the lambda takes no names
 
 
 def test_nothing_to_tune_is_an_error(scripted: Scripted) -> None:
@@ -221,48 +222,48 @@ def test_nothing_to_tune_is_an_error(scripted: Scripted) -> None:
 
 
 def test_what_can_be_iterated_once_is_made_again(scripted: Scripted) -> None:
-    found = scripted.tune(lambda num_workers: iter(scripted.make(num_workers)))
-    assert found.settings == {"num_workers": 2}
+    tuning = scripted.tune(lambda num_workers: iter(scripted.make(num_workers)))
+    assert tuning.settings == {"num_workers": 2}
 
 
 def test_without_a_step_it_is_the_loader_alone(scripted: Scripted) -> None:
     scripted.predict()
-    found = scripted.tune(step=None)
-    assert not found.step
-    rate = found.present.throughput
+    tuning = scripted.tune(step=None)
+    assert not tuning.step
+    rate = tuning.present.throughput
     assert rate is not None
     assert rate.value == pytest.approx(100)
-    assert "without a training step" in str(found)
+    assert "without a training step" in str(tuning)
 
 
 def test_what_is_not_predicted_is_measured_last(scripted: Scripted) -> None:
     scripted.predict()
-    found = scripted.tune(space={"pin_memory": [False, True]})
-    assert found.trials[-1].settings == {"num_workers": 4, "pin_memory": True}
-    assert found.trials[-1].prediction is None
-    assert found.settings == {"num_workers": 4}
+    tuning = scripted.tune(space={"pin_memory": [False, True]})
+    assert tuning.trials[-1].settings == {"num_workers": 4, "pin_memory": True}
+    assert tuning.trials[-1].prediction is None
+    assert tuning.settings == {"num_workers": 4}
 
 
 def test_predicted_settings_that_fail_are_a_result(scripted: Scripted) -> None:
     """Later predictions come of the others."""
     scripted.predict()
     scripted.failing = {"num_workers": 4}
-    found = scripted.tune()
-    assert found.settings == {"num_workers": 3}
-    assert [one.settings for one in found.trials if one.error] == [{"num_workers": 4}]
+    tuning = scripted.tune()
+    assert tuning.settings == {"num_workers": 3}
+    assert [trial.settings for trial in tuning.trials if trial.error] == [{"num_workers": 4}]
 
 
 def test_settings_that_fail_are_a_result(scripted: Scripted) -> None:
-    """Of a loader that raises; the others go on."""
+    """A loader raises with them; the others go on."""
     scripted.failing = {"num_workers": 2}
-    found = scripted.tune()
-    assert [trial.state for trial in found.trials] == [
+    tuning = scripted.tune()
+    assert [trial.state for trial in tuning.trials] == [
         *[TrialState.MEASURED] * 2,
         TrialState.FAILED,
     ]
-    assert found.trials[2].error == "OSError: gone"
-    assert found.settings == {"num_workers": 0}  # as fast as with one
-    assert "num_workers=2 failed: OSError: gone" in str(found)
+    assert tuning.trials[2].error == "OSError: gone"
+    assert tuning.settings == {"num_workers": 0}  # as fast as with one
+    assert "num_workers=2 failed: OSError: gone" in str(tuning)
 
 
 @pytest.mark.parametrize("wrong", [OSError("cannot make it"), UsageError("cannot make it")])
@@ -287,15 +288,15 @@ def test_a_loader_without_a_batch_is_a_result(scripted: Scripted) -> None:
 
 
 def test_a_step_that_fails_with_other_settings_is_a_result(scripted: Scripted) -> None:
-    """As when a larger batch does not fit; with the present settings it is the user's error."""
+    """A larger batch may not fit; with the present settings it is the user's error."""
 
     def step(_batch: object) -> None:
         scripted.step(_batch)
         if scripted.made[-1]["num_workers"] == 2:
             raise MemoryError
 
-    found = scripted.tune(step=step)
-    assert found.trials[-1].error == "MemoryError"
+    tuning = scripted.tune(step=step)
+    assert tuning.trials[-1].error == "MemoryError"
     scripted.made.clear()
     with pytest.raises(MemoryError):
         scripted.tune(step=step, settings={"num_workers": 2})
@@ -332,10 +333,10 @@ def test_ctrl_c_gives_what_is_known(scripted: Scripted) -> None:
         scripted.step(batch)
 
     scripted.tune(step=step)
-    found = scripted.tune(step=interrupting(scripted, served - 10))
-    assert found.stopped is Stop.INTERRUPTED
-    assert all(trial.state is TrialState.MEASURED for trial in found.trials)
-    assert "Ended early by Ctrl-C" in str(found)
+    tuning = scripted.tune(step=interrupting(scripted, served - 10))
+    assert tuning.stopped is Stop.INTERRUPTED
+    assert all(trial.state is TrialState.MEASURED for trial in tuning.trials)
+    assert "Ended early by Ctrl-C" in str(tuning)
 
 
 def test_ctrl_c_while_a_loader_is_made_gives_what_is_known(scripted: Scripted) -> None:
@@ -345,14 +346,14 @@ def test_ctrl_c_while_a_loader_is_made_gives_what_is_known(scripted: Scripted) -
             raise KeyboardInterrupt
         return scripted.make(num_workers)
 
-    found = scripted.tune(make)
-    assert found.stopped is Stop.INTERRUPTED
-    assert [trial.state for trial in found.trials] == [
+    tuning = scripted.tune(make)
+    assert tuning.stopped is Stop.INTERRUPTED
+    assert [trial.state for trial in tuning.trials] == [
         TrialState.MEASURED,
         TrialState.NOT_MEASURED,
         TrialState.NOT_MEASURED,
     ]
-    assert found.best is found.present
+    assert tuning.best is tuning.present
 
 
 def test_ctrl_c_before_anything_is_known_is_ctrl_c(scripted: Scripted) -> None:
@@ -371,9 +372,9 @@ def test_an_error_that_comes_of_ctrl_c_is_ctrl_c(scripted: Scripted) -> None:
             loader.batches = [IMAGES] * 20 + [wrong] * 40
         return loader
 
-    found = scripted.tune(make)
-    assert found.stopped is Stop.INTERRUPTED
-    assert found.trials[1].error is None
+    tuning = scripted.tune(make)
+    assert tuning.stopped is Stop.INTERRUPTED
+    assert tuning.trials[1].error is None
 
 
 def test_nothing_that_could_be_measured_is_an_error(scripted: Scripted) -> None:
@@ -390,12 +391,12 @@ def test_what_there_is_no_room_for_is_left_out(
 ) -> None:
     scripted.predict(memory_bytes=1000)
     monkeypatch.setattr(Room, "free", classmethod(lambda cls: cls(2500, None)))
-    found = scripted.tune()
-    assert found.settings == {"num_workers": 2}
-    assert {one.settings["num_workers"] for one in found.left_out} == {3, 4}
-    assert {one.reason.code for one in found.left_out} == {LeftOut.MEMORY}
+    tuning = scripted.tune()
+    assert tuning.settings == {"num_workers": 2}
+    assert {candidate.settings["num_workers"] for candidate in tuning.left_out} == {3, 4}
+    assert {candidate.reason.code for candidate in tuning.left_out} == {LeftOut.MEMORY}
     text = "num_workers=4: predicted to take 4.00 kB of memory, 2.50 kB may be used"
-    assert text in str(found)
+    assert text in str(tuning)
 
 
 def test_room_is_of_memory_and_of_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,9 +404,9 @@ def test_room_is_of_memory_and_of_shared_memory(monkeypatch: pytest.MonkeyPatch)
     assert room.memory_bytes is not None
     assert room.memory_bytes > 0
     wanted = predicted(1e6, 4)
-    found = Room(None, 1e6).why_left_out(wanted)
-    assert found is not None
-    assert found.code is LeftOut.SHARED_MEMORY
+    reason = Room(None, 1e6).why_left_out(wanted)
+    assert reason is not None
+    assert reason.code is LeftOut.SHARED_MEMORY
     assert Room(None, None).why_left_out(wanted) is None
     monkeypatch.setattr(forecasts, "SHM", "/no/such/folder")
     assert Room.free().shared_memory_bytes is None
@@ -435,9 +436,9 @@ def test_starts_of_epochs_count(scripted: Scripted) -> None:
     """Over as many batches as an epoch has; of a loader without a length if it is told."""
     assert scripted.tune(epoch_batches=1000).epoch_batches == 1000
     scripted.batches = [IMAGES] * 20
-    found = scripted.tune(lambda num_workers: iter(scripted.make(num_workers)))
-    assert found.epoch_batches == 20  # epochs were served to their end
-    assert found.best.epoch_throughput is not None
+    tuning = scripted.tune(lambda num_workers: iter(scripted.make(num_workers)))
+    assert tuning.epoch_batches == 20  # epochs were served to their end
+    assert tuning.best.epoch_throughput is not None
 
 
 def test_epochs_of_unknown_length_have_no_throughput(scripted: Scripted) -> None:
@@ -446,11 +447,11 @@ def test_epochs_of_unknown_length_have_no_throughput(scripted: Scripted) -> None
     def endless(num_workers: int) -> Iterator[Any]:
         yield from scripted.make(num_workers)
 
-    found = scripted.tune(endless)
-    assert found.epoch_batches is None
-    assert found.best.epoch_throughput is None
-    assert found.settings == {"num_workers": 2}
-    assert "with epoch starts" not in str(found)
+    tuning = scripted.tune(endless)
+    assert tuning.epoch_batches is None
+    assert tuning.best.epoch_throughput is None
+    assert tuning.settings == {"num_workers": 2}
+    assert "with epoch starts" not in str(tuning)
 
 
 @pytest.mark.parametrize(
@@ -485,9 +486,9 @@ def test_a_loader_is_made_again_by_its_adapter(
 
     monkeypatch.setattr(loaders, "adapter_for", lambda _: Adapter())
     given = scripted.make(1)
-    found = scripted.tune(given, settings=None)
-    assert found.settings == {"num_workers": 2}
-    assert found.present.settings == {}
+    tuning = scripted.tune(given, settings=None)
+    assert tuning.settings == {"num_workers": 2}
+    assert tuning.present.settings == {}
     assert given.asked == 0
 
 
@@ -501,28 +502,28 @@ def test_a_bar_is_shown_in_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = FakeClock(10**12)
-    with progress.bar(True, clock) as told:
-        told("not shown", 1, 2)
+    with progress.bar(True, clock) as report:
+        report("not shown", 1, 2)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    with progress.bar(True, clock) as told:
-        told("2 settings in turns", 1, 2)
-        told("too early to draw again", 2, 2)
+    with progress.bar(True, clock) as report:
+        report("2 settings in turns", 1, 2)
+        report("too early to draw again", 2, 2)
     assert "2 settings in turns" in capsys.readouterr().err
 
 
 def test_a_result_is_ready_for_json(scripted: Scripted) -> None:
     scripted.predict()
-    found = scripted.tune(make=scripted.make, settings={"num_workers": 1})
-    told = json.loads(json.dumps(found.as_dict()))
-    assert told["settings"] == {"num_workers": 4}
-    assert told["trials"][told["best"]]["settings"] == told["settings"]
-    assert told["stopped"] == found.stopped.value
-    assert told["trials"][1]["predicted"]["value"] == pytest.approx(200)
+    tuning = scripted.tune(make=scripted.make, settings={"num_workers": 1})
+    decoded = json.loads(json.dumps(tuning.as_dict()))
+    assert decoded["settings"] == {"num_workers": 4}
+    assert decoded["trials"][decoded["best"]]["settings"] == decoded["settings"]
+    assert decoded["stopped"] == tuning.stopped.value
+    assert decoded["trials"][1]["predicted"]["value"] == pytest.approx(200)
 
 
-# From here on with real workers, or what torch says of them.
+# From here on there are real workers, or what torch says of them.
 
 
 class Sleepy(Dataset[torch.Tensor]):
@@ -565,11 +566,12 @@ def _model(monkeypatch: pytest.MonkeyPatch) -> None:
 REAL: dict[str, Any] = {"batches": 24, "rounds": 3, "probes": (), "progress": False}
 
 
+@pytest.mark.by_the_clock
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_slow_loader_gets_more_workers(workers: int) -> None:
     """Really: samples that sleep load beside one another."""
-    found = tune(
+    tuning = tune(
         loader,
         lambda _: time.sleep(0.001),
         settings={"num_workers": workers, "batch_size": 4},
@@ -577,15 +579,16 @@ def test_a_slow_loader_gets_more_workers(workers: int) -> None:
         epoch_batches=10_000,
         **REAL,
     )
-    assert found.settings["num_workers"] == 3
-    assert found.settings["batch_size"] == 4
-    assert found.gain is not None
-    assert found.gain.value > 1
+    assert tuning.settings["num_workers"] == 3
+    assert tuning.settings["batch_size"] == 4
+    assert tuning.gain is not None
+    assert tuning.gain.value > 1
 
 
+@pytest.mark.by_the_clock
 @pytest.mark.usefixtures("model")
 def test_present_settings_stay_where_the_step_takes_longest() -> None:
-    found = tune(
+    tuning = tune(
         lambda **settings: loader(Quick(), **settings),
         lambda _: time.sleep(0.02),
         settings={"num_workers": 2, "batch_size": 4},
@@ -593,14 +596,14 @@ def test_present_settings_stay_where_the_step_takes_longest() -> None:
         epoch_batches=100_000,
         **REAL,
     )
-    assert found.best is found.present
-    assert found.gain is None
-    assert str(found).startswith("Training is fastest, or as fast, with the present settings")
+    assert tuning.best is tuning.present
+    assert tuning.gain is None
+    assert str(tuning).startswith("Training is fastest, or as fast, with the present settings")
 
 
 @pytest.mark.usefixtures("model")
 def test_killed_workers_are_a_result() -> None:
-    found = tune(
+    tuning = tune(
         lambda **settings: loader(Broken(), **settings),
         lambda _: time.sleep(0.001),
         settings={"num_workers": 1, "batch_size": 4},
@@ -608,10 +611,10 @@ def test_killed_workers_are_a_result() -> None:
         epoch_batches=10_000,
         **REAL,
     )
-    assert found.trials[1].state is TrialState.FAILED
-    assert found.trials[1].error is not None
-    assert "RuntimeError: DataLoader worker" in found.trials[1].error
-    assert found.best is found.present
+    assert tuning.trials[1].state is TrialState.FAILED
+    assert tuning.trials[1].error is not None
+    assert "RuntimeError: DataLoader worker" in tuning.trials[1].error
+    assert tuning.best is tuning.present
 
 
 def test_a_function_that_ignores_its_settings_is_told() -> None:
@@ -620,7 +623,7 @@ def test_a_function_that_ignores_its_settings_is_told() -> None:
 
 
 def test_a_dataloader_has_its_defaults_where_nothing_else_is_said() -> None:
-    """Without workers it is told nothing of those, or what means nothing where it was named."""
+    """It is told nothing of workers without any, or what means nothing where it was named."""
     maker = loaders.LoaderMaker(loader, {"num_workers": 2})
     assert maker.value("prefetch_factor") == 2
     assert maker.settings({"num_workers": 4, "prefetch_factor": 2}) == {"num_workers": 4}
@@ -638,14 +641,18 @@ def test_what_is_tuned_of_a_dataloader(scripted: Scripted, monkeypatch: pytest.M
     scripted.predict()
     made = loaders.LoaderMaker(loader, {"num_workers": 1})
     turns: Any = None
-    one = tuner.Tuner(made, turns, {}, 6)
-    whole: Any = trials.WholeEpoch(None, True, None, 0.999, 0.0, 0.0, 9.0)  # type: ignore[arg-type]
-    assert set(one._predicted_space(whole)) == {"num_workers", "prefetch_factor", "in_order"}
+    fresh_tuner = tuner.Tuner(made, turns, {}, 6)
+    whole: Any = trials.EpochThroughput(None, True, None, 0.999, 0.0, 0.0, 9.0)  # type: ignore[arg-type]
+    assert set(fresh_tuner._predicted_space(whole)) == {
+        "num_workers",
+        "prefetch_factor",
+        "in_order",
+    }
     monkeypatch.setattr(tuner, "has_cuda", lambda: True)
     whole = whole._replace(factor=0.9)
-    assert {"pin_memory", "persistent_workers"} <= set(one._predicted_space(whole))
-    assert one._predicted_space(whole)["num_workers"] == [0, 1, 2, 3, 4]
-    assert one._deepest(one._predicted_space(whole)) == 8
+    assert {"pin_memory", "persistent_workers"} <= set(fresh_tuner._predicted_space(whole))
+    assert fresh_tuner._predicted_space(whole)["num_workers"] == [0, 1, 2, 3, 4]
+    assert fresh_tuner._deepest(fresh_tuner._predicted_space(whole)) == 8
 
 
 def test_there_is_cuda_where_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -660,7 +667,7 @@ def test_workers_that_persist_start_once(scripted: Scripted) -> None:
     del scripted
     runs: list[Run] = []
     clock = FakeClock()
-    from loadeval import LoaderEvaluator  # noqa: PLC0415 - for this test alone
+    from loadeval import LoaderEvaluator
 
     waits = [100 * MS] + [10 * MS] * 59
     source = ScriptedLoader([IMAGES] * 60, waits, clock)
@@ -674,7 +681,7 @@ def test_workers_that_persist_start_once(scripted: Scripted) -> None:
     info = replace(run.header.loader, workers=2, persistent_workers=True)
     run = replace(run, header=replace(run.header, loader=info))
     runs += [run, replace(run, worker_starts=(WorkerStart(0, 0, 0, 1, 2, 3),))]
-    every, later = (trials.starts_of(one, None) for one in runs)
+    every, later = (trials.starts_of(run, None) for run in runs)
     assert every is not None
     assert later is not None
     assert (every.epochs, later.epochs) == (3, 2)
@@ -683,8 +690,8 @@ def test_workers_that_persist_start_once(scripted: Scripted) -> None:
 
 def test_a_throughput_without_an_interval_has_none_over_an_epoch() -> None:
     assert trials._scaled(Estimate(10.0), 0.5, 0.1) == Estimate(5.0)
-    found = trials._scaled(Estimate(10.0, 7.0, 14.0), 0.5, 0.3)
-    assert (found.low, found.high) == pytest.approx((5 * (1 - 0.18**0.5), 5 * 1.5))
+    scaled = trials._scaled(Estimate(10.0, 7.0, 14.0), 0.5, 0.3)
+    assert (scaled.low, scaled.high) == pytest.approx((5 * (1 - 0.18**0.5), 5 * 1.5))
 
 
 @pytest.mark.usefixtures("scripted")
@@ -712,7 +719,7 @@ def test_runs_that_tell_nothing_leave_predictions_as_they_are() -> None:
 def test_without_workers_nothing_is_prefetched(
     point: dict[str, int], expected: dict[str, int]
 ) -> None:
-    """Nor predicted of it: those of the loader count where none are chosen."""
+    """Nor is prefetching predicted: the loader's workers count where none are chosen."""
     asked: list[object] = []
 
     class Asked:
@@ -728,7 +735,7 @@ def test_without_workers_nothing_is_prefetched(
 
 
 def test_starts_of_epochs_are_predicted_as_seen() -> None:
-    """With the most similar number of workers, whether they persist or not."""
+    """The most similar number of workers counts, whether they persist or not."""
 
     class Flat:
         num_workers = 1
@@ -745,7 +752,7 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     assert forecasts.Forecaster(model, Room(None, None), None)(point).throughput.value == 100
     forecaster.saw_start(0, False, 25 * MS)
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
-    # Of workers that nobody has seen start, by what that usually takes.
+    # Workers that nobody has seen start take what that usually takes.
     assert forecaster(point).throughput.value == pytest.approx(1000 / 32.5)
     persistent = {**point, "persistent_workers": True}
     assert forecaster(persistent).throughput.value == pytest.approx(80)
@@ -758,15 +765,15 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
 
 
 def test_the_curve_has_what_was_measured(scripted: Scripted) -> None:
-    """With the other settings of the present, the present last; and it is predicted by all."""
+    """It has the present's other settings, the present last; everything measured predicts it."""
     scripted.predict()
-    found = scripted.tune(space={"pin_memory": [False, True]})
-    curve = found.curve
+    tuning = scripted.tune(space={"pin_memory": [False, True]})
+    curve = tuning.curve
     assert curve is not None
-    rates = {trial.settings["num_workers"]: trial.throughput for trial in found.trials[:-1]}
-    assert curve.measured[-1] == (1, found.present.throughput)
+    rates = {trial.settings["num_workers"]: trial.throughput for trial in tuning.trials[:-1]}
+    assert curve.measured[-1] == (1, tuning.present.throughput)
     assert dict(curve.measured) == rates
-    assert [one.num_workers for one in curve.predicted] == [1, 2, 3, 4]
+    assert [prediction.num_workers for prediction in curve.predicted] == [1, 2, 3, 4]
 
 
 def test_the_curve_has_the_best_whatever_its_settings(scripted: Scripted) -> None:
@@ -777,15 +784,15 @@ def test_the_curve_has_the_best_whatever_its_settings(scripted: Scripted) -> Non
     def pinned(num_workers: int, pin_memory: bool = False) -> ScriptedLoader:
         return make(2 * num_workers if pin_memory else num_workers)
 
-    found = scripted.tune(
+    tuning = scripted.tune(
         lambda num_workers, pin_memory=False: _named(pinned(num_workers, pin_memory), num_workers),
         space={"num_workers": [1], "pin_memory": [False, True]},
     )
-    assert found.settings == {"num_workers": 1, "pin_memory": True}
-    assert found.curve is not None
-    assert [rate for _, rate in found.curve.measured] == [
-        found.best.throughput,
-        found.present.throughput,
+    assert tuning.settings == {"num_workers": 1, "pin_memory": True}
+    assert tuning.curve is not None
+    assert [rate for _, rate in tuning.curve.measured] == [
+        tuning.best.throughput,
+        tuning.present.throughput,
     ]
 
 

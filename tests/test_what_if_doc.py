@@ -44,12 +44,12 @@ def test_the_options_that_it_names_exist() -> None:
 
 
 def test_python_predicts(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(WHAT_IF, {})  # noqa: S102 - the page's own code
+    exec(WHAT_IF, {})
     assert re.fullmatch(r"1\.\d\d to [12]\.\d\d, then \w[\w ]+\n", capsys.readouterr().out)
 
 
 def test_python_draws_the_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    exec(CURVE, {})  # noqa: S102 - as above
+    exec(CURVE, {})
     assert re.match(r"0 3\d\d workers\n1 3\d\d workers\n2 727 workers\n", capsys.readouterr().out)
     assert (tmp_path / "whatif.png").exists()
 
@@ -63,14 +63,14 @@ class Waiting(Dataset[torch.Tensor]):
         return torch.tensor(index)
 
 
-@pytest.mark.slow
+@pytest.mark.by_the_clock
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_python_tunes(capsys: pytest.CaptureFixture[str]) -> None:
     def make_loader(**settings: Any) -> DataLoader[torch.Tensor]:
         return DataLoader(Waiting(), batch_size=4, **settings)
 
     names: dict[str, Any] = {"make_loader": make_loader, "step": lambda _batch: time.sleep(0.002)}
-    exec(TUNE, names)  # noqa: S102 - the page's own code
+    exec(TUNE, names)
     assert "num_workers" in capsys.readouterr().out
     assert isinstance(names["best"], Tuning)
     assert isinstance(names["loader"], DataLoader)

@@ -19,6 +19,7 @@ from loadeval import (
     LoaderInfo,
     LoadevalWarning,
     UsageError,
+    Watch,
     is_array,
     leaves,
 )
@@ -43,9 +44,11 @@ PYTHON_INSIDE = (
     "to build the pipeline again; pass a function that makes it, such as "
     "lambda **settings: make_pipeline(batch_size=64, **settings)"
 )
+DISTRIBUTIONS = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
+NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}
 OURS = ("loadeval", "loadeval_adapters")
 FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
-"""In a serialised pipeline, the name of an operator whose data do not come with it."""
+"""Finds, in a serialised pipeline, an operator whose data are not serialised with it."""
 KEPT = (
     "device_id",
     "seed",
@@ -69,7 +72,10 @@ def warn_broken_off() -> None:
 
 
 class ForwardAdapter(IterableAdapter):
-    """For loaders whose batches come from a call, and that cannot start an epoch again."""
+    """The adapter of loaders that serve batches by a call, and cannot start an epoch again."""
+
+    watch = Watch(classes={}, inside=("nvidia.dali",))
+    distributions = DISTRIBUTIONS
 
     def __init__(self) -> None:
         self._part_read: Any = None
@@ -107,12 +113,19 @@ class DALIAdapter(IterableAdapter):
     An iterator without `size` and `reader_name` has no length, and may be endless.
     """
 
+    watch = Watch(
+        classes={"nvidia.dali.plugin.base_iterator": ("_DaliBaseIterator",)},
+        inside=("nvidia.dali",),
+    )
+    setting_names = NAMES
+    distributions = DISTRIBUTIONS
+
     def __init__(self) -> None:
         self._stacked = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """What `for batch in loader` would serve; an iterator that is used up is reset."""
-        if not hasattr(loader, "_pipes"):  # no iterator of DALI's, but in its package
+        if not hasattr(loader, "_pipes"):  # not an iterator of DALI's, but in its package
             return super().epoch(loader)
         # JAX: the arrays of several pipelines are stacked, unless a sharding joins them.
         several = len(loader._pipes) > 1 or getattr(loader, "_pmap_compatible", False)  # noqa: SLF001 - an iterator tells of its pipelines nowhere else
@@ -137,7 +150,7 @@ class DALIAdapter(IterableAdapter):
         return sum(known) if known and len(known) == len(counts) else None
 
     def nbytes(self, batch: Any) -> int | None:
-        """Bytes of all tensors; of a sparse one those of its indices and values."""
+        """Bytes of all tensors; a sparse one counts its indices and values."""
         return super().nbytes([_dense(leaf) for leaf in leaves(batch)])
 
     def describe(self, loader: Any) -> LoaderInfo:
@@ -148,8 +161,8 @@ class DALIAdapter(IterableAdapter):
         """
         if not hasattr(loader, "_pipes"):
             return super().describe(loader)
-        pipes = loader._pipes  # noqa: SLF001 - as above
-        ready = loader._first_batch is not None or not all(pipe.empty() for pipe in pipes)  # noqa: SLF001 - as above
+        pipes = loader._pipes  # noqa: SLF001 - DALI has no public name
+        ready = loader._first_batch is not None or not all(pipe.empty() for pipe in pipes)  # noqa: SLF001 - DALI has no public name
         devices = list(dict.fromkeys(map(_device_of, pipes)))
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
@@ -162,43 +175,44 @@ class DALIAdapter(IterableAdapter):
             device=", ".join(devices),
             length=_length(loader),
             ready_batches=int(ready),
+            setting_names=self.setting_names,
         )
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """What the pipelines of an iterator for PyTorch have, of the first one."""
-        return _tunable(loader._pipes) if _arguments(loader) else {}  # noqa: SLF001 - as above
+        """The settings of the first pipeline of an iterator for PyTorch; empty for others."""
+        return _tunable(loader._pipes) if _arguments(loader) else {}  # noqa: SLF001 - DALI has no public name
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """An iterator over new pipelines, all with `settings`, at the start of their data."""
         given = _arguments(loader)
         if not given:
             return super().reconfigured(loader, settings)
-        graphs = [(pipe, _serialised(pipe)) for pipe in loader._pipes]  # noqa: SLF001 - as above
+        graphs = [(pipe, _serialised(pipe)) for pipe in loader._pipes]  # noqa: SLF001 - DALI has no public name
         if not settings.keys() <= self.tunable(loader).keys():
             return super().reconfigured(loader, settings)
         return type(loader)([_rebuilt(pipe, graph, settings) for pipe, graph in graphs], **given)
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
-    """What makes an iterator like `loader`, beside pipelines; nothing where that is not known."""
+    """Arguments of an iterator like `loader`, beside pipelines; empty if they are not known."""
     constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
     if constructor.__module__ != "nvidia.dali.plugin.pytorch":
         return {}
     given = {
-        "auto_reset": loader._auto_reset,  # noqa: SLF001 - as above
-        "last_batch_policy": loader._last_batch_policy,  # noqa: SLF001 - as above
-        "prepare_first_batch": loader._prepare_first_batch,  # noqa: SLF001 - as above
+        "auto_reset": loader._auto_reset,  # noqa: SLF001 - DALI has no public name
+        "last_batch_policy": loader._last_batch_policy,  # noqa: SLF001 - DALI has no public name
+        "prepare_first_batch": loader._prepare_first_batch,  # noqa: SLF001 - DALI has no public name
     }
-    if loader._reader_name:  # noqa: SLF001 - as above
-        given["reader_name"] = loader._reader_name  # noqa: SLF001 - as above
+    if loader._reader_name:  # noqa: SLF001 - DALI has no public name
+        given["reader_name"] = loader._reader_name  # noqa: SLF001 - DALI has no public name
     else:
-        given["size"] = loader._size  # noqa: SLF001 - as above
-        given["last_batch_padded"] = loader._last_batch_padded  # noqa: SLF001 - as above
+        given["size"] = loader._size  # noqa: SLF001 - DALI has no public name
+        given["last_batch_padded"] = loader._last_batch_padded  # noqa: SLF001 - DALI has no public name
     names = inspect.signature(constructor.__init__).parameters
     if "output_map" in names:
         given["output_map"] = loader.output_map
     if "output_types" in names:
-        given["output_types"] = loader._outputs_types  # noqa: SLF001 - as above
+        given["output_types"] = loader._outputs_types  # noqa: SLF001 - DALI has no public name
     return given
 
 
@@ -217,28 +231,28 @@ def _dense(leaf: Any) -> Any:
 
 
 def _length(loader: Any) -> int | None:
-    if loader.size < 0:  # it has none, and len() is 0, or fails
+    if loader.size < 0:  # it has no length: len() is 0, or fails
         return None
     # Where the last batch is filled with the next epoch's samples, that epoch may be shorter: it
     # is known after the reset, and with `size` not even then.
     carries_over = loader._last_batch_policy.name == "FILL" and not loader._last_batch_padded  # noqa: SLF001 - it has no public name
-    at_the_start = loader._counter < loader.size and loader._counter % _step(loader) == 0  # noqa: SLF001 - as above
+    at_the_start = loader._counter < loader.size and loader._counter % _step(loader) == 0  # noqa: SLF001 - DALI has no public name
     return None if carries_over and not at_the_start else len(loader)
 
 
 def _is_part_read(loader: Any) -> bool:
-    # What the epoch before read of this one is counted too, but is less than a batch.
+    # The counter includes what the last epoch read of this one, but that is less than a batch.
     peeked = getattr(loader, "_peek", None) is not None
-    served = loader._counter // _step(loader) - peeked  # noqa: SLF001 - as above
+    served = loader._counter // _step(loader) - peeked  # noqa: SLF001 - DALI has no public name
     if served <= 0 or not loader._ever_consumed:  # noqa: SLF001 - DALI's own condition for a reset
         return False
     if loader.size < 0:
-        return not all(pipe.empty() for pipe in loader._pipes)  # noqa: SLF001 - as above
-    return bool(served < len(loader) and loader._counter < loader.size)  # noqa: SLF001 - as above
+        return not all(pipe.empty() for pipe in loader._pipes)  # noqa: SLF001 - DALI has no public name
+    return bool(served < len(loader) and loader._counter < loader.size)  # noqa: SLF001 - DALI has no public name
 
 
-def _step(loader: Any) -> int:  # by which the counter goes up with each batch
-    return int(loader.batch_size * (1 if loader._reader_name else len(loader._pipes)))  # noqa: SLF001 - as above
+def _step(loader: Any) -> int:  # how far the counter goes up with each batch
+    return int(loader.batch_size * (1 if loader._reader_name else len(loader._pipes)))  # noqa: SLF001 - DALI has no public name
 
 
 class DALIPipelineAdapter(ForwardAdapter):
@@ -248,6 +262,8 @@ class DALIPipelineAdapter(ForwardAdapter):
     shard, the last batch included, which the reader fills. Without a reader, and with a source
     that does not end, it is endless.
     """
+
+    setting_names = NAMES
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The outputs of as many runs as an epoch has; a source that has ended begins anew."""
@@ -295,7 +311,7 @@ class DALIPipelineAdapter(ForwardAdapter):
 
 
 def _serialised(pipe: Any) -> bytes:
-    """What DALI can build `pipe` of again, which is built first. Raises UsageError if it cannot."""
+    """Build `pipe`, and return what DALI can rebuild it from. Raises UsageError if it cannot."""
     pipe.build()
     try:
         graph: bytes = pipe._pipe.SerializeToProtobuf()  # noqa: SLF001 - serialize() fails for a deserialised one
@@ -307,7 +323,7 @@ def _serialised(pipe: Any) -> bytes:
 
 
 def _tunable(pipes: list[Any]) -> dict[str, Any]:
-    """What can be changed of `pipes`, as the first one has it; nothing if one cannot be rebuilt."""
+    """The first pipe's settings that can be changed; empty if one of `pipes` cannot be rebuilt."""
     try:
         for pipe in pipes:
             _serialised(pipe)
@@ -328,10 +344,10 @@ def _rebuilt(pipe: Any, graph: bytes, settings: Mapping[str, Any]) -> Any:
     # Pipeline.deserialize() would forget the executor.
     kept = {name: getattr(pipe, name) for name in KEPT if hasattr(pipe, name)}
     kept["bytes_per_sample"] = pipe._bytes_per_sample  # noqa: SLF001 - it is no property
-    kept["enable_checkpointing"] = pipe._enable_checkpointing  # noqa: SLF001 - as above
+    kept["enable_checkpointing"] = pipe._enable_checkpointing  # noqa: SLF001 - DALI has no public name
     chosen = kept | _settings(pipe) | dict(settings)
     made = Pipeline(pipe.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
-    made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # as above
+    made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # DALI's
     return made
 
 
@@ -346,15 +362,15 @@ def _device_of(pipe: Any) -> str:
 
 
 def _batches_in_an_epoch(pipe: Any) -> int | None:
-    found = {}
+    per_reader = {}
     for name, meta in pipe.reader_meta().items():
         shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
-        found[name] = math.ceil(shard / pipe.max_batch_size)
-    lengths = set(found.values())
+        per_reader[name] = math.ceil(shard / pipe.max_batch_size)
+    lengths = set(per_reader.values())
     if len(lengths) > 1:
-        told = ", ".join(f"{name} {batches}" for name, batches in found.items())
+        shown = ", ".join(f"{name} {batches}" for name, batches in per_reader.items())
         raise UsageError(
-            f"the pipeline's readers differ in batches per epoch ({told}): expected one length; "
+            f"the pipeline's readers differ in batches per epoch ({shown}): expected one length; "
             "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
             "as often as your epoch has batches"
         )
@@ -387,10 +403,10 @@ class DALIDynamicAdapter(ForwardAdapter):
         sources: Any = getattr(self._dynamic, "ExternalSource", ())  # older versions have none
         if isinstance(loader, sources):
             return self.forward(loader, loader, None)
-        return super().epoch(loader)  # neither, but in its package
+        return super().epoch(loader)  # neither a reader nor a source, but in its package
 
     def samples(self, batch: Any) -> int | None:
-        """The batch size of the first output; of single samples, 1."""
+        """The batch size of the first output; 1 for single samples."""
         for output in self._outputs(batch):
             return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
         return super().samples(batch)
@@ -418,16 +434,16 @@ class DALIDynamicAdapter(ForwardAdapter):
             info,
             workers=1,  # a reader reads ahead in a thread of its own
             prefetch_depth=1 if ahead is None else ahead,
-            batch_size=loader._batch_size,  # noqa: SLF001 - as above
+            batch_size=loader._batch_size,  # noqa: SLF001 - DALI has no public name
             length=_reader_length(loader),
         )
 
     def _outputs(self, batch: Any) -> list[Any]:
-        """The Batches and Tensors of a batch; none where it is of another kind."""
-        found = tuple(batch.values()) if isinstance(batch, dict) else batch
-        found = found if isinstance(found, tuple) else (found,)
+        """The Batches and Tensors of a batch; empty if it is of another kind."""
+        outputs = tuple(batch.values()) if isinstance(batch, dict) else batch
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
         kinds = (self._dynamic.Batch, self._dynamic.Tensor)
-        return list(found) if all(isinstance(one, kinds) for one in found) else []
+        return list(outputs) if all(isinstance(output, kinds) for output in outputs) else []
 
     def _nbytes_of(self, output: Any) -> int:
         shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
@@ -441,8 +457,8 @@ class DALIDynamicAdapter(ForwardAdapter):
 
 def _reader_length(reader: Any) -> int | None:
     """Batches of all shards, or of the one that the reader stays with; None where they differ."""
-    batch_size = reader._batch_size  # noqa: SLF001 - as above
-    if batch_size is None:  # asked for its length, it could not be given another size later
+    batch_size = reader._batch_size  # noqa: SLF001 - DALI has no public name
+    if batch_size is None:  # once asked for its length, it could not be given another size
         return None
     meta = reader.get_metadata()
     shards, size = meta["number_of_shards"], meta["epoch_size_padded"]

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval import IterableAdapter, LoaderInfo, map_leaves
+from loadeval import IterableAdapter, LoaderInfo, Watch, map_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REGROUPING = ("FlatMap", "Pack", "Rebatch", "ConcatThenSplit")  # no fixed inputs an output
+REGROUPING = (
+    "FlatMap",
+    "Pack",
+    "Rebatch",
+    "ConcatThenSplit",
+)  # the number of inputs per output varies
 PROCESS, THREAD = "ProcessPrefetchIterDataset", "_MpContextIterDataset"
 QUEUE_SIZES = ("_buffer_size", "_iter_buffer_size", "_prefetch_buffer_size")
 Nodes = list[tuple[Any, int]]  # datasets, each with how many of its elements go into a batch
@@ -26,6 +31,14 @@ class GrainAdapter(IterableAdapter):
     An iterator that is wrapped by itself has one epoch, and cannot be read once released.
     """
 
+    watch = Watch(
+        classes={
+            "grain._src.python.data_loader": ("DataLoader",),
+            "grain._src.python.dataset.dataset": ("MapDataset", "IterDataset"),
+        },
+        inside=("grain",),
+    )
+    distributions = ("grain",)
     _batch_size: int | None = None
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -34,7 +47,7 @@ class GrainAdapter(IterableAdapter):
         return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
-        """1 where nothing is batched, else the first dimension of an array; None: not known."""
+        """1 if nothing is batched, else the first dimension of an array; None if it is unknown."""
         if self._batch_size is None or self._batch_size == 1:
             return self._batch_size
         return super().samples(batch)
@@ -74,7 +87,7 @@ def _plain(leaf: Any) -> Any:
 
 
 def _nodes(loader: Any) -> Nodes:
-    """What `loader` iterates, from its output to its sources; empty where that is not known."""
+    """What `loader` iterates, from its output to its sources; empty if that is unknown."""
     if hasattr(loader, "to_iter_dataset"):  # a MapDataset, which iterates like this
         loader = loader.to_iter_dataset()
     dataset = getattr(loader, "_dataset", loader)  # of a DataLoader

@@ -5,10 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from loadeval import IterableAdapter, LoaderInfo, UsageError
+from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+
+class DatasetBatches:
+    """One call of `dataset.iter()`; the next one is another epoch. `make` is that call."""
+
+    def __init__(self, dataset: Any, make: Callable[[], Iterator[Any]]) -> None:
+        self.column_names = dataset.column_names
+        self.make = make
+        if hasattr(dataset, "set_epoch"):  # a stream, which may read ahead
+            self.set_epoch = dataset.set_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.make()
+
+
+# The name by which the adapter for datasets, and readers of the log, know it.
+DatasetBatches.__module__, DatasetBatches.__qualname__ = "datasets", "Dataset.iter"
 
 
 class DatasetsAdapter(IterableAdapter):
@@ -22,7 +39,18 @@ class DatasetsAdapter(IterableAdapter):
     Wrap `lambda: dataset.iter(batch_size=8)` instead, of which each epoch calls a new one.
     """
 
+    watch = Watch(
+        classes={
+            "datasets.arrow_dataset": ("Dataset",),
+            "datasets.iterable_dataset": ("IterableDataset",),
+        },
+        methods={"iter": DatasetBatches},
+        inside=("datasets",),
+        is_dataset=True,
+    )
+    distributions = ("datasets",)
     _batch_size: int | None = None
+    _serves_batches = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The dataset's rows."""
@@ -30,13 +58,15 @@ class DatasetsAdapter(IterableAdapter):
         return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
-        """1 of an example, the length of a column of a batch; None where that is not known."""
+        """1 for an example, the length of a column for a batch; None if it is unknown."""
+        if self._serves_batches:
+            return len(next(iter(batch.values()))) if isinstance(batch, dict) else len(batch)
         if self._batch_size is None or self._batch_size == 1:
             return self._batch_size
         return len(next(iter(batch.values()))) if isinstance(batch, dict) else None
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """The length of a Dataset, which reads in this process; a batch size where it is known.
+        """The length of a Dataset, which reads in this process; the batch size if it is known.
 
         Raises UsageError for a DatasetDict, which holds several datasets.
         """
@@ -45,6 +75,7 @@ class DatasetsAdapter(IterableAdapter):
                 f"a {type(loader).__name__} holds several datasets, {', '.join(map(str, loader))}; "
                 "pass the one that the training loop iterates"
             )
+        self._serves_batches = isinstance(loader, DatasetBatches)
         info = replace(super().describe(loader), batch_size=_batch_size(loader))
         if hasattr(loader, "set_epoch"):  # an IterableDataset, which may read ahead in threads
             return info
@@ -52,10 +83,10 @@ class DatasetsAdapter(IterableAdapter):
 
 
 def _batch_size(dataset: Any) -> int | None:
-    """How many examples a row holds, the last one excepted; None: not known."""
+    """How many examples each row but the last holds; None if it is unknown."""
     columns = (getattr(dataset, "features", None) or {}).values()
     if any(hasattr(column, "dtype") and not hasattr(column, "feature") for column in columns):
-        return 1  # a list has the feature that it is a list of
+        return 1  # a list would have a `feature`, that of its items
     rows = getattr(dataset, "_ex_iterable", None)
     made_by = getattr(getattr(rows, "function", None), "__name__", None)
     is_batch = made_by in {"_batch_fn", "_batch_arrow_table"}  # those of batch()

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 class LitDataAdapter(PyTorchAdapter):
-    """Tells a StreamingDataLoader, which is a torch DataLoader, from a dataset by itself.
+    """Distinguishes a StreamingDataLoader, which is a torch DataLoader, from a dataset alone.
 
     A dataset has attributes of the DataLoader that is to read it, such as `num_workers`. It
     serves samples, not batches.
     """
 
+    watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "litdata"))
+    distributions = ("torch", "litdata")
     _serves_samples = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -27,7 +29,7 @@ class LitDataAdapter(PyTorchAdapter):
         return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
-        """1 of a dataset by itself; else the first dimension of the first array."""
+        """1 for a dataset by itself, else the first dimension of the first array."""
         return 1 if self._serves_samples else super().samples(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:

@@ -1,4 +1,4 @@
-"""For loaders whose stages cannot be timed: what to say of them instead."""
+"""What to say about loaders whose stages cannot be timed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class NotTimed:
         """The note, once."""
         if not self._begun:
             return []
-        told, self._untold = self._untold, []
-        return told
+        notes, self._untold = self._untold, []
+        return notes
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, for nothing is held."""

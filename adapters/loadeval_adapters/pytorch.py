@@ -6,14 +6,15 @@ import inspect
 import multiprocessing
 import sys
 import warnings
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
-from loadeval_adapters.pytorch_stages import DataLoaderStages
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
+from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,11 +59,23 @@ TUNABLE = (
 )
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,
+    "in_order": True,
     "persistent_workers": False,
     "multiprocessing_context": None,
     "timeout": 0,
 }
-"""What a DataLoader insists on where `num_workers` is 0."""
+"""What a DataLoader insists on where `num_workers` is 0; `in_order` means nothing then."""
+DEFAULTS: dict[str, Any] = {**WITHOUT_WORKERS, "prefetch_factor": 2, "pin_memory": False}
+"""The default arguments of a DataLoader with workers."""
+NAMES = {
+    name: name for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
+}
+"""Settings that loadeval gives advice on, under torch's names."""
+TRAINERS: dict[str, dict[str, str]] = {
+    "transformers": {name: f"dataloader_{name}" for name in NAMES},
+    "ultralytics": {"num_workers": "workers"},
+}
+"""The arguments of trainers for these settings, keyed by the trainer's package."""
 KEEP_THEIR_ARGUMENTS = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
@@ -73,11 +86,29 @@ KEEP_THEIR_ARGUMENTS = (
 class PyTorchAdapter(IterableAdapter):
     """Knows a DataLoader's workers, and stops them, persistent ones included."""
 
+    watch = Watch(
+        classes={"torch.utils.data.dataloader": ("DataLoader",)},
+        inside=("torch.utils.data",),
+        # Their loaders iterate a DataLoader, and mark its end for themselves.
+        outside=("accelerate", "lightning", "lightning_fabric", "pytorch_lightning"),
+        looks=(("fastai.data.load", "one_batch"),),
+        steps={
+            # With another backend Keras calls it to compile a step.
+            "keras.src.optimizers.base_optimizer": (
+                *("BaseOptimizer", "apply", "keras.src.backend.torch"),
+            ),
+            "fastai.optimizer": ("Optimizer", "step", "fastai.optimizer"),
+        },
+    )
+    setting_names = NAMES
+    distributions: ClassVar[tuple[str, ...]] = ("torch",)
+    defaults = DEFAULTS
+    without_workers = WITHOUT_WORKERS
     _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`; an empty iterator when Lightning only checks that there is one."""
-        # With a DataLoader it does not try: that would start workers and draw random numbers.
+        # Lightning does not try a DataLoader: that would start workers and draw random numbers.
         tries = _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
         return iter(()) if tries else super().epoch(loader)
 
@@ -89,12 +120,13 @@ class PyTorchAdapter(IterableAdapter):
         asked = getattr(inside, "_IterableDataset_len_called", None)
         info = super().describe(loader)
         if hasattr(inside, "_IterableDataset_len_called"):
-            inside._IterableDataset_len_called = asked  # noqa: SLF001 - as above
+            inside._IterableDataset_len_called = asked  # noqa: SLF001 - it undoes what describe() did
         workers = getattr(inside, "num_workers", None)
         if workers is None:  # a Dataset, iterated by itself
             return info
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
+        maker = _maker(inside)
         return replace(
             info,
             workers=workers,
@@ -109,7 +141,10 @@ class PyTorchAdapter(IterableAdapter):
             sampler=_name_of(_sampler(inside)),
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
-            made_by=_maker(inside),
+            made_by=maker,
+            setting_names=TRAINERS.get(maker or "", self.setting_names),
+            shards=_shards(inside.dataset),
+            dataset_objects=objects_in(inside.dataset),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
@@ -141,7 +176,13 @@ class PyTorchAdapter(IterableAdapter):
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """What times the stages inside a DataLoader; None for a dataset by itself."""
-        return DataLoaderStages(_unwrapped) if isinstance(_unwrapped(loader), DataLoader) else None
+        if not isinstance(_unwrapped(loader), DataLoader):
+            return None
+        from loadeval_adapters.pytorch_stages import (  # noqa: PLC0415 - torch's import need not wait
+            DataLoaderStages,
+        )
+
+        return DataLoaderStages(_unwrapped)
 
     def dataset_was_read(self) -> None:
         """Warns, once, that Accelerate builds another loader, which is not measured."""
@@ -174,11 +215,12 @@ class PyTorchAdapter(IterableAdapter):
         if not given or not settings.keys() <= self.tunable(loader).keys():
             return super().reconfigured(loader, settings)
         chosen = given | dict(settings)
-        return type(loader)(**chosen | ({} if chosen["num_workers"] else WITHOUT_WORKERS))
+        insists = {} if chosen["num_workers"] else self.without_workers
+        return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
-    """What makes a DataLoader like `loader`; nothing where that is not known."""
+    """Arguments of a DataLoader like `loader`; empty if they are not known."""
     constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
     if constructor.__module__ not in KEEP_THEIR_ARGUMENTS:
         return {}
@@ -198,7 +240,7 @@ def _unwrapped(loader: Any) -> Any:
 
 
 def _sampler(loader: Any) -> Any:
-    """What chooses the samples; None where the dataset does."""
+    """What chooses the samples; None if the dataset does."""
     batches = loader.batch_sampler
     if batches is not None and type(batches) is not BatchSampler:
         return batches
@@ -206,12 +248,28 @@ def _sampler(loader: Any) -> Any:
     return None if is_stream else getattr(loader, "sampler", None)
 
 
-def _name_of(one: Any) -> str | None:
-    """Of a function or a class's instance; None of None."""
-    if one is None:
+def _name_of(thing: Any) -> str | None:
+    """The name of a function, or of an instance's class; None for None."""
+    if thing is None:
         return None
-    inner = getattr(one, "func", one)  # of a partial
+    inner = getattr(thing, "func", thing)  # of a partial
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
+
+
+def _shards(dataset: Any) -> int | None:
+    """How many shards `dataset` says it has, if it is a stream."""
+    if not isinstance(dataset, IterableDataset):
+        return None
+    with suppress(Exception):  # properties of the user's
+        for name in ("num_shards", "n_shards"):
+            count = getattr(dataset, name, None)
+            if type(count) is int:
+                return count
+        stages = getattr(dataset, "pipeline", None)  # of WebDataset
+        if isinstance(stages, list) and stages:  # any other may be an iterator, to be left alone
+            urls = getattr(stages[0], "urls", None)
+            return len(urls) if isinstance(urls, list) else None
+    return None
 
 
 def _start_method(loader: Any) -> str:
@@ -235,11 +293,14 @@ def _lightning_would_shard(loader: Any) -> bool:
 
 
 def _maker(loader: Any) -> str | None:
-    """The package of the Trainer that made `loader`; None where none is known to have.
+    """The package of the Trainer that made `loader`; None if no Trainer is known to have.
 
-    That of transformers gives it a function for workers, that of sentence-transformers, which takes
-    the same arguments, a collator. A loader that has torch's iterators may have no collate_fn.
+    The Trainer of transformers sets a function for workers. That of sentence-transformers, which
+    takes the same arguments, sets a collator. That of ultralytics makes a class of its own. A
+    loader that has torch's iterators may have no collate_fn.
     """
+    if type(loader).__module__.startswith("ultralytics."):
+        return "ultralytics"
     function = getattr(loader.worker_init_fn, "func", None)  # of a partial
     starts = str(getattr(function, "__module__", None))
     collates = type(getattr(loader, "collate_fn", None)).__module__
@@ -248,7 +309,7 @@ def _maker(loader: Any) -> str | None:
 
 
 def _is_called_from(*modules: str) -> bool:
-    """Whether the call came through a module whose name begins so."""
+    """Whether the call came through a module whose name begins with one of `modules`."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - who asks is known nowhere else
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(modules):

@@ -11,16 +11,17 @@ from typing import Any
 
 UNKNOWN = -1
 MOST_TRANSFORMS = 24
-"""How many transforms are told apart."""
+"""How many transforms are timed separately."""
 RECORD = (
     *("idx", "worker", "samples", "fetch_start_ns", "fetch_ns", "collate_ns"),
     *("slowest_ns", "slowest_index"),
     *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
+    *("minor_faults", "system_ns", "private_bytes", "shared_bytes"),
     *("pickle_start_ns", "pickle_ns", "pickled_bytes", "tensors", "same_idx"),
 )
 """What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
-transforms follow. `idx` is torch's number of the batch, at both ends so that a record that another
-is written over while it is read can be told."""
+transforms follow. `idx`, torch's number of the batch, is at both ends, which shows whether another
+record was written over this one while it was read."""
 FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
@@ -28,19 +29,20 @@ WORD = 8
 OPEN = 0
 """The word that is 1 while somebody looks into the loader."""
 CHANNEL_WORDS = 8
-READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(6)
+READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
 """A worker's own words: when it was ready, how long the user's `worker_init_fn` took,
-the batch and the sample it reads, and of its text how often it was changed and how long it is."""
+the batch and the sample it reads, of its text how often it was changed and how long it is, and how
+long it unpickled what it was sent."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
 NO_SAMPLE, COLLATING = -1, -2
-"""What stands for a sample where none is read."""
+"""Stand for a sample while none is read."""
 TRIES = 1000
 TEXT = 32768
 """Bytes for a worker's text."""
 
 
 class Channel:
-    """Memory for `workers` and the records of `slots` batches; a process that starts can get it.
+    """Memory for `workers` and records of `slots` batches, which new processes can be given.
 
     The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it.
     """
@@ -76,9 +78,9 @@ class Channel:
         """The first word of the record of batch `idx`."""
         return self._ring + idx % self.slots * STRIDE
 
-    def write_text(self, worker: int, told: dict[str, Any]) -> bool:
-        """Tell something that JSON can; False if that is too long, and nothing was told."""
-        text = json.dumps(told, separators=(",", ":")).encode()
+    def write_text(self, worker: int, content: dict[str, Any]) -> bool:
+        """Write `content` as JSON. Returns False, and writes nothing, if it is too long."""
+        text = json.dumps(content, separators=(",", ":")).encode()
         if len(text) > TEXT:
             return False
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
@@ -90,7 +92,7 @@ class Channel:
         return True
 
     def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
-        """A version and what it tells; None if that is the one `known`, or half written."""
+        """The text's version and content; None if that version is `known`, or half written."""
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
         for _ in range(TRIES):
             version = self.words[own + TEXT_VERSION]
@@ -98,8 +100,8 @@ class Channel:
                 return None
             text = bytes(self.bytes[start : start + self.words[own + TEXT_BYTES]])
             if version % 2 == 0 and self.words[own + TEXT_VERSION] == version:
-                told: dict[str, Any] = json.loads(text)
-                return version, told
+                content: dict[str, Any] = json.loads(text)
+                return version, content
         return None
 
 
@@ -109,11 +111,13 @@ def is_of_a_signal(error: BaseException) -> bool:
     It may do so while we look, but it is meant for whoever called us.
     """
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    codes = [getattr(getattr(one, "__func__", one), "__code__", None) for one in handlers]
+    codes = [
+        getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers
+    ]
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_code in codes for frame in frames)
 
 
 def packer(transforms: int) -> struct.Struct:
-    """Packs a record with that many transforms."""
+    """What packs a record with that many transforms."""
     return struct.Struct(f"{FIXED + 2 * transforms}q")

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,27 @@ import numpy as np
 from torch import Tensor
 
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
-from loadeval_adapters import pytorch_channel as told
-from loadeval_adapters.pytorch_channel import FIXED, RECORD, STRIDE, UNKNOWN, WORD
+from loadeval_adapters.pytorch_channel import (
+    BATCH,
+    CHANNEL_WORDS,
+    COLLATING,
+    FIXED,
+    INIT_NS,
+    NO_SAMPLE,
+    OPEN,
+    READY_NS,
+    RECORD,
+    SAMPLE,
+    STRIDE,
+    UNKNOWN,
+    UNPICKLING_NS,
+    WORD,
+    WORKER_WORDS,
+    is_of_a_signal,
+    packer,
+)
+from loadeval_adapters.pytorch_code import COUNTERS
+from loadeval_adapters.pytorch_pickles import Pickles
 from loadeval_adapters.pytorch_worker import FETCHERS, Tracer, fetches
 
 if TYPE_CHECKING:
@@ -28,9 +48,9 @@ if TYPE_CHECKING:
     Measured = StageTimes | WorkerStart | CodeSamples
     Note = Callable[[StageNote], object]
     Receipt = tuple[int, int, int, bytes]
-    """Of a batch: start and end of getting it, nanoseconds of pinning, its worker's record."""
+    """The start and end of getting a batch, nanoseconds of pinning it, its worker's record."""
     Row = tuple[int, int, int, int, int, int, int, bytes]
-    """Of a batch: when it was requested and given, nanoseconds of its index, idx, its receipt."""
+    """When a batch was requested and given, nanoseconds of its index, its idx, its receipt."""
 
 NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
@@ -39,11 +59,11 @@ IN_A_THREAD = StageNote(
     "read in a thread",
 )
 COUNTED = 4
-"""Batches of an epoch whose tensors are counted."""
+"""How many batches of an epoch have their tensors counted."""
 
 
 def tensors_in(batch: Any) -> int:
-    """The tensors of `batch`, each once; UNKNOWN where it has too many nodes to look at."""
+    """How many tensors `batch` has, each counted once; UNKNOWN if it has too many nodes."""
     try:
         return len({id(leaf) for leaf in leaves(batch) if issubclass(type(leaf), Tensor)})
     except ValueError:
@@ -60,7 +80,7 @@ class Epoch:
         self._known: Callable[[], object] | None = None
 
     def to_be_known(self) -> Callable[[int], object]:
-        """What is to be called with the number; once it is gone, nobody will. Called once."""
+        """A function to call with the number; once it is garbage, nobody will. Called once."""
 
         def known(number: int) -> None:
             self.number = number
@@ -69,7 +89,7 @@ class Epoch:
         return known
 
     def is_done(self) -> bool:
-        """Whether nothing is left to be taken of it."""
+        """Whether nothing of it is left to be taken."""
         if self.number is not None:
             return not self.rows
         return self._known is None or self._known() is None
@@ -82,9 +102,11 @@ class WatchedIterator:
         self.alive: Callable[[], Any] = weakref.ref(iterator)
         self.epoch: Epoch | None = None
         self.starting: tuple[int, int] | None = None
+        self.pickles = Pickles()
         self._note = note
         self._epochs: list[Epoch] = []
         self._hooked: list[str] = []
+        self._sized: set[int] = set()
         self._is_closed = False
 
     @property
@@ -93,22 +115,22 @@ class WatchedIterator:
         return not self._is_closed
 
     def begin(self, epoch: Epoch | None) -> None:
-        """Batches are those of `epoch` from now on; None is an epoch that is not measured."""
+        """Serve `epoch` from now on; None is an epoch that is not measured."""
         self.epoch = epoch
         if epoch is not None:
             self._epochs.append(epoch)
 
     def take(self) -> list[Measured]:
-        """What was found since the last call."""
-        found: list[Measured] = []
+        """What was measured since the last call."""
+        measured: list[Measured] = []
         for epoch in list(self._epochs):
             if epoch.number is not None:
                 rows = [epoch.rows.popleft() for _ in range(len(epoch.rows))]
                 if rows:
-                    found.append(self._times(epoch, rows))
+                    measured.append(self._times(epoch, rows))
             if epoch is not self.epoch and epoch.is_done():
                 self._epochs.remove(epoch)
-        return found
+        return measured
 
     def is_done(self) -> bool:
         """Whether nothing is left to be taken, if the iterator is gone."""
@@ -123,7 +145,7 @@ class WatchedIterator:
 
     def fail(self, error: Exception) -> None:
         """Stop looking, and say why. Raises what a signal's handler raised."""
-        if told.is_of_a_signal(error):
+        if is_of_a_signal(error):
             raise error
         self._note(
             StageNote(f"the loader is not looked into any more ({type(error).__name__}: {error})")
@@ -131,7 +153,7 @@ class WatchedIterator:
         self.close()
 
     def make_way(self) -> None:
-        """Another iterator of the loader begins in this process."""
+        """Make way for another iterator of the loader, which begins in this process."""
 
     def _hook(self, iterator: Any, **methods: Any) -> None:
         for name, method in methods.items():
@@ -139,6 +161,10 @@ class WatchedIterator:
             self._hooked.append(name)
 
     def _names(self, worker: int) -> list[str]:
+        raise NotImplementedError
+
+    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
+        """The elements that went into each transform of a worker, and came out."""
         raise NotImplementedError
 
     def _times(self, epoch: Epoch, rows: list[Row]) -> StageTimes:
@@ -157,6 +183,7 @@ class WatchedIterator:
         first, epoch.taken = epoch.taken, epoch.taken + len(rows)
         transform_ns: dict[str, Any] = {}
         transform_calls: dict[str, Any] = {}
+        sizes: tuple[dict[str, Any], dict[str, Any]] = {}, {}
         for worker in np.unique(column["worker"][is_its_own]):
             of_worker = is_its_own & (column["worker"] == worker)
             for number, name in enumerate(self._names(int(worker))):
@@ -164,6 +191,11 @@ class WatchedIterator:
                     values.setdefault(name, np.full(len(rows), np.nan))[of_worker] = records[
                         of_worker, FIXED + 2 * number + offset
                     ]
+            elements = {} if worker in self._sized else self._elements(int(worker))
+            for name, of_transform in elements.items():
+                self._sized.add(worker)
+                for values, count in zip(sizes, of_transform, strict=True):
+                    values.setdefault(name, np.full(len(rows), np.nan))[of_worker.argmax()] = count
         del column["idx"], column["same_idx"]
         return StageTimes(
             epoch=epoch.number or 0,
@@ -176,6 +208,8 @@ class WatchedIterator:
             pin_ns=pin_ns,
             transform_ns=transform_ns,
             transform_calls=transform_calls,
+            elements_before=sizes[0],
+            elements_after=sizes[1],
             **column,
         )
 
@@ -192,16 +226,19 @@ class Borrowed(WatchedIterator):
 
     @property
     def looks(self) -> bool:
-        """Whether the lender does."""
+        """Whether the lender still looks into the iterator."""
         return self._lender.looks
 
     def begin(self, epoch: Epoch | None) -> None:
-        """As of others; it is the lender that looks."""
+        """Serve `epoch` from now on, by the lender, which does the looking."""
         super().begin(epoch)
         self._lender.epoch = epoch
 
     def _names(self, worker: int) -> list[str]:
         return self._lender._names(worker)  # noqa: SLF001 - of its own kind
+
+    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
+        return self._lender._elements(worker)  # noqa: SLF001 - of its own kind
 
 
 class InTraining(WatchedIterator):
@@ -209,8 +246,8 @@ class InTraining(WatchedIterator):
 
     def __init__(self, iterator: Any, note: Note) -> None:
         super().__init__(iterator, note)
-        words = [1] * (told.CHANNEL_WORDS + told.WORKER_WORDS)
-        self._tracer = Tracer(self._tell, words, told.CHANNEL_WORDS, in_training=True)
+        words = [1] * (CHANNEL_WORDS + WORKER_WORDS)
+        self._tracer = Tracer(self._tell, words, CHANNEL_WORDS, in_training=True)
         end = weakref.finalize(iterator, self._tracer.close)
         end.atexit = False
         self._lines: dict[str, dict[str, int]] = {}
@@ -220,16 +257,16 @@ class InTraining(WatchedIterator):
 
     def _hook_into(self, iterator: Any) -> None:
         alive, fetcher, tracer = self.alive, self._fetcher, self._tracer
-        pack, parts = told.packer(len(tracer.transforms.names)).pack, tracer.parts
+        pack, parts = packer(len(tracer.transforms.names)).pack, tracer.parts
         kind = type(iterator)
-        give, next_index = kind._next_data, kind._next_index  # noqa: SLF001 - as above
+        give, next_index = kind._next_data, kind._next_index  # noqa: SLF001 - torch has no public name
         by_kind = dict(zip(FETCHERS, fetches(tracer), strict=True))
         own: Any = fetcher()
         ours = by_kind.get(type(own))
         if ours is None:
             self._note(StageNote(NOT_TORCHS))
             return
-        is_pinned = iterator._pin_memory  # noqa: SLF001 - as above
+        is_pinned = iterator._pin_memory  # noqa: SLF001 - torch has no public name
         index_ns, unpickled = [0], (UNKNOWN, UNKNOWN, UNKNOWN)
 
         def timed_next_index() -> Any:
@@ -275,19 +312,22 @@ class InTraining(WatchedIterator):
             self._note(StageNote(note))
 
     def take(self) -> list[Measured]:
-        """As of others, and the lines of code."""
+        """What was measured since the last call, and the lines of code."""
         before, self._lines = self._lines, self._tracer.lines()
         return [*super().take(), *_code_since(before, self._lines, None)]
 
     def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
         return self._tracer.transforms.names
 
+    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:  # noqa: ARG002 - there is none
+        return self._tracer.transforms.elements()
+
     def make_way(self) -> None:
-        """Leave the transforms to it: who knows a loader's length may never ask for its end."""
+        """Leave the transforms to it: code that knows the length may never read to the end."""
         self._tracer.end()
 
     def close(self) -> None:
-        """As of others; the dataset is left as it was, too. The iterator may still fetch."""
+        """Leave the iterator and the dataset as they were. The iterator may still fetch."""
         super().close()
         self._tracer.end()
         fetcher = self._fetcher()
@@ -296,7 +336,7 @@ class InTraining(WatchedIterator):
 
 
 class WithWorkers(WatchedIterator):
-    """An iterator with worker processes, which tell by `channel`; None where they tell nothing."""
+    """An iterator whose worker processes report by `channel`; None if they report nothing."""
 
     def __init__(self, iterator: Any, note: Note, channel: Channel | None, pins: Pins) -> None:
         super().__init__(iterator, note)
@@ -308,11 +348,12 @@ class WithWorkers(WatchedIterator):
         self._not_started = set(workers)
         self._dead: set[int] = set()
         self._first: Epoch | None = None
-        self._pins = pins.of(iterator._worker_result_queue)  # noqa: SLF001 - as above
+        self.index_ns = [0]
+        self._pins = pins.of(iterator._worker_result_queue)  # noqa: SLF001 - torch has no public name
         self._hook_into(iterator)
 
     def begin(self, epoch: Epoch | None) -> None:
-        """As of others; the first epoch is the one in which the workers start."""
+        """Serve `epoch` from now on; the workers start in the first one."""
         if self.epoch is None and not self._epochs:
             self._first = epoch
         super().begin(epoch)
@@ -320,14 +361,14 @@ class WithWorkers(WatchedIterator):
     def _hook_into(self, iterator: Any) -> None:
         kind = type(iterator)
         receipts: dict[int, Receipt] = {}
-        last_idx, index_ns = [0], [0]
+        last_idx, index_ns = [0], self.index_ns
         in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
         self._hook(
             iterator,
-            _try_get_data=self._receiving(kind._try_get_data, receipts, last_idx),  # noqa: SLF001 - as above
-            _try_put_index=self._asking(kind._try_put_index, index_ns),  # noqa: SLF001 - as above
+            _try_get_data=self._receiving(kind._try_get_data, receipts, last_idx),  # noqa: SLF001 - torch has no public name
+            _try_put_index=self._asking(kind._try_put_index, index_ns),  # noqa: SLF001 - torch has no public name
             _next_data=self._giving(
-                kind._next_data,  # noqa: SLF001 - as above
+                kind._next_data,  # noqa: SLF001 - torch has no public name
                 receipts,
                 None if in_order else last_idx,
                 index_ns,
@@ -337,7 +378,7 @@ class WithWorkers(WatchedIterator):
     def _receiving(
         self, get: Callable[..., Any], receipts: dict[int, Receipt], last_idx: list[int]
     ) -> Callable[..., Any]:
-        """`get`, which receives a batch in whichever order; of each it leaves a receipt."""
+        """Wrap `get`, which receives batches in any order, to leave a receipt for each."""
         alive, channel, pins = self.alive, self._channel, self._pins
 
         def receipt(idx: int, start: int, end: int) -> Receipt:
@@ -370,7 +411,7 @@ class WithWorkers(WatchedIterator):
         return timed_try_get_data
 
     def _asking(self, put: Callable[[Any], None], index_ns: list[int]) -> Callable[[], None]:
-        """`put`, which asks a worker for a batch; its nanoseconds are added to `index_ns`."""
+        """Wrap `put`, which asks a worker for a batch, to add its time to `index_ns`."""
         alive = self.alive
 
         def timed_try_put_index() -> None:
@@ -387,28 +428,28 @@ class WithWorkers(WatchedIterator):
         last_idx: list[int] | None,
         index_ns: list[int],
     ) -> Callable[[], Any]:
-        """`give`, which gives the next batch: that of `last_idx`, or None: in torch's order."""
+        """Wrap `give`, which gives the batch of `last_idx`, or if None, the next in order."""
         alive = self.alive
 
         def timed_next_data() -> Any:
-            index_ns[0] = 0
             requested = perf_counter_ns()
             batch = give(alive())
             delivered = perf_counter_ns()
-            epoch = self.epoch
+            epoch, taken_ns = self.epoch, index_ns[0]
+            index_ns[0] = 0
             if epoch is not None:
                 try:
-                    idx = alive()._rcvd_idx - 1 if last_idx is None else last_idx[0]  # noqa: SLF001 - as above
+                    idx = alive()._rcvd_idx - 1 if last_idx is None else last_idx[0]  # noqa: SLF001 - torch has no public name
                     receipt = receipts.pop(idx, NOT_RECEIVED)
-                    epoch.rows.append((requested, delivered, index_ns[0], idx, *receipt))
-                except Exception as error:  # noqa: BLE001 - as above
+                    epoch.rows.append((requested, delivered, taken_ns, idx, *receipt))
+                except Exception as error:  # noqa: BLE001 - looking may not end a training
                     self.fail(error)
             return batch
 
         return timed_next_data
 
     def take(self) -> list[Measured]:
-        """As of others, and how the workers started, their lines of code, and their deaths."""
+        """What was measured, how workers started, and their lines of code; notes their deaths."""
         self.look_for_dead()
         if self._channel is None:
             return super().take()
@@ -416,18 +457,22 @@ class WithWorkers(WatchedIterator):
         return [*super().take(), *self._starts(self._channel), *code]
 
     def close(self) -> None:
-        """As of others; the workers stop looking with their next batch."""
+        """Leave the iterator as it was; the workers stop looking at their next batch."""
         self.look_for_dead()
         super().close()
         if self._channel is not None:
-            self._channel.words[told.OPEN] = 0
+            self._channel.words[OPEN] = 0
 
     def _names(self, worker: int) -> list[str]:
         names: list[str] = self._texts[worker].get("names", [])
         return names
 
+    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
+        elements: dict[str, tuple[float, float]] = self._texts[worker].get("elements", {})
+        return elements
+
     def _read_texts(self, channel: Channel) -> list[CodeSamples]:
-        found: list[CodeSamples] = []
+        samples: list[CodeSamples] = []
         for worker, known in self._versions.items():
             read = channel.read_text(worker, known)
             if read is None:
@@ -437,21 +482,26 @@ class WithWorkers(WatchedIterator):
             self._texts[worker] = text
             for note in text.get("notes", ()):
                 self._note(StageNote(note))
-            found += _code_since(before, text, worker)
-        return found
+            samples += _code_since(before, text, worker)
+        return samples
 
     def _starts(self, channel: Channel) -> list[WorkerStart]:
         epoch = self._first
         if epoch is None or epoch.number is None or self.starting is None:
             return []
-        found = []
+        starts = []
         for worker in sorted(self._not_started):
             words, own = channel.words, channel.own(worker)
-            ready_ns, init_ns = words[own + told.READY_NS], words[own + told.INIT_NS]
+            ready_ns, init_ns = words[own + READY_NS], words[own + INIT_NS]
             if ready_ns:
-                found.append(WorkerStart(epoch.number, worker, *self.starting, ready_ns, init_ns))
+                start = WorkerStart(epoch.number, worker, *self.starting, ready_ns, init_ns)
+                pickled = self.pickles.of(self._processes[worker])
+                if pickled is not None:
+                    unpickling_ns = words[own + UNPICKLING_NS]
+                    start = replace(start, **pickled._asdict(), unpickling_ns=unpickling_ns)
+                starts.append(start)
                 self._not_started.remove(worker)
-        return found
+        return starts
 
     def look_for_dead(self) -> None:
         """Note which workers have died, and over what."""
@@ -470,16 +520,16 @@ class WithWorkers(WatchedIterator):
         if self._channel is None:
             return ""
         words, own = self._channel.words, self._channel.own(worker)
-        sample, batch = words[own + told.SAMPLE], words[own + told.BATCH]
-        if sample == told.NO_SAMPLE:
+        sample, batch = words[own + SAMPLE], words[own + BATCH]
+        if sample == NO_SAMPLE:
             return " between two batches"
-        if sample == told.COLLATING:
+        if sample == COLLATING:
             return f" while collating batch {batch}"
         return f" while loading sample {sample} of batch {batch}"
 
 
 def _exit_code(process: Any) -> int | None:
-    """As `process.exitcode`, but torch can still ask how its child ended."""
+    """The `process.exitcode`, read so that torch can still ask how its child ended."""
     popen = process._popen  # noqa: SLF001 - its poll() would take the answer away
     code: int | None = popen.returncode
     if code is None and hasattr(os, "waitid"):
@@ -497,8 +547,8 @@ def _cause(code: int) -> str:
 def _code_since(
     before: dict[str, Any], text: dict[str, Any], worker: int | None
 ) -> list[CodeSamples]:
-    """How often lines of code were seen since `before`; none if none was."""
-    more = [_more(text.get(name, {}), before.get(name, {})) for name in ("running", "blocked")]
+    """How often lines of code were seen since `before`; empty if none was seen."""
+    more = [_more(text.get(name, {}), before.get(name, {})) for name in COUNTERS]
     return [CodeSamples(worker, *more)] if any(more) else []
 
 

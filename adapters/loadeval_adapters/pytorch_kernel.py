@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 from threading import get_ident
-from time import process_time_ns, thread_time_ns
+from time import perf_counter_ns, process_time_ns, thread_time_ns
 
 from loadeval_adapters.pytorch_channel import UNKNOWN
 
@@ -15,10 +16,17 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-Figures = tuple[int, int, int, int, int, int]
-"""CPU time, that of all threads, time without a CPU, bytes read, from disk, faults."""
-UNKNOWN_FIGURES = (UNKNOWN,) * 6
+Figures = tuple[int, int, int, int, int, int, int, int]
+"""CPU time, that of all threads, time waiting for a CPU, bytes read, from disk, faults with the
+disk, faults without it, CPU time in the kernel."""
+UNKNOWN_FIGURES = (UNKNOWN,) * 8
 BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+UNREAD = (UNKNOWN, UNKNOWN)
+LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
+FIRST_SHARE, LATER_SHARE = 0.01, 0.0003
+"""Shares of a worker's time that reading its memory may take."""
+MOST_RESIDENT = 16 << 30
+"""In a process with more memory it would take over 0.2 s, and is not read."""
 MOSTLY = 0.95
 """A thread that was on a CPU so much since the look before is taken to be on one."""
 
@@ -40,13 +48,13 @@ class Consumption:
         self._io = _opened("/proc/self/io")
 
     def close(self) -> None:
-        """Close the files of the kernel's."""
+        """Close the kernel's files."""
         descriptors = self._sched, self._io
         self._sched = self._io = UNKNOWN
         _close(*descriptors)
 
     def start(self, *, asks: bool) -> int:
-        """The CPU time of this thread; `asks` for all else too, which `since` begins with."""
+        """The CPU time of this thread; with `asks`, also reads what `since` counts from."""
         if asks:
             self._last = self._so_far()
             return self._last[0]
@@ -55,7 +63,7 @@ class Consumption:
     def _so_far(self) -> Figures:
         if get_ident() != self._thread:
             self._open()
-        run_queue = read = disk = faults = UNKNOWN
+        run_queue = read = disk = major = minor = system = UNKNOWN
         if self._sched >= 0:
             text = os.pread(self._sched, 96, 0)
             run_queue = int(text.split()[1])
@@ -66,14 +74,17 @@ class Consumption:
             read, disk = int(lines[1]) - self._own_bytes, int(lines[9])
             self._own_bytes += len(text)
         if BY_THREAD is not None:
-            faults = resource.getrusage(BY_THREAD).ru_majflt
-        return thread_time_ns(), process_time_ns(), run_queue, read, disk, faults
+            used = resource.getrusage(BY_THREAD)
+            major, minor, system = used.ru_majflt, used.ru_minflt, int(used.ru_stime * 1e9)
+        own, every = thread_time_ns(), process_time_ns()
+        return own, every, run_queue, read, disk, major, minor, system
 
     def since(self, began: int, took_ns: int) -> Figures:
-        """What a batch has used that began with so much CPU time, with that of other threads alone.
+        """What a batch has used, which began when this thread's CPU time was `began`.
 
-        All but that is counted since the kernel was asked the last time: before this batch, or
-        before quick ones. No time is longer than the batch took.
+        The CPU time of other threads is separate. It, and all else but this thread's CPU time, is
+        counted since the kernel was last asked: before this batch, or before quick ones. Of these,
+        no time is longer than the batch took.
         """
         now = self._so_far()
         last, self._last = self._last, now
@@ -86,6 +97,59 @@ class Consumption:
             b - a if b >= 0 else UNKNOWN for a, b in zip(last[2:], now[2:], strict=True)
         ]
         return used, others, min(queued, took_ns), *rest  # type: ignore[return-value]
+
+
+class OwnMemory:
+    """What of this process' memory is its own, and what it shares with the process it began in.
+
+    The kernel walks all pages for it, some 15 ms a GB. So it is read when this is made, and then
+    at intervals that double up to MOST_GAP_NS, longer where reading takes long: at first it takes a
+    hundredth of this thread's time, and later three in ten thousand.
+    """
+
+    def __init__(self) -> None:
+        self._began_ns = self._due_ns = perf_counter_ns()
+        self._first: tuple[int, int] | None = self._read()
+
+    def take(self) -> tuple[int, int]:
+        """Its private and its shared bytes that were written to; UNKNOWN where none are due."""
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        return self._read() if perf_counter_ns() >= self._due_ns else UNREAD
+
+    def _read(self) -> tuple[int, int]:
+        if _resident_bytes() > MOST_RESIDENT:
+            self._due_ns = NEVER
+            return UNREAD
+        began_ns = thread_time_ns()
+        figures = _kilobytes("/proc/self/smaps_rollup")
+        cost_ns, now_ns = thread_time_ns() - began_ns, perf_counter_ns()
+        most_ns = max(MOST_GAP_NS, int(cost_ns / LATER_SHARE))
+        doubled_ns = min(now_ns - self._began_ns, most_ns)
+        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(cost_ns / FIRST_SHARE))
+        if not {b"Private_Dirty", b"Shared_Dirty"} <= figures.keys():
+            return UNREAD
+        return figures[b"Private_Dirty"] * 1024, figures[b"Shared_Dirty"] * 1024
+
+
+def _resident_bytes() -> int:
+    """What this process has in memory; 0 where the kernel does not tell."""
+    fields = _content("/proc/self/statm").split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
+
+
+def _kilobytes(path: str) -> dict[bytes, int]:
+    """The numbers of lines such as `Private_Dirty: 278 kB`, by name; none where it is not told."""
+    lines = (line.split() for line in _content(path).splitlines()[1:])
+    return {line[0].rstrip(b":"): int(line[1]) for line in lines}
+
+
+def _content(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
 
 
 class ThreadState:
@@ -102,11 +166,11 @@ class ThreadState:
         self._before = self._moment()
 
     def close(self) -> None:
-        """Close the files of the kernel's; nothing can be asked any more. Called once."""
+        """Close the kernel's files; nothing can be asked afterwards. Called once."""
         _close(self._stat, self._schedstat, self._wchan)
 
     def blocked_in(self) -> str | None:
-        """None while it runs; what it is blocked in, or "" where the kernel does not tell.
+        """What the thread is blocked in, "" where the kernel does not tell, and None while it runs.
 
         A thread that waits for Python's lock, which ours has, runs: since the look before it was
         on a CPU, or waited for one, most of the time.
@@ -127,11 +191,11 @@ class ThreadState:
         return where
 
     def _queued(self) -> int:
-        """Nanoseconds in which it waited for a CPU."""
+        """Nanoseconds that the thread has waited for a CPU."""
         return 0 if self._schedstat < 0 else int(os.pread(self._schedstat, 96, 0).split()[1])
 
     def _moment(self) -> tuple[int, int]:
-        """Nanoseconds on a CPU, and the time."""
+        """Nanoseconds that the thread was on a CPU, and the time."""
         on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
         return on_cpu, time.perf_counter_ns()
 

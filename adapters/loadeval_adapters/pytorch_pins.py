@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     Pinned = dict[int, tuple[int, int, int]]
-    """By torch's number of a batch: start and end of reading it, nanoseconds of pinning it."""
+    """Start and end of reading a batch, and nanoseconds of pinning it, by torch's number of it."""
 
 
 class Pins:
@@ -21,11 +21,11 @@ class Pins:
         self._by_queue: dict[int, Pinned] = {}
 
     def of(self, queue: Any) -> Pinned:
-        """What is known of batches from `queue`, which the loop writes."""
+        """What the loop has noted of batches from `queue`."""
         return self._by_queue.setdefault(id(queue), {})
 
     def timed(self, loop: Callable[..., None]) -> Callable[..., None]:
-        """`loop`, which is torch's, timed."""
+        """Wrap torch's `loop` to time it."""
 
         def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
             pins = self.of(incoming)
@@ -41,7 +41,7 @@ class TimedIncoming:
         self._queue, self._pins = queue, pins
 
     def get(self, *args: Any, **kwargs: Any) -> Any:
-        """As of the queue."""
+        """Get from the queue, and note when."""
         start = perf_counter_ns()
         got = self._queue.get(*args, **kwargs)
         if type(got[0]) is int:
@@ -50,13 +50,13 @@ class TimedIncoming:
 
 
 class TimedOutgoing:
-    """The queue in which it puts them."""
+    """The queue into which the pinning thread puts batches."""
 
     def __init__(self, queue: Any, pins: Pinned) -> None:
         self._queue, self._pins = queue, pins
 
     def put(self, item: Any, *args: Any, **kwargs: Any) -> Any:
-        """As of the queue."""
+        """Put into the queue, and note how long pinning took."""
         now = perf_counter_ns()
         if type(item[0]) is int and item[0] in self._pins:
             start, end, _ = self._pins[item[0]]

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager
+from multiprocessing import reduction
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from loadeval_adapters.pytorch_iterators import (
     InTraining,
     WithWorkers,
 )
+from loadeval_adapters.pytorch_pickles import Pickles
 from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_worker import WorkerInit
 
@@ -50,7 +52,7 @@ class DataLoaderStages:
         self._inside = inside
         self._iterators: list[WatchedIterator] = []
         self._notes: deque[StageNote] = deque()
-        self._told: set[StageNote] = set()
+        self._noted: set[StageNote] = set()
         self._kinds: set[type] = set()
         self._is_closed = False
         _all.add(self)
@@ -87,13 +89,16 @@ class DataLoaderStages:
             known.begin(opened.next)
 
     def _watching(self, iterator: Any) -> WatchedIterator | None:
-        looking = (one for one in self._iterators if one.looks)
-        return next((one for one in looking if one.alive() is iterator), None)
+        looking = (watched for watched in self._iterators if watched.looks)
+        return next((watched for watched in looking if watched.alive() is iterator), None)
 
     def _borrowed(self, iterator: Any) -> WatchedIterator | None:
-        """`iterator` as another measurement looks into it; None if none does."""
-        of_others = (one._watching(iterator) for one in list(_all))  # noqa: SLF001 - of this class
-        lender = next((one for one in of_others if one and not isinstance(one, Borrowed)), None)
+        """Borrow `iterator` from another measurement that looks into it; None if none does."""
+        of_others = (stages._watching(iterator) for stages in list(_all))  # noqa: SLF001 - of this class
+        lender = next(
+            (watched for watched in of_others if watched and not isinstance(watched, Borrowed)),
+            None,
+        )
         if lender is None:
             return None
         borrowed = Borrowed(lender, self._note)
@@ -101,30 +106,32 @@ class DataLoaderStages:
         return borrowed
 
     def make(self, loader: Any, opened: Opened, original: Callable[[Any], Any]) -> Any:
-        """An iterator of `loader`, looked into."""
+        """Make an iterator of `loader`, and look into it."""
         if loader.num_workers == 0:
             iterator = original(loader)
             with self._noting():
-                found = self._look_into(loader, iterator, None)
-                if found is not None:
-                    found.begin(opened.taken())
+                watched = self._look_into(loader, iterator, None)
+                if watched is not None:
+                    watched.begin(opened.taken())
             return iterator
         channel = None
         with self._noting():
             slots = max(64, 4 * loader.num_workers * (loader.prefetch_factor or 2))
             channel = Channel(loader.num_workers, slots)
-        pins = Pins()
-        with _swapped(loader, channel, pins) as is_swapped:
+        pins, pickles = Pins(), Pickles()
+        with _swapped(loader, channel, pins, pickles) as is_swapped, _timing_indices() as index_ns:
             start_ns = perf_counter_ns()
             iterator = original(loader)
             starting_ns = perf_counter_ns() - start_ns
         with self._noting():
             if not is_swapped:
                 self._note(StageNote(NO_WORKER_INIT))
-            found = self._look_into(loader, iterator, channel, pins)
-            if found is not None:
-                found.begin(opened.taken())
-                found.starting = (start_ns, starting_ns)
+            watched = self._look_into(loader, iterator, channel, pins)
+            if watched is not None:
+                watched.begin(opened.taken())
+                watched.starting, watched.pickles = (start_ns, starting_ns), pickles
+            if isinstance(watched, WithWorkers):
+                watched.index_ns[0] = index_ns[0]
         return iterator
 
     def _look_into(
@@ -133,20 +140,20 @@ class DataLoaderStages:
         if not isinstance(iterator, dataloader._BaseDataLoaderIter):  # noqa: SLF001 - there is no public name
             self._note(StageNote(NOT_TORCHS))
             return None
-        found: WatchedIterator
+        watched: WatchedIterator
         if loader.num_workers == 0:
-            for one in self._iterators:
-                one.make_way()
-            found = InTraining(iterator, self._note)
+            for other in self._iterators:
+                other.make_way()
+            watched = InTraining(iterator, self._note)
         else:
-            found = WithWorkers(iterator, self._note, channel, pins or Pins())
-        self._iterators.append(found)
-        return found
+            watched = WithWorkers(iterator, self._note, channel, pins or Pins())
+        self._iterators.append(watched)
+        return watched
 
     def _note(self, note: StageNote) -> None:
-        """Tell something, once."""
-        if note not in self._told:
-            self._told.add(note)
+        """Keep a note to be taken, once."""
+        if note not in self._noted:
+            self._noted.add(note)
             self._notes.append(note)
 
     @contextmanager
@@ -162,34 +169,34 @@ class DataLoaderStages:
 
     def take(self) -> list[Measured | StageNote]:
         """See LoaderStages."""
-        found: list[Measured | StageNote] = []
-        for one in list(self._iterators):
-            is_alive = one.alive() is not None
-            found += one.take()
-            if not is_alive and one.is_done():
-                self._iterators.remove(one)
+        measured: list[Measured | StageNote] = []
+        for watched in list(self._iterators):
+            is_alive = watched.alive() is not None
+            measured += watched.take()
+            if not is_alive and watched.is_done():
+                self._iterators.remove(watched)
         while self._notes:
-            found.append(self._notes.popleft())
-        return found
+            measured.append(self._notes.popleft())
+        return measured
 
     def close(self) -> None:
         """See LoaderStages."""
         self._is_closed = True
         with _lock:
-            for key in [key for key, one in list(_opened.items()) if one.stages is self]:
+            for key in [key for key, opened in list(_opened.items()) if opened.stages is self]:
                 _opened.pop(key, None)
             for kind in self._kinds:
                 _unpatch(kind)
             self._kinds.clear()
-        for one in self._iterators:
-            one.close()
+        for watched in self._iterators:
+            watched.close()
 
     def abandon(self) -> None:
-        """In a process that was forked: nobody will ask what was found."""
+        """Stop in a forked process, where nobody will ask for what was found."""
         self._is_closed = True
         self._kinds.clear()
-        for one in self._iterators:
-            one.epoch = None
+        for watched in self._iterators:
+            watched.epoch = None
         self._iterators.clear()
 
 
@@ -204,7 +211,7 @@ class Opened:
         self.is_making = False
 
     def taken(self) -> Epoch | None:
-        """The next epoch, which no other iterator shall serve."""
+        """Take the next epoch, so that no other iterator serves it."""
         taken, self.next = self.next, None
         return taken
 
@@ -212,9 +219,9 @@ class Opened:
 _lock = threading.RLock()
 """Held while classes are patched, and while an iterator is made."""
 _opened: dict[int, Opened] = {}
-"""By the identity of a loader, which need not be hashable."""
+"""Keyed by the identity of a loader, which need not be hashable."""
 _patches: dict[type, tuple[Any, Any, int]] = {}
-"""For each class our `_get_iterator`, the one that it replaced, and how many need it."""
+"""Our `_get_iterator` in each class, the one that it replaced, and how many need it."""
 _all: weakref.WeakSet[DataLoaderStages] = weakref.WeakSet()
 
 
@@ -251,33 +258,60 @@ def _patch(kind: type) -> None:
 def _unpatch(kind: type) -> None:
     ours, original, count = _patches[kind]
     _patches[kind] = ours, original, count - 1
-    # Where another tool has replaced ours, that calls ours.
+    # If another tool has replaced our method, its own calls ours.
     if count == 1 and vars(kind)["_get_iterator"] is ours:
-        kind._get_iterator = original  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        kind._get_iterator = original  # type: ignore[attr-defined]  # noqa: SLF001 - the class had it
         del _patches[kind]
 
 
 @contextmanager
-def _swapped(loader: Any, channel: Channel | None, pins: Pins) -> Generator[bool]:
-    """While an iterator is made, its workers and its pinning thread get ours to run."""
+def _swapped(loader: Any, channel: Channel | None, pins: Pins, pickles: Pickles) -> Generator[bool]:
+    """Let workers and the pinning thread run our functions while an iterator is made."""
     held = vars(loader)  # past a __setattr__ that notes what is set
     with _lock:
         user, loop = held.get("worker_init_fn"), pin_memory._pin_memory_loop  # noqa: SLF001 - looked up there
         ours = WorkerInit(user, channel) if channel and "worker_init_fn" in held else None
+        dump = reduction.dump
         if ours is not None:
             held["worker_init_fn"] = ours
+            reduction.dump = pickles.timed(dump, ours)
         if loader.pin_memory:
-            pin_memory._pin_memory_loop = pins.timed(loop)  # noqa: SLF001 - as above
+            pin_memory._pin_memory_loop = pins.timed(loop)  # noqa: SLF001 - torch looks it up there
         try:
             yield ours is not None
         finally:
-            pin_memory._pin_memory_loop = loop  # noqa: SLF001 - as above
+            pin_memory._pin_memory_loop = loop  # noqa: SLF001 - torch looks it up there
             if ours is not None:
                 held["worker_init_fn"] = user
+                reduction.dump = dump
+
+
+@contextmanager
+def _timing_indices() -> Generator[list[int]]:
+    """Add up how long this thread draws indices, while an iterator is made that asks for some."""
+    kind, taken_ns, thread = dataloader._BaseDataLoaderIter, [0], threading.get_ident()  # noqa: SLF001 - there is no public name
+    with _lock:
+        original: Callable[[Any], Any] = kind._next_index  # noqa: SLF001 - torch has no public name
+
+        @functools.wraps(original)
+        def _next_index(self: Any) -> Any:
+            if threading.get_ident() != thread:
+                return original(self)
+            start = perf_counter_ns()
+            try:
+                return original(self)
+            finally:
+                taken_ns[0] += perf_counter_ns() - start
+
+        kind._next_index = _next_index  # type: ignore[method-assign]  # noqa: SLF001 - it has one
+        try:
+            yield taken_ns
+        finally:
+            kind._next_index = original  # type: ignore[method-assign]  # noqa: SLF001 - as it was
 
 
 def _forget() -> None:
-    """In a process that was forked nothing is looked into: nobody would ask for it."""
+    """Forget all loaders in a forked process, where nobody would ask about them."""
     global _lock  # noqa: PLW0603 - a thread may have held it that is not here
     _lock = threading.RLock()
     _opened.clear()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 from contextlib import suppress
+from itertools import islice
 from threading import get_ident
 from time import perf_counter_ns
 from types import (
@@ -13,23 +15,24 @@ from types import (
     MethodDescriptorType,
     MethodType,
 )
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
 TRANSFORMS = {
-    *("transform", "transforms", "augment", "augmentation", "augmentations", "aug", "augs"),
-    *("preprocess", "preprocessor", "preprocessing", "processor", "pipeline", "ops", "steps"),
-    *("tokenizer", "tokenize", "image_processor", "feature_extractor", "normalize"),
-    *("loader", "decode", "decoder", "fn", "func", "lambd"),
+    *("transform", "transforms", "tfm", "tfms", "compose", "augment", "augmentation"),
+    *("augmentations", "aug", "augs", "preprocess", "preprocessor", "preprocessing", "processor"),
+    *("pipeline", "ops", "steps", "tokenizer", "tokenize", "image_processor"),
+    *("feature_extractor", "normalize", "loader", "decode", "decoder", "fn", "func", "lambd"),
 }
 """Attributes that hold transforms, one or several; others may end with `transform(s)`."""
 FUNCTIONS = (
@@ -37,8 +40,12 @@ FUNCTIONS = (
     *(MethodDescriptorType, MemberDescriptorType),
 )
 OPAQUE = (*FUNCTIONS, functools.partial, type)
-DEEP = 5
+DEEP = 12
 MANY = 64
+MOST_LOOKED_AT = 10_000
+"""So many attributes and items are looked at, which takes some 10 ms."""
+OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+"""Its hooks, and dicts of its parameters and modules."""
 FORWARDED = (
     *("__len__", "__iter__", "__getitem__", "__contains__", "__bool__", "__repr__", "__str__"),
     *("__eq__", "__ne__", "__hash__", "__enter__", "__exit__"),
@@ -55,92 +62,148 @@ class Transforms:
     only in the thread that is the first item of `thread`; 0 is none. `in_training` tells that this
     is the process that trains: classes that a model may have are left alone there.
 
+    What a transform calls is timed by itself: what is in its attributes named like TRANSFORMS, and
+    under any name in its lists, tuples, dicts and torch's containers, nested too, and its child
+    modules. The rest of it is then named for its code, `Compose.__call__`. Not looked into are a
+    list of the object's own methods, which is its own code, and modules with parameters, which are
+    models. Nothing is asked of an object but what it holds: no property is read.
+
     The class of a transform gets another `__call__`, so that the transform itself stays what it is.
-    Where that cannot be, as for functions, a stand-in takes its place.
+    Where that cannot be, as for functions and torch's own modules, a stand-in takes its place,
+    which differs from it in `is` and `type()` alone. `take_out` puts the transforms back for as
+    long as nothing is loaded, wherever they were moved in their list meanwhile; what a user's code
+    copies while it loads has the stand-ins.
+
+    `sizes` has for some of them, by their number and in the order of their first calls, how often
+    it was called while `sized` was the thread, and the elements that went in and came out in all.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
         self.names: list[str] = []
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
+        self.sized = [0]
+        self.sizes: dict[int, list[int]] = {}
         self._inside = [0]
         self._in_training = in_training
+        self._to_look_at = MOST_LOOKED_AT
+        self._parts = 0
         self._walked: dict[int, Any] = {}
         self._timed: dict[int, Any] = {}
         self._slots: dict[type, dict[int, int]] = {}
+        self._holders: dict[int, Any] = {}
+        self._stand_ins: dict[int, Any] = {}
+        self._own: dict[int, Any] = {}
         self._undo: list[Callable[[], object]] = []
 
     def find(self, dataset: Any) -> None:
         """Time all transforms of `dataset` from now on."""
-        self._look_into(dataset, 0)
+        try:
+            self._look_into(dataset, 0)
+        finally:
+            self.put_in()
+
+    def put_in(self) -> None:
+        """Let the stand-ins be where what they stand for is."""
+        for holder in self._holders.values():
+            _exchange(holder, self._stand_ins)
+
+    def take_out(self) -> bool:
+        """Let what they stand for be where the stand-ins are. Returns whether there are any."""
+        for holder in self._holders.values():
+            _exchange(holder, self._own)
+        return bool(self._holders)
+
+    def elements(self) -> dict[str, tuple[float, float]]:
+        """How many elements went into each transform and came out of it, on average of a call."""
+        return {
+            self.names[number]: (before / calls, after / calls)
+            for number, (calls, before, after) in self.sizes.items()
+            if calls
+        }
 
     def restore(self) -> None:
         """Leave everything as it was found."""
+        self.take_out()
+        self._holders.clear()
         while self._undo:
             self._undo.pop()()
 
-    def _look_into(self, thing: Any, depth: int) -> None:
-        if depth > DEEP or id(thing) in self._walked or isinstance(thing, OPAQUE):
+    def _look_into(self, dataset: Any, depth: int) -> None:
+        is_opaque = issubclass(type(dataset), OPAQUE)
+        if depth > DEEP or id(dataset) in self._walked or is_opaque:
             return
-        self._walked[id(thing)] = thing
-        for name, value in _attributes(thing):
+        self._walked[id(dataset)] = dataset
+        self._look_at_attributes(dataset, depth, is_transform=False)
+
+    def _look_at_attributes(self, thing: Any, depth: int, *, is_transform: bool) -> None:
+        for holder, name, value in attributes_of(thing):
+            if self._to_look_at <= 0:
+                return
+            self._to_look_at -= 1
             if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
-                for one in _several(value):
-                    self._look_into(one, depth + 1)
-            elif _holds_transforms(name):
-                timed = self._with_time(value, depth + 1)
-                if timed is not value:
-                    _assign(thing, name, timed)
-                    self._undo.append(functools.partial(_assign, thing, name, value))
+                for dataset in _several(value):
+                    self._look_into(dataset, depth + 1)
+            elif _holds_transforms(name) or (is_transform and _holds_parts(thing, name, value)):
+                self._time_in(holder, value, depth + 1)
+
+    def _time_in(self, holder: Any, value: Any, depth: int) -> None:
+        timed = self._with_time(value, depth)
+        if timed is not value:
+            self._holders[id(holder)] = holder
+            self._stand_ins[id(value)] = timed
+            self._own[id(timed)] = value
 
     def _with_time(self, value: Any, depth: int) -> Any:
-        """What is to stand in the place of `value`: mostly itself, timed from now on."""
-        if type(value) is tuple and len(value) <= MANY:
-            timed = tuple([self._with_time(one, depth) for one in value])
-            return value if all(map(_is, timed, value)) else timed
-        if isinstance(value, (list, dict)):
-            self._time_items(value, depth)
-        elif _is_container(value):
-            # A model that trains may be one, too: it keeps its modules.
-            is_seen = id(value) in self._walked or depth > DEEP
-            if not is_seen and not (self._in_training and any(True for _ in value.parameters())):
-                self._walked[id(value)] = value
-                self._time_items(vars(value)["_modules"], depth + 1)
-        elif callable(value) and not isinstance(value, type) and id(value) not in self._timed:
-            # First what is inside, so that a container's list is read before it gets stand-ins.
-            is_container = any(
-                name.strip("_") in TRANSFORMS and isinstance(held, (list, tuple, nn.ModuleList))
-                for name, held in _attributes(value)
-            )
-            self._look_into(value, depth)
-            timed = value if is_container else self._time(value)
-            self._walked[id(value)] = self._timed[id(value)] = (
-                value  # keeps its id from being reused
-            )
-            self._timed[id(value)] = timed
-            self._timed[id(timed)] = timed
+        """What is to replace `value`: mostly itself, timed from now on."""
+        kind = type(value)
+        is_new = id(value) not in self._walked and depth <= DEEP
+        if is_new and (callable(value) or issubclass(kind, (list, tuple, dict))):
+            self._walked[id(value)] = value  # keeps its id from being reused
+            parts = self._parts
+            timed = value
+            if issubclass(kind, (list, tuple, dict)):
+                timed = self._with_times(value, depth + 1)
+            elif _is_container(value):
+                # A model that trains may be one, too: it keeps its modules.
+                if not (self._in_training and _learns(value)):
+                    self._with_times(vars(value)["_modules"], depth + 1)
+            elif not issubclass(kind, type):
+                if not issubclass(kind, OPAQUE):
+                    is_model = issubclass(kind, nn.Module) and _learns(value)
+                    self._look_at_attributes(value, depth, is_transform=not is_model)
+                timed = self._time(value, has_parts=self._parts > parts)
+                self._parts += 1
+            if self._parts > parts:
+                self._timed[id(value)] = self._timed[id(timed)] = timed
+        elif id(value) in self._timed:
+            self._parts += 1
         return self._timed.get(id(value), value)
 
-    def _time_items(self, held: list[Any] | dict[Any, Any], depth: int) -> None:
-        items = list(held.items() if isinstance(held, dict) else enumerate(held))
-        for key, one in items if len(items) <= MANY else ():
-            timed = self._with_time(one, depth)
-            if timed is not one:
-                held[key] = timed
-                self._undo.append(functools.partial(held.__setitem__, key, one))
+    def _with_times(self, held: Any, depth: int) -> Any:
+        """What is to replace a list, tuple or dict, whose items are timed from now on."""
+        if len(held) > MANY or self._to_look_at < len(held):
+            return held
+        self._to_look_at -= len(held)
+        if type(held) is tuple:
+            timed = tuple([self._with_time(item, depth) for item in held])
+            return held if all(map(operator.is_, timed, held)) else timed
+        for _, item in _items(held):
+            self._time_in(held, item, depth)
+        return held
 
-    def _time(self, item: Any) -> Any:
-        """`item` itself, its class timed, or a stand-in; itself untimed once there are too many."""
+    def _time(self, item: Any, *, has_parts: bool) -> Any:
+        """Time `item` by its class, or by a stand-in; return it untimed once there are too many."""
         kind = type(item)
         is_others = getattr(kind.__call__, TIMED, self) is not self  # of another epoch that lives
         if is_others or len(self.names) == MOST_TRANSFORMS:
             return item
+        name = _code_name(kind) if has_parts else _name(item)
         slot = 2 * len(self.names)
         if self._can_time_class(kind) and self._time_class(kind, id(item), slot):
             stand_in = item
         else:
             stand_in = self._stand_in(item, slot)
-        name = _name(item)
         same = sum(1 for other in self.names if other == name or other.startswith(f"{name} ("))
         self.names.append(f"{name} ({same + 1})" if same else name)
         return stand_in
@@ -172,6 +235,7 @@ class Transforms:
 
     def _timed_method(self, call: Any, slots: dict[int, int], first: int) -> Any:
         spent, inside, thread = self.spent, self._inside, self.thread
+        sized, call_sized = self.sized, self._call_sized
 
         @functools.wraps(call)
         def __call__(self: Any, x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for that
@@ -179,12 +243,15 @@ class Transforms:
             if not is_simple and x is not MISSING:
                 args = (x, *args)
             if get_ident() != thread[0]:
+                if get_ident() == sized[0]:
+                    args = (self, x) if is_simple else (self, *args)
+                    return call_sized(call, slots.get(id(self), first), x, args, kwargs)
                 return call(self, x) if is_simple else call(self, *args, **kwargs)
             slot = slots.get(id(self), first)
             outside, inside[0] = inside[0], 0
             start = perf_counter_ns()
             try:
-                # To pass on any arguments takes twice as long.
+                # Passing on any arguments takes twice as long.
                 return call(self, x) if is_simple else call(self, *args, **kwargs)
             finally:
                 took = perf_counter_ns() - start
@@ -197,12 +264,15 @@ class Transforms:
 
     def _timed_function(self, call: Any, slot: int) -> Any:
         spent, inside, thread = self.spent, self._inside, self.thread
+        sized, call_sized = self.sized, self._call_sized
 
         def timed(x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:
             is_simple = not args and not kwargs and x is not MISSING
             if not is_simple and x is not MISSING:
                 args = (x, *args)
             if get_ident() != thread[0]:
+                if get_ident() == sized[0]:
+                    return call_sized(call, slot, x, (x,) if is_simple else args, kwargs)
                 return call(x) if is_simple else call(*args, **kwargs)
             outside, inside[0] = inside[0], 0
             start = perf_counter_ns()
@@ -217,8 +287,26 @@ class Transforms:
         setattr(timed, TIMED, self)
         return timed
 
+    def _call_sized(self, call: Any, slot: int, x: Any, args: Any, kwargs: Any) -> Any:
+        """Call it, timed as ever, and note how many elements went in and came out."""
+        sizes = self.sizes.setdefault(slot // 2, [0, 0, 0])
+        before = elements_of(x)
+        outside, self._inside[0] = self._inside[0], 0
+        start = perf_counter_ns()
+        try:
+            result = call(*args, **kwargs)
+        finally:
+            took = perf_counter_ns() - start
+            self.spent[slot] += took - self._inside[0]
+            self.spent[slot + 1] += 1
+            self._inside[0] = outside + took
+        after = elements_of(result)
+        if before is not None and after is not None:
+            sizes[:] = sizes[0] + 1, sizes[1] + before, sizes[2] + after
+        return result
+
     def _stand_in(self, item: Any, slot: int) -> Any:
-        """Something that is as `item` in all but `type()`; its copies and pickles are `item`'s."""
+        """An object like `item` in all but `type()`; its copies and pickles are `item`'s."""
 
         def get(_: Any, name: str) -> Any:
             return (
@@ -240,6 +328,19 @@ class Transforms:
         return type(type(item).__name__, (), methods)()
 
 
+def elements_of(x: Any) -> int | None:
+    """How many numbers an array, a tensor or an image of Pillow's has; None for all else."""
+    kind = type(x)
+    with suppress(Exception):  # of a class of the user's
+        if issubclass(kind, np.ndarray):
+            return int(x.size)
+        if issubclass(kind, Tensor):
+            return int(x.numel())
+        if any(base.__module__ == "PIL.Image" for base in kind.__mro__):
+            return int(x.width * x.height * len(x.getbands()))
+    return None
+
+
 def _forwarding(item: Any, name: str) -> Any:
     method = getattr(type(item), name)
     return lambda _, *args: method(item, *args)
@@ -247,10 +348,6 @@ def _forwarding(item: Any, name: str) -> Any:
 
 def _itself(item: Any) -> Any:
     return item
-
-
-def _is(a: Any, b: Any) -> bool:
-    return a is b
 
 
 def _restore(kind: type, timed: Any, call: Any) -> None:
@@ -263,10 +360,21 @@ def _restore(kind: type, timed: Any, call: Any) -> None:
 
 
 def _name(item: Any) -> str:
-    while isinstance(item, functools.partial):
+    while issubclass(type(item), functools.partial):
         item = item.func
-    name = item.__name__ if isinstance(item, FUNCTIONS) else type(item).__name__
+    name = item.__name__ if issubclass(type(item), FUNCTIONS) else type(item).__name__
     return "lambda" if name == "<lambda>" else name
+
+
+def _code_name(kind: type) -> str:
+    """The method that calls the parts of a transform: `Compose.__call__`, or of a module `forward`.
+
+    It is what the code sampler calls it, from Python 3.11 on.
+    """
+    is_module = issubclass(kind, nn.Module) and kind.forward is not nn.Module.forward
+    method = "forward" if is_module else "__call__"
+    name: str = getattr(getattr(kind, method), "__qualname__", "").rpartition("<locals>.")[2]
+    return name if name.endswith(f".{method}") else f"{kind.__name__}.{method}"
 
 
 def _holds_transforms(name: str) -> bool:
@@ -274,42 +382,90 @@ def _holds_transforms(name: str) -> bool:
     return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
 
 
+def _holds_parts(thing: Any, name: str, value: Any) -> bool:
+    """Whether `value`, which a transform holds under any name, may have what that calls."""
+    kind = type(value)
+    if name in OF_EVERY_MODULE and issubclass(type(thing), nn.Module):
+        return False
+    if issubclass(kind, (list, tuple, dict)):
+        return len(value) <= MANY and not any(
+            type(item) is MethodType and item.__self__ is thing for _, item in _items(value)
+        )
+    if issubclass(kind, nn.Module):
+        is_torchs = kind.__module__.startswith("torch.")
+        return (_is_container(value) or not is_torchs) and not _learns(value)
+    return False
+
+
+def _learns(module: nn.Module) -> bool:
+    """Whether it has parameters, as a model has; none of its methods is called."""
+    modules, seen = [module], {id(module)}
+    for inner in modules:
+        held = object.__getattribute__(inner, "__dict__")
+        if any(parameter is not None for parameter in held.get("_parameters", {}).values()):
+            return True
+        for child in held.get("_modules", {}).values():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                modules.append(child)
+    return False
+
+
 def _is_container(value: Any) -> bool:
-    """Whether it is one of torch's, which does nothing but call what is in it."""
-    if isinstance(value, nn.Sequential):
-        return type(value).forward is nn.Sequential.forward
-    return isinstance(value, (nn.ModuleList, nn.ModuleDict))
+    """Whether `value` is a container of torch's, which only calls what is in it."""
+    kind = type(value)
+    if issubclass(kind, nn.Sequential):
+        return kind.forward is nn.Sequential.forward
+    return issubclass(kind, (nn.ModuleList, nn.ModuleDict))
 
 
 def _several(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return list(value[:MANY]) if isinstance(value, (list, tuple)) else [value]
+    kind = type(value)
+    if issubclass(kind, (list, tuple, dict)):
+        return [item for _, item in islice(_items(value), MANY)]
+    return [value]
 
 
-def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    """What `thing` itself holds, without asking its class for anything."""
+def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
+    """What `thing` itself holds, and where, without asking its class for anything."""
     with suppress(AttributeError):
         held = object.__getattribute__(thing, "__dict__")
-        if isinstance(held, dict):
-            yield from list(held.items())
-            if isinstance(held.get("_modules"), dict):  # of an nn.Module
-                yield from list(held["_modules"].items())
+        if issubclass(type(held), dict):
+            modules = dict.get(held, "_modules")  # of an nn.Module
+            for holder in (held, modules) if issubclass(type(modules), dict) else (held,):
+                for name, value in list(islice(_items(holder), MOST_LOOKED_AT)):
+                    yield holder, name, value
     for kind in type(thing).__mro__:
         for name, member in list(vars(kind).items()):
             if isinstance(member, MemberDescriptorType):
                 with suppress(AttributeError):
-                    yield name, member.__get__(thing)
+                    yield Slot(thing, member), name, member.__get__(thing)
 
 
-def _assign(thing: Any, name: str, value: Any) -> None:
-    held = None
-    with suppress(AttributeError):
-        held = object.__getattribute__(thing, "__dict__")
-    of_module = held.get("_modules") if isinstance(held, dict) else None
-    if isinstance(held, dict) and name in held:
-        held[name] = value  # past a class that refuses or watches assignments
-    elif isinstance(of_module, dict) and name in of_module:
-        of_module[name] = value
-    else:
-        object.__setattr__(thing, name, value)
+class Slot(NamedTuple):
+    """An attribute of `thing` that is not in its dict."""
+
+    thing: Any
+    member: MemberDescriptorType
+
+
+def _items(held: Any) -> Iterable[tuple[Any, Any]]:
+    """The keys and values of a dict, or of a list or tuple, past any method of its class."""
+    if issubclass(type(held), dict):
+        return dict.items(held)
+    base = list if issubclass(type(held), list) else tuple
+    return enumerate(base.__iter__(held))
+
+
+def _exchange(holder: Any, others: dict[int, Any]) -> None:
+    """Let each value in `holder` whose identity is in `others` be replaced by that one."""
+    if type(holder) is Slot:
+        with suppress(AttributeError):  # it was deleted meanwhile
+            value = holder.member.__get__(holder.thing)
+            holder.member.__set__(holder.thing, others.get(id(value), value))
+        return
+    # Past a class that refuses or notes assignments.
+    replace: Any = dict.__setitem__ if issubclass(type(holder), dict) else list.__setitem__
+    for key, value in list(_items(holder)):
+        if id(value) in others:
+            replace(holder, key, others[id(value)])

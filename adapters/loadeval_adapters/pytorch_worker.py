@@ -17,17 +17,29 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data import dataset as torch_dataset
 from torch.utils.data._utils import fetch
 
-from loadeval_adapters import pytorch_channel as told
+from loadeval_adapters import pytorch_pickles
 from loadeval_adapters.pytorch_channel import (
+    BATCH,
     COLLATING,
+    INIT_NS,
     NO_SAMPLE,
+    OPEN,
+    READY_NS,
     SAMPLE,
     UNKNOWN,
+    UNPICKLING_NS,
+    WORD,
     Channel,
     is_of_a_signal,
+    packer,
 )
-from loadeval_adapters.pytorch_code import CodeSampler
-from loadeval_adapters.pytorch_kernel import UNKNOWN_FIGURES, Consumption
+from loadeval_adapters.pytorch_code import COUNTERS, CodeSampler
+from loadeval_adapters.pytorch_kernel import (
+    UNKNOWN_FIGURES,
+    UNREAD,
+    Consumption,
+    OwnMemory,
+)
 from loadeval_adapters.pytorch_transforms import Transforms
 
 if TYPE_CHECKING:
@@ -36,14 +48,14 @@ if TYPE_CHECKING:
     Fetch = Callable[[Any, Any], Any]
 
 WORTH_NS = 1_000_000
-"""The kernel is asked only after a batch that took as long, and before the one that follows."""
-FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - see below
+"""The kernel is asked only after a batch that took at least this long, and before the next."""
+FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - torch has no public name
 NAMES = (
     {"auto_collation", "hasattr", "dataset", "__getitems__", "collate_fn"},
     {"ended", "StopIteration", "auto_collation", "append", "next", "dataset_iter", "len"}
     | {"drop_last", "collate_fn"},
 )
-"""What the code of torch's fetchers uses since torch 2.1: ours does the same in its place."""
+"""The names in torch's fetchers since torch 2.1: our code stands in only for such fetchers."""
 FAILURES = {"ExceptionWrapper", "_IterableDatasetStopIteration"}
 UNEXPECTED = (
     "this version of torch reads samples in a way of its own: reading and collating are not told "
@@ -76,18 +88,19 @@ def _start(channel: Channel, worker: int, times: tuple[int, int], training: int)
         channel.write_text(worker, {"notes": [IN_THREADS]})
         return
     info: Any = get_worker_info()
-    tracer = Tracer(partial(_told, channel, worker), channel.words, channel.own(worker))
+    tracer = Tracer(partial(_write_text, channel, worker), channel.words, channel.own(worker))
     tracer.look_into(info.dataset)
     sending = Sending(tracer, channel, worker)
     sending.install()
     own = channel.own(worker)
-    channel.words[own + told.INIT_NS] = times[1]
-    channel.words[own + told.READY_NS] = times[0]
+    channel.words[own + UNPICKLING_NS] = times[0] - pytorch_pickles.unpickling_began_ns
+    channel.words[own + INIT_NS] = times[1]
+    channel.words[own + READY_NS] = times[0]
 
 
-def _told(channel: Channel, worker: int, text: dict[str, Any]) -> None:
-    for most in (len(text["running"]) + len(text["blocked"]), 100, 50, 20, 0):
-        for name in ("running", "blocked"):
+def _write_text(channel: Channel, worker: int, text: dict[str, Any]) -> None:
+    for most in (sum(len(text[name]) for name in COUNTERS), 100, 50, 20, 0):
+        for name in COUNTERS:
             text[name] = dict(Counter(text[name]).most_common(most))
         if channel.write_text(worker, text):
             return
@@ -102,9 +115,9 @@ def _give_up(channel: Channel, worker: int, error: Exception) -> None:
 class Tracer:
     """Times what a fetcher of torch's does for each batch, in the process where it works.
 
-    `fetch(fetcher, index)` does what torch's own does. What was found of each batch is appended to
+    `fetch(fetcher, index)` does what torch's own does. What was found for each batch is appended to
     `parts`: the identity of the batch (0: it raised), the words of its record from `samples` to
-    `major_faults`, and those of its transforms. `words` are memory that others see, `own` the
+    `shared_bytes`, and those of its transforms. `words` are memory that others see, `own` the
     first word for this worker, and `tell` is called with what else is to be known.
     """
 
@@ -121,6 +134,7 @@ class Tracer:
         self.words, self.own = words, own
         self.notes: list[str] = []
         self.consumption = Consumption()
+        self._memory = None if in_training else OwnMemory()
         self.can_tell_samples = True
         self.last_ns = WORTH_NS
         self.ended: Callable[[], object] = self.transforms.restore
@@ -128,6 +142,7 @@ class Tracer:
             self.transforms.thread, FETCH_CODE, self.flush, in_training=in_training
         )
         self._in_training = in_training
+        self._is_sized = self._takes_out = False
         self._tell = tell
         self._lock = threading.RLock()  # a finalizer may run while it is held
 
@@ -137,21 +152,24 @@ class Tracer:
             self.transforms.find(dataset)
         except Exception as error:  # noqa: BLE001 - those found before it are timed
             self.notes.append(f"not all transforms are timed ({type(error).__name__}: {error})")
+        if self._in_training:  # the program may look at its transforms between batches
+            self._takes_out = self.transforms.take_out()
 
     def flush(self) -> None:
-        """Tell what is known so far."""
+        """Pass on what is known so far."""
         with self._lock:
             self._tell(
                 {
                     "names": self.transforms.names,
+                    "elements": self.transforms.elements(),
                     "notes": self.notes,
                     **self.lines(),
                 }
             )
 
     def lines(self) -> dict[str, dict[str, int]]:
-        """In which lines of code it was so far."""
-        return {"running": dict(self.code.running), "blocked": dict(self.code.blocked)}
+        """How often it was seen in which lines of code so far."""
+        return {name: dict(getattr(self.code, name)) for name in COUNTERS}
 
     def fail(self, error: Exception) -> None:
         """Stop looking, and say why. Raises what a signal's handler raised."""
@@ -168,14 +186,18 @@ class Tracer:
             self.flush()
 
     def close(self) -> None:
-        """As `end`, and close the kernel's files; called by who fetches, or once nobody does."""
+        """End, and close the kernel's files. Called by what fetches, or once nothing does."""
         self.end()
         self.consumption.close()
 
     def before(self) -> int | None:
-        """The CPU time of this thread so far; None if it cannot be told. Does not raise."""
+        """The CPU time of this thread so far; None if it is unknown. Does not raise."""
         try:
-            self.transforms.thread[0] = get_ident()
+            # Of one batch, sizes are noted, which takes longer.
+            busy = self.transforms.thread if self._is_sized else self.transforms.sized
+            busy[0] = get_ident()
+            if self._takes_out:
+                self.transforms.put_in()
             size = 2 * len(self.transforms.names)
             if size:
                 self.transforms.spent[:size] = [0] * size
@@ -188,41 +210,50 @@ class Tracer:
         self,
         before: int | None,
         moments: tuple[int, int, int],
-        found: tuple[int, int, Any],
+        sample_stats: tuple[int, int, Any],
         batch: Any,
     ) -> None:
         """Note what a batch took: when its samples began, when collating did, and when it ended.
 
-        `found` are its samples, the nanoseconds of the slowest, and that one's index.
+        `sample_stats` are its samples, the nanoseconds of the slowest, and that one's index.
         """
         try:
             start, read, end = moments
-            samples, slowest_ns, slowest = found
-            self.transforms.thread[0] = 0
+            samples, slowest_ns, slowest = sample_stats
+            self.transforms.thread[0] = self.transforms.sized[0] = 0
+            if self._takes_out:
+                self.transforms.take_out()
             last_ns, self.last_ns = self.last_ns, end - start
             figures = UNKNOWN_FIGURES
             if before is not None and (last_ns >= WORTH_NS or self.last_ns >= WORTH_NS):
                 figures = self.consumption.since(before, self.last_ns)
             self.words[self.own + SAMPLE] = NO_SAMPLE
             slowest = _index(slowest)
-            words = (samples, start, read - start, end - read, slowest_ns, slowest, *figures)
+            memory = UNREAD if self._memory is None else self._memory.take()
+            taken = (samples, start, read - start, end - read, slowest_ns, slowest)
+            words = (*taken, *figures, *memory)
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
             self.parts.append((id(batch), words, spent))
+            if not self._is_sized:
+                self._is_sized = True
+                self.flush()
             if self._in_training and self.last_ns >= WORTH_NS and not self.code.is_started:
                 self.code.start(get_ident(), threading.get_native_id())
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - measuring may not end a training
             self.fail(error)
 
     def after_failure(self) -> None:
         """Note that there is no batch."""
-        self.transforms.thread[0] = 0
+        self.transforms.thread[0] = self.transforms.sized[0] = 0
         with suppress(Exception):
+            if self._takes_out:
+                self.transforms.take_out()
             self.words[self.own + SAMPLE] = NO_SAMPLE
         self.parts.append((0, (), ()))
 
 
 def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
-    """What `_MapDatasetFetcher.fetch` does."""
+    """Do what `_MapDatasetFetcher.fetch` does, timed."""
     words, sample = tracer.words, tracer.own + SAMPLE
     tells = tracer.can_tell_samples
     samples = slowest_ns = slowest = UNKNOWN
@@ -240,19 +271,19 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
             else:
                 data = []
                 append = data.append
-                for one in indices:
+                for sample_index in indices:
                     if tells:
                         try:
-                            words[sample] = one
+                            words[sample] = sample_index
                         except Exception as error:
                             if is_of_a_signal(error):
                                 raise
                             tells = tracer.can_tell_samples = False  # they are no integers
-                    append(dataset[one])
+                    append(dataset[sample_index])
                     now = perf_counter_ns()
                     if now - then > slowest_ns:
                         slowest_ns = now - then
-                        slowest = one
+                        slowest = sample_index
                     then = now
                 samples = len(data)
         else:
@@ -271,7 +302,7 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
 
 
 def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
-    """What `_IterableDatasetFetcher.fetch` does."""
+    """Do what `_IterableDatasetFetcher.fetch` does, timed."""
     if fetcher.ended:
         raise StopIteration
     words, sample = tracer.words, tracer.own + SAMPLE
@@ -317,7 +348,7 @@ def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
 
 
 def whole_fetch(fetch_as_torch: Fetch, tracer: Tracer, fetcher: Any, index: Any) -> Any:
-    """Torch's own, whatever it does."""
+    """Call torch's own fetch, and time it as a whole."""
     before = tracer.before()
     start = perf_counter_ns()
     try:
@@ -334,16 +365,16 @@ FETCH_CODE = {map_fetch.__code__, iterable_fetch.__code__, whole_fetch.__code__}
 
 
 def fetches(tracer: Tracer) -> list[Fetch]:
-    """What stands in for the `fetch` of each of torch's fetchers."""
-    found: list[Fetch] = []
+    """The functions that replace the `fetch` of each of torch's fetchers."""
+    replacements: list[Fetch] = []
     for kind, names, ours in zip(FETCHERS, NAMES, (map_fetch, iterable_fetch), strict=True):
         own: Any = vars(kind)["fetch"]
         if _is_as_expected(own, fetch.__name__, names):
-            found.append(_bound(ours, tracer))
+            replacements.append(_bound(ours, tracer))
         else:
-            found.append(_bound(partial(whole_fetch, own), tracer))
+            replacements.append(_bound(partial(whole_fetch, own), tracer))
             tracer.notes.append(UNEXPECTED)
-    return found
+    return replacements
 
 
 def _bound(ours: Any, tracer: Tracer) -> Fetch:
@@ -351,11 +382,11 @@ def _bound(ours: Any, tracer: Tracer) -> Fetch:
 
 
 class Sending:
-    """Installs a tracer in a worker, whose queue thread adds what pickling took, and tells all."""
+    """Installs a tracer in a worker, whose queue thread adds pickling times and sends records."""
 
     def __init__(self, tracer: Tracer, channel: Channel, worker: int) -> None:
         self._tracer, self._channel, self._worker = tracer, channel, worker
-        self._pack = told.packer(len(tracer.transforms.names)).pack_into
+        self._pack = packer(len(tracer.transforms.names)).pack_into
         self._pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._torchs = [vars(kind)["fetch"] for kind in FETCHERS]
         self._thread = get_ident(), threading.get_native_id()
@@ -367,16 +398,16 @@ class Sending:
         for kind, torchs, ours in zip(FETCHERS, self._torchs, fetches(tracer), strict=True):
             kind.fetch = self._while_open(torchs, ours)  # type: ignore[method-assign,assignment]
         self._ours = TimedPickler(self._pickler, self.dumps, self.loads)
-        queues._ForkingPickler = self._ours  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        queues._ForkingPickler = self._ours  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         tracer.flush()
-        # At the end of the process, for what was found since the last time.
+        # Flush once more at the end of the process, for what was found since the last time.
         util.Finalize(None, tracer.flush, exitpriority=100)
 
     def _while_open(self, torchs: Fetch, ours: Fetch) -> Fetch:
         words, tracer = self._channel.words, self._tracer
 
         def fetch_timed(fetcher: Any, index: Any) -> Any:
-            if words[told.OPEN]:
+            if words[OPEN]:
                 return ours(fetcher, index)
             tracer.close()
             return torchs(fetcher, index)
@@ -386,26 +417,26 @@ class Sending:
     def _uninstall(self) -> None:
         for kind, torchs in zip(FETCHERS, self._torchs, strict=True):
             kind.fetch = torchs  # type: ignore[method-assign]
-        if queues._ForkingPickler is self._ours:  # type: ignore[attr-defined]  # noqa: SLF001 - as above
-            queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        if queues._ForkingPickler is self._ours:  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
+            queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._tracer.transforms.restore()
 
     def loads(self, pickled: Any, *rest: Any) -> Any:
-        """Read a message of any queue; if it asks for a batch, tell for which."""
+        """Unpickle a message of any queue; if it requests a batch, note which."""
         message = self._pickler.loads(pickled, *rest)
         if type(message) is tuple and message and type(message[0]) is int:
             with suppress(Exception):
-                self._channel.words[self._tracer.own + told.BATCH] = message[0]
+                self._channel.words[self._tracer.own + BATCH] = message[0]
         return message
 
     def dumps(self, message: Any, *rest: Any) -> Any:
-        """Pickle a message of any queue; if it brings a batch, tell of that."""
+        """Pickle a message of any queue; if it brings a batch, send its record."""
         start = perf_counter_ns()
         pickled = self._pickler.dumps(message, *rest)
         if type(message) is tuple and len(message) == 2 and type(message[0]) is int:  # noqa: PLR2004 - idx, batch
             try:
                 self._send(message[0], message[1], start, len(pickled))
-            except Exception as error:  # noqa: BLE001 - as above
+            except Exception as error:  # noqa: BLE001 - measuring may not end a training
                 self._tracer.fail(error)
         return pickled
 
@@ -417,16 +448,16 @@ class Sending:
         channel = self._channel
         self._pack(
             channel.bytes,
-            channel.slot(idx) * told.WORD,
+            channel.slot(idx) * WORD,
             *(idx, self._worker, *part[1], start, pickle_ns, size, UNKNOWN, idx, *part[2]),
         )
         if not self._tracer.code.is_started:  # now that the queue has its thread
             self._tracer.code.start(*self._thread)
 
     def _part_of(self, batch: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
-        """What was found of a batch: of those that were not sent, one that was not pickled is lost.
+        """What was found for a batch. Earlier batches that were not pickled are dropped.
 
-        None for what a queue of the user's sends, and for what was never fetched.
+        None for a message of a user's own queue, and for a batch that was never fetched.
         """
         parts = self._tracer.parts
         if parts and parts[0][0] == id(batch):
@@ -460,7 +491,7 @@ def _is_as_expected(function: Any, module: str, names: set[str]) -> bool:
 
 
 def _unrolled(dataset: Any, index: Any) -> tuple[Any, Any]:
-    """The dataset below Subsets and its indices, as torch comes to them; None if it takes many."""
+    """The dataset below Subsets and its indices, as torch finds them; None if it takes many."""
     whole = dataset
     while True:
         if type(dataset) is not Subset or not _IS_SUBSET_KNOWN or "__getitems__" in vars(dataset):
@@ -468,7 +499,7 @@ def _unrolled(dataset: Any, index: Any) -> tuple[Any, Any]:
         inside, indices = dataset.dataset, dataset.indices
         if not callable(getattr(inside, "__getitems__", None)):
             return inside, map(indices.__getitem__, index)
-        dataset, index = inside, [indices[one] for one in index]
+        dataset, index = inside, [indices[position] for position in index]
 
 
 _IS_SUBSET_KNOWN = _is_as_expected(
@@ -485,10 +516,10 @@ def _length(index: Any) -> int:
         return UNKNOWN
 
 
-def _index(found: Any) -> int:
-    """An index as a number of eight bytes; UNKNOWN if it is none."""
+def _index(index: Any) -> int:
+    """The index as a number that fits eight bytes; UNKNOWN if it is no such number."""
     try:
-        number = operator.index(found)
+        number = operator.index(index)
     except Exception:  # noqa: BLE001 - a user's class may raise anything
         return UNKNOWN
     return number if abs(number) < 1 << 63 else UNKNOWN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from loadeval import IterableAdapter, LoaderInfo, UsageError
+from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
 from loadeval_adapters.notes import NotTimed
 from loadeval_adapters.ray_stages import RayStages, iterator_of
 
@@ -23,6 +23,8 @@ class RayDataAdapter(IterableAdapter):
     beside `prefetch_batches` it loads blocks ahead, as many as its object store has room for.
     """
 
+    watch = Watch(classes={"ray.data.iterator": ("_IterableFromIterator",)}, inside=("ray.data",))
+    distributions = ("ray",)
     _serves_rows = False
     _stages: RayStages | None = None
 
@@ -42,13 +44,13 @@ class RayDataAdapter(IterableAdapter):
         return self._stages
 
     def samples(self, batch: Any) -> int | None:
-        """1 of a row, the rows of a table, else the first dimension of the first array."""
+        """1 for a row, the rows of a table, else the first dimension of the first array."""
         if self._serves_rows:
             return 1
         return int(batch.shape[0]) if _is_table(batch) else super().samples(batch)
 
     def nbytes(self, batch: Any) -> int | None:
-        """Bytes of all arrays, or of an Arrow table; None of a pandas one."""
+        """Bytes of all arrays, or of an Arrow table; None for a pandas one."""
         return getattr(batch, "nbytes", None) if _is_table(batch) else super().nbytes(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:

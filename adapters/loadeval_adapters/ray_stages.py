@@ -1,8 +1,8 @@
 """What each operator of a Ray dataset does while it is iterated, by Ray's own statistics.
 
-Ray counts by block, in whichever process an operator runs, and by batch what its iterator does in
-this one. Ray 2.60 tells both at any time, of the execution that goes on or was the last; of a shard
-that `streaming_split` made, the actor that coordinates the shards does.
+Ray counts what operators do by block, in whichever process they run, and what its iterator does by
+batch, in this process. Ray 2.60 reports both at any time, for the current or the last execution.
+For a shard that `streaming_split` made, the actor that coordinates the shards reports them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ ITERATOR = {
 }
 """What the iterator does for each batch, in the training process, and where Ray counts it."""
 EVERY_NS = 1_000_000_000
-"""One reading takes 0.4 to 1.5 ms."""
+"""How often Ray is asked; one reading takes 0.4 to 1.5 ms."""
 LONGEST_S = 1.0
-"""For the last statistics of a shard, which come from another process."""
+"""How long to wait for the last statistics of a shard, which come from another process."""
 
 
 class Seen(NamedTuple):
-    """What an operator has done in one execution, or since Ray counts; `of` tells these apart."""
+    """What an operator has done in one execution, or since Ray counts; `of` says in which."""
 
     of: object
     tasks: int
@@ -51,7 +51,7 @@ class Statistics:
     iterator: Any
 
     def ask(self) -> Any:
-        """A summary, or a reference to what it can be made of."""
+        """A summary, or a reference to what a summary can be made from."""
         dataset = getattr(self.iterator, "_base_dataset", None)
         if dataset is not None:
             # The public one leaves out what the iterator did, once an epoch is over.
@@ -60,14 +60,14 @@ class Statistics:
         return self.iterator._coord_actor.stats.remote()  # noqa: SLF001 - it has no public name
 
     def answered(self, asked: Any, *, wait: bool) -> dict[str, Seen] | None:
-        """What `asked` has become; None where it is not there yet."""
+        """The statistics in `asked`, by operator; None if they are not there yet."""
         if isinstance(asked, ray.ObjectRef):
             if not ray.wait([asked], timeout=LONGEST_S if wait else 0)[0]:
                 return None
             asked = ray.get(asked).to_summary()
-            own: Any = self.iterator._iter_stats.to_summary().iter_stats  # noqa: SLF001 - as above
+            own: Any = self.iterator._iter_stats.to_summary().iter_stats  # noqa: SLF001 - it has no public name
             return _of_operators(asked) | _of_iterator(own, None)
-        dataset, own = self.iterator._base_dataset, asked.iter_stats  # noqa: SLF001 - as above
+        dataset, own = self.iterator._base_dataset, asked.iter_stats  # noqa: SLF001 - it has no public name
         counts_on = isinstance(dataset, MaterializedDataset)
         return _of_operators(asked) | _of_iterator(
             own, None if counts_on else own.initialize_time.get()
@@ -81,7 +81,7 @@ class RayStages:
         self._statistics = Statistics(iterator)
         self._epoch: int | None = None
         self._asked: Any = None
-        self._told: dict[str, Seen] = {}
+        self._reported: dict[str, Seen] = {}
         self._over = True
         self._last_ns = 0
         self._left: list[OperatorTimes] = []
@@ -92,7 +92,7 @@ class RayStages:
         with self._taking:
             self._over = True  # so is the epoch before, which may have been broken off
             self._left += self._taken()
-            self._told = self._statistics.answered(self._statistics.ask(), wait=True) or {}
+            self._reported = self._statistics.answered(self._statistics.ask(), wait=True) or {}
             self._epoch, self._over, self._asked = None, False, None
             self._last_ns = time.perf_counter_ns()
         return self._known
@@ -101,7 +101,7 @@ class RayStages:
         self._epoch = epoch
 
     def until_the_end(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """`batches`; with the last of them the epoch is over."""
+        """Yield `batches`; the epoch is over after the last of them."""
         try:
             yield from batches
         finally:
@@ -121,24 +121,24 @@ class RayStages:
             self._epoch = None
         if over or self._asked is None:
             self._asked = self._statistics.ask()
-        found = self._statistics.answered(self._asked, wait=over)
-        if found is None:
+        totals = self._statistics.answered(self._asked, wait=over)
+        if totals is None:
             return []
         self._asked = None
         elapsed_ns, self._last_ns = now_ns - self._last_ns, now_ns
-        told, self._told = self._told, found
+        last, self._reported = self._reported, totals
         return [
-            one
-            for order, (name, seen) in enumerate(found.items())
-            if (one := _since(told.get(name), seen, epoch, (name, order), (now_ns, elapsed_ns)))
+            times
+            for order, (name, seen) in enumerate(totals.items())
+            if (times := _since(last.get(name), seen, epoch, (name, order), (now_ns, elapsed_ns)))
         ]
 
     def close(self) -> None:
-        """Nothing was changed."""
+        """Do nothing, for nothing was changed."""
 
 
 def iterator_of(loader: Any) -> Any:
-    """The iterator of the dataset that `loader` is about; None where Ray has it elsewhere."""
+    """The iterator of the dataset that `loader` reads; None if Ray keeps it elsewhere."""
     todo, seen = [getattr(loader, "iterator_gen", None)], set()
     while todo:
         function = todo.pop()
@@ -154,19 +154,19 @@ def iterator_of(loader: Any) -> Any:
 
 
 def _of_operators(summary: Any) -> dict[str, Seen]:
-    """What each operator has done, from the source on."""
-    found: dict[str, Seen] = {}
+    """What each operator has done, the source first."""
+    seen: dict[str, Seen] = {}
     for parent in summary.parents:
-        found |= _of_operators(parent)
-    for one in summary.operators_stats:
-        if one.wall_time is None:  # it only passes blocks on
+        seen |= _of_operators(parent)
+    for stats in summary.operators_stats:
+        if stats.wall_time is None:  # it only passes blocks on
             continue
-        wall, cpu = one.wall_time.to_dict(), one.cpu_time and one.cpu_time.to_dict()
+        wall, cpu = stats.wall_time.to_dict(), stats.cpu_time and stats.cpu_time.to_dict()
         cpu_ns = None if cpu is None else int(cpu["sum"] * 1e9)
-        found[one.operator_name] = Seen(
-            one.earliest_start_time, wall["count"], int(wall["sum"] * 1e9), cpu_ns
+        seen[stats.operator_name] = Seen(
+            stats.earliest_start_time, wall["count"], int(wall["sum"] * 1e9), cpu_ns
         )
-    return found
+    return seen
 
 
 def _of_iterator(summary: Any, execution: object) -> dict[str, Seen]:
@@ -180,14 +180,14 @@ def _of_iterator(summary: Any, execution: object) -> dict[str, Seen]:
 
 
 def _since(
-    told: Seen | None,
+    reported: Seen | None,
     seen: Seen,
     epoch: int,
     operator: tuple[str, int],
     time_ns: tuple[int, int],
 ) -> OperatorTimes | None:
-    """What was done since `told`, if anything was."""
-    before = told if told is not None and told.of == seen.of else Seen(seen.of, 0, 0, 0)
+    """What was done since `reported`; None if nothing was."""
+    before = reported if reported is not None and reported.of == seen.of else Seen(seen.of, 0, 0, 0)
     tasks, task_ns = seen.tasks - before.tasks, seen.task_ns - before.task_ns
     if tasks <= 0:
         return None

@@ -26,7 +26,7 @@ from spdl.pipeline.defs import (
     SourceConfig,
 )
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError, Watch
 from loadeval_adapters.notes import NotTimed
 from loadeval_adapters.spdl_stages import SPDLStages, looked_into, until_the_end
 
@@ -46,13 +46,21 @@ IN_ANOTHER_PROCESS = (
     "the stages of this SPDL pipeline are not timed: it runs in another process; the readings have "
     "the CPU use of the threads of this one"
 )
+OF_THREADS = {"num_workers": "num_threads", "prefetch_depth": "buffer_size"}
+OF_PROCESSES = {
+    "num_workers": "num_workers",
+    "prefetch_depth": "prefetch_factor",
+    "concurrency": "num_workers",
+}
+"""SPDL's names of settings, by loadeval's."""
 ITERATORS = (Iterator, AsyncIterator)
 _begun: WeakSet[Any] = WeakSet()
 
 
 class ListAdapter(IterableAdapter):
-    """For loaders whose batches may be lists of samples, which no aggregator has joined."""
+    """The adapter of loaders whose batches may be lists of samples, which no aggregator joined."""
 
+    distributions = ("spdl-core",)
     _lists_samples = False
     _stages: SPDLStages | None = None
 
@@ -60,7 +68,7 @@ class ListAdapter(IterableAdapter):
         return None if self._stages is None else self._stages.epoch()
 
     def samples(self, batch: Any) -> int | None:
-        """The length of such a list; else as of any batch."""
+        """The length of a list of samples; any other batch is counted as usual."""
         if self._lists_samples and isinstance(batch, list):
             return len(batch)
         return super().samples(batch)
@@ -78,6 +86,16 @@ class SPDLAdapter(ListAdapter):
     measured as what it is, a loader that does next to nothing.
     """
 
+    watch = Watch(
+        classes={
+            "spdl.dataloader._dataloader": ("DataLoader",),
+            "spdl.dataloader._pytorch_dataloader": ("PyTorchDataLoader",),
+            "spdl.dataloader._cache_dataloader": ("CacheDataLoader",),
+        },
+        inside=("spdl",),
+    )
+    setting_names = OF_THREADS
+
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
         length, watch = super().describe(loader).length, self._epoch_that_begins()
@@ -89,7 +107,7 @@ class SPDLAdapter(ListAdapter):
         return batches
 
     def stages(self, loader: Any) -> LoaderStages | None:
-        """The stages of the pipelines that it builds; of processes what is seen from here."""
+        """The stages of the pipelines it builds; stages in processes as they are seen from here."""
         if hasattr(_building(loader), "_get_pipeline"):
             self._stages = SPDLStages()
         return self._stages
@@ -113,13 +131,15 @@ class SPDLAdapter(ListAdapter):
         info = replace(info, workers=workers, prefetch_depth=stages.depth)
         if processes is None:
             self._lists_samples = stages.end_in_lists
-            return replace(info, batch_size=stages.batch_size)
+            names = {**self.setting_names, "concurrency": "num_threads"}
+            return replace(info, batch_size=stages.batch_size, setting_names=names)
         context = _private(loader, "_mp_ctx")
         return replace(
             info,
             batch_size=_private(loader, "_sampler.batch_size"),
             start_method=None if context is None else context.get_start_method(),
             persistent_workers=False,
+            setting_names=OF_PROCESSES,
         )
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:
@@ -155,7 +175,7 @@ class SPDLAdapter(ListAdapter):
 
 
 def _arguments(loader: Any) -> dict[str, Any]:
-    """What makes a loader like `loader`; nothing where that is not known."""
+    """Arguments of a loader like `loader`; empty if they are not known."""
     constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
     if constructor not in {DataLoader, PyTorchDataLoader}:
         return {}
@@ -222,6 +242,8 @@ class SPDLPipelineAdapter(ListAdapter):
     For a Pipeline that the user has built it cannot be known.
     """
 
+    watch = Watch(classes={"spdl.pipeline._pipeline": ("Pipeline",)}, inside=("spdl",))
+    setting_names = OF_THREADS
     _has_threads_with_warning = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -340,7 +362,7 @@ def _is_own(config: Any) -> bool:
 
 
 def _unshared(config: Any) -> Any:
-    """`config` with an aggregation of its own, which would else fill the other's batches."""
+    """`config` with its own aggregation, since a shared one would mix up two pipelines' batches."""
     is_aggregation = isinstance(config, AggregateConfig)
     return replace(config, op=Collate(config.op.n)) if is_aggregation else config
 
@@ -402,7 +424,7 @@ class Stages:
 
     @property
     def depth(self) -> int | None:
-        """How many batches are ready when nobody takes any, at most."""
+        """How many batches are ready at most, when nobody takes any."""
         if not self.configs:
             return None
         *stages, sink = self.configs
@@ -427,8 +449,8 @@ class Stages:
     @property
     def threads(self) -> int:
         """Threads for all items that stages without an executor of their own work on at once."""
-        args = [one._args for one in _all(self.configs) if isinstance(one, PipeConfig)]  # noqa: SLF001 - the only place
-        return max(1, sum(each.concurrency for each in args if each.executor is None))
+        all_args = [config._args for config in _all(self.configs) if isinstance(config, PipeConfig)]  # noqa: SLF001 - SPDL has them only there
+        return max(1, sum(args.concurrency for args in all_args if args.executor is None))
 
     def forget_leftovers(self) -> None:
         """Empty the aggregations, which keep what an earlier epoch left, and share it."""
@@ -465,7 +487,7 @@ class FailureCount:
 
 
 def _private(owner: Any, path: str) -> Any:
-    """A private attribute of SPDL's; None in a version that has it elsewhere."""
+    """A private attribute of SPDL; None in a version that keeps it elsewhere."""
     try:
         return attrgetter(path)(owner)
     except AttributeError:
@@ -480,14 +502,14 @@ def _all(configs: Iterable[Any]) -> Iterator[Any]:
 
 
 def _inside(config: Any) -> list[list[Any]]:
-    """The chains of stages that are in one."""
+    """The chains of stages inside a stage."""
     if isinstance(config, MergeConfig):
-        return [[each.src, *each.pipes] for each in config.pipeline_configs]
+        return [[pipeline.src, *pipeline.pipes] for pipeline in config.pipeline_configs]
     return [list(path) for path in config.paths] if isinstance(config, PathVariantsConfig) else []
 
 
 def _ready(configs: Iterable[Any]) -> int:
-    """Items that a chain of stages holds, with its queues, counted as its last one makes them."""
+    """How many items of the last stage a chain of stages holds, with its queues."""
     ready, size = 0, 1
     for config in configs:
         if isinstance(config, AggregateConfig):
@@ -496,10 +518,10 @@ def _ready(configs: Iterable[Any]) -> int:
         elif isinstance(config, DisaggregateConfig):
             ready, size = (ready + 1) * size, 1
         ready += sum(QUEUE + _ready(inner) for inner in _inside(config)) + QUEUE
-        ready += _held_by(config._args, config._type) if isinstance(config, PipeConfig) else 1  # noqa: SLF001 - as above
+        ready += _held_by(config._args, config._type) if isinstance(config, PipeConfig) else 1  # noqa: SLF001 - it has no public name
     return ready
 
 
 def _held_by(args: Any, kind: Any) -> int:
-    """Finished items that a stage holds when the queue behind it is full."""
+    """How many finished items a stage holds when the queue behind it is full."""
     return int(args.concurrency + 2 * (kind.name == "OrderedPipe"))

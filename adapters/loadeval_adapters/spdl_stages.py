@@ -36,7 +36,7 @@ _task: ContextVar[Task | None] = ContextVar("loadeval_task", default=None)
 class Task:
     """One task of a stage: SPDL enters it when the task begins, and leaves it when it ended.
 
-    What it submits to the pipeline's threads meanwhile is told from waiting for one of them.
+    Work that it submits to the pipeline's threads is timed apart from waiting for a thread.
     """
 
     __slots__ = ("_began_ns", "_stage", "cpu_ns", "run_ns", "runs")
@@ -51,7 +51,7 @@ class Task:
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         _task.set(None)
-        if kind is not StopAsyncIteration:  # by which a generator says that it has no more
+        if kind is not StopAsyncIteration:  # a generator raises it when it has no more items
             now_ns = time.perf_counter_ns()
             self._stage.ended(self, now_ns - self._began_ns, now_ns)
 
@@ -80,7 +80,7 @@ class Counts(NamedTuple):
 
 
 class StageClock:
-    """A hook of one stage, and what it was called for. Counted by the pipeline's event loop."""
+    """A hook of one stage that counts its tasks, in the pipeline's event loop."""
 
     def __init__(self, order: int, node: Any, *, timed: bool) -> None:
         self.order = order
@@ -88,36 +88,36 @@ class StageClock:
         self._timed = timed
         self._concurrency = getattr(getattr(node.cfg, "_args", None), "concurrency", 1)
         queue = node.output_queue
-        self._queue = getattr(queue, "_async_queue", queue)  # the sink's has another around it
-        self._counts = self._told = Counts()
+        self._queue = getattr(queue, "_async_queue", queue)  # the sink wraps its queue in another
+        self._counts = self._reported = Counts()
         self.active_ns = 0
 
     def task_hook(self, input_item: Any = None) -> Task:  # noqa: ARG002 - SPDL passes it
-        """SPDL asks for it before each task."""
+        """Begin a task: SPDL calls it before each."""
         return Task(self)
 
     def ended(self, task: Task, task_ns: int, now_ns: int) -> None:
-        """A task has ended; `active_ns` is when the last did."""
-        found = self._counts
+        """Count a task that has ended; `active_ns` is when the last one did."""
+        counts = self._counts
         self.active_ns = now_ns
-        # One assignment, for another thread reads it.
+        # Assigned in one step, because another thread reads it.
         self._counts = Counts(
-            found.tasks + 1,
-            found.threaded + (task.runs > 0),
-            found.task_ns + task_ns,
-            found.run_ns + task.run_ns,
-            found.cpu_ns + task.cpu_ns,
+            counts.tasks + 1,
+            counts.threaded + (task.runs > 0),
+            counts.task_ns + task_ns,
+            counts.run_ns + task.run_ns,
+            counts.cpu_ns + task.cpu_ns,
         )
 
     def since_last(self, epoch: int, now_ns: int, elapsed_ns: int) -> OperatorTimes:
-        """What it did in the `elapsed_ns` since the last call."""
-        told, found = self._told, self._counts
+        """What the stage did in the `elapsed_ns` since the last call."""
+        before, counts = self._reported, self._counts
         queue = self._of_queue(now_ns)
-        self._told = found = found._replace(**queue)
-        tasks, items = found.tasks - told.tasks, found.queue_items - told.queue_items
-        in_threads = self._timed and found.threaded - told.threaded == tasks
-        occupied_ns = elapsed_ns - (found.queue_empty_ns - told.queue_empty_ns)
-        blocked_ns = found.queue_blocked_ns - told.queue_blocked_ns
+        self._reported = counts = counts._replace(**queue)
+        tasks, items = counts.tasks - before.tasks, counts.queue_items - before.queue_items
+        in_threads = self._timed and counts.threaded - before.threaded == tasks
+        occupied_ns = elapsed_ns - (counts.queue_empty_ns - before.queue_empty_ns)
+        blocked_ns = counts.queue_blocked_ns - before.queue_blocked_ns
         return OperatorTimes(
             epoch=epoch,
             operator=self.name,
@@ -125,9 +125,9 @@ class StageClock:
             time_ns=now_ns,
             elapsed_ns=elapsed_ns,
             tasks=tasks if self._timed else items,
-            task_ns=found.task_ns - told.task_ns if self._timed else None,
-            run_ns=found.run_ns - told.run_ns if in_threads else None,
-            cpu_ns=found.cpu_ns - told.cpu_ns if in_threads else None,
+            task_ns=counts.task_ns - before.task_ns if self._timed else None,
+            run_ns=counts.run_ns - before.run_ns if in_threads else None,
+            cpu_ns=counts.cpu_ns - before.cpu_ns if in_threads else None,
             concurrency=self._concurrency,
             queue_items=items if queue else None,
             queue_occupied_ns=min(max(occupied_ns, 0), elapsed_ns) if queue else None,
@@ -135,14 +135,14 @@ class StageClock:
         )
 
     def _of_queue(self, now_ns: int) -> dict[str, int]:
-        """What its queue has counted; nothing where the queue is the user's."""
+        """What the stage's queue has counted; empty if the queue is the user's."""
         queue = self._queue
         if not hasattr(queue, "_empty_duration"):
             return {}
         at_s = time.monotonic() - (time.perf_counter_ns() - now_ns) / 1e9
         if not queue._empty_t0:  # noqa: SLF001 - it has no public name; it is about to start
             return {}
-        puts, since_s = queue._putc, queue._empty_duration(at_s)  # noqa: SLF001 - as above
+        puts, since_s = queue._putc, queue._empty_duration(at_s)  # noqa: SLF001 - it has no public name
         return {
             "queue_items": puts.num_items,
             "queue_empty_ns": int(since_s * 1e9),
@@ -151,27 +151,28 @@ class StageClock:
 
 
 class WatchedPipeline:
-    """The stages of a pipeline that was not started; raises where SPDL has them elsewhere."""
+    """The stages of a pipeline that was not started; raises if SPDL keeps them elsewhere."""
 
     def __init__(self, pipeline: Any) -> None:
         loop = pipeline._impl._event_loop  # noqa: SLF001 - SPDL tells of its stages nowhere else
-        nodes = [node for node in _nodes(loop._coro) if hasattr(node, "output_queue")]  # noqa: SLF001 - as above
-        found = [(node, _hook_cells(node._coro)) for node in nodes]  # noqa: SLF001 - as above
+        nodes = [node for node in _nodes(loop._coro) if hasattr(node, "output_queue")]  # noqa: SLF001 - it has no public name
+        nodes_and_cells = [(node, _hook_cells(node._coro)) for node in nodes]  # noqa: SLF001 - it has no public name
         self._clocks = [
-            StageClock(order, node, timed=bool(cells)) for order, (node, cells) in enumerate(found)
+            StageClock(order, node, timed=bool(cells))
+            for order, (node, cells) in enumerate(nodes_and_cells)
         ]
-        for clock, (_, cells) in zip(self._clocks, found, strict=True):
-            for cell in cells:  # the list that is in it may be the user's, for several stages
+        for clock, (_, cells) in zip(self._clocks, nodes_and_cells, strict=True):
+            for cell in cells:  # its list may be the user's, for several stages
                 cell.cell_contents = [*cell.cell_contents, clock]
-        _time_threads(loop._executor)  # noqa: SLF001 - as above
+        _time_threads(loop._executor)  # noqa: SLF001 - it has no public name
         self.restart()
 
     def restart(self) -> None:
-        """From now on time counts."""
+        """Count time from now on."""
         self._last_ns = time.perf_counter_ns()
 
     def since_last(self, epoch: int, *, over: bool) -> list[OperatorTimes]:
-        """What each stage did since the last call; of one that is `over` up to its last task."""
+        """What each stage did since the last call; if the epoch is `over`, up to its last task."""
         now_ns = time.perf_counter_ns()
         if over:
             now_ns = max(self._last_ns, *(clock.active_ns for clock in self._clocks))
@@ -180,7 +181,7 @@ class WatchedPipeline:
 
 
 class WatchedEpoch:
-    """One epoch of a loader, which may run a pipeline; its number is told sooner or later."""
+    """One epoch of a loader, which may run a pipeline; its number becomes known at some point."""
 
     def __init__(self, stages: SPDLStages) -> None:
         self.over = False
@@ -189,7 +190,7 @@ class WatchedEpoch:
         self._pipeline: WatchedPipeline | None = None
 
     def known(self, number: int) -> None:
-        """The epoch has this number."""
+        """Set the epoch's number."""
         self._number = number
 
     def look_into(self, pipeline: Any) -> None:
@@ -200,7 +201,7 @@ class WatchedEpoch:
             self._stages.live.append(self)
 
     def end(self) -> None:
-        """The epoch is over."""
+        """End the epoch."""
         self.over = True
         self._stages.take_last(self)
 
@@ -208,8 +209,8 @@ class WatchedEpoch:
         """What its stages did since the last call, once its number is known."""
         if self._number is None or self._pipeline is None:
             return []
-        found = self._pipeline.since_last(self._number, over=self.over)
-        return found if any(one.tasks for one in found) else []
+        times = self._pipeline.since_last(self._number, over=self.over)
+        return times if any(stage.tasks for stage in times) else []
 
 
 class SPDLStages:
@@ -218,7 +219,7 @@ class SPDLStages:
     def __init__(self) -> None:
         self.live: list[WatchedEpoch] = []
         self._next: WatchedEpoch | None = None
-        self._found: deque[OperatorTimes | StageNote] = deque()
+        self._pending: deque[OperatorTimes | StageNote] = deque()
         self._noted = False
         self._taking = threading.Lock()
         self._watched: WeakKeyDictionary[Any, WatchedPipeline] = WeakKeyDictionary()
@@ -229,39 +230,39 @@ class SPDLStages:
         return self._next.known
 
     def epoch(self) -> WatchedEpoch | None:
-        """The epoch that begins, as `begin` has said; None where nobody looks into this one."""
-        found, self._next = self._next, None
-        return found
+        """The epoch that `begin` announced; None if nobody looks into this one."""
+        epoch, self._next = self._next, None
+        return epoch
 
     def watched(self, pipeline: Any) -> WatchedPipeline | None:
-        """`pipeline`, looked into; None, and a note, where that is not possible."""
-        found = self._watched.get(pipeline)
-        if found is not None:  # it was looked into before, or has several epochs
-            return found
+        """Look into `pipeline`; None, and a note, if that is not possible."""
+        watched = self._watched.get(pipeline)
+        if watched is not None:  # it was looked into before, or has several epochs
+            return watched
         try:
             if pipeline._impl._event_loop.is_started():  # noqa: SLF001 - it has no public name
                 self.note(BEGUN_BEFORE)
                 return None
-            found = self._watched[pipeline] = WatchedPipeline(pipeline)
+            watched = self._watched[pipeline] = WatchedPipeline(pipeline)
         except Exception as error:  # noqa: BLE001 - SPDL's next version may differ anywhere
             self.note(NOT_FOUND.format(error=f"{type(error).__name__}: {error}"))
-        return found
+        return watched
 
     def note(self, message: str) -> None:
         """Tell why stages are not timed, once."""
         if not self._noted:
             self._noted = True
-            self._found.append(StageNote(message))
+            self._pending.append(StageNote(message))
 
     def take(self) -> list[OperatorTimes | StageNote]:
         """See LoaderStages."""
         with self._taking:
             for epoch in list(self.live):
                 over = epoch.over
-                self._found += epoch.take()
+                self._pending += epoch.take()
                 if over:
                     self.live.remove(epoch)
-        return [self._found.popleft() for _ in range(len(self._found))]
+        return [self._pending.popleft() for _ in range(len(self._pending))]
 
     def take_last(self, epoch: WatchedEpoch) -> None:
         """Take what `epoch` did up to its end, now, so that no later time counts."""
@@ -269,7 +270,7 @@ class SPDLStages:
         if self._taking.acquire(blocking=False):
             try:
                 if epoch in self.live:
-                    self._found += epoch.take()
+                    self._pending += epoch.take()
                     self.live.remove(epoch)
             finally:
                 self._taking.release()
@@ -280,7 +281,7 @@ class SPDLStages:
 
 
 def until_the_end(batches: Iterable[Any], epoch: WatchedEpoch) -> Iterator[Any]:
-    """`batches`; with the last of them `epoch` is over."""
+    """Yield `batches`; `epoch` is over after the last of them."""
     try:
         yield from batches
     finally:
@@ -288,9 +289,9 @@ def until_the_end(batches: Iterable[Any], epoch: WatchedEpoch) -> Iterator[Any]:
 
 
 def looked_into(loader: Any, builds: Any, epoch: WatchedEpoch) -> Iterator[Any]:
-    """The batches of `loader`, for which `builds`, itself or one in it, builds a pipeline.
+    """The batches of `loader`, whose pipeline is built by `builds`: `loader`, or one inside it.
 
-    Its `_get_pipeline` is replaced until the first batch is there.
+    The `_get_pipeline` of `builds` is replaced until the first batch is there.
     """
     return until_the_end(_with_first_built(loader, builds, epoch), epoch)
 
@@ -299,13 +300,13 @@ def _with_first_built(loader: Any, builds: Any, epoch: WatchedEpoch) -> Iterator
     build = builds._get_pipeline  # noqa: SLF001 - it has no public name
 
     def built() -> Any:
-        found = build()
-        # That of a PyTorchDataLoader comes with its processes.
-        epoch.look_into(found[-1] if isinstance(found, tuple) else found)
-        return found
+        result = build()
+        # A PyTorchDataLoader returns its processes, too; the pipeline is last.
+        epoch.look_into(result[-1] if isinstance(result, tuple) else result)
+        return result
 
     batches = iter(loader)
-    builds._get_pipeline = built  # noqa: SLF001 - as above
+    builds._get_pipeline = built  # noqa: SLF001 - it has no public name
     try:
         first = next(batches, batches)
     finally:
@@ -316,43 +317,43 @@ def _with_first_built(loader: Any, builds: Any, epoch: WatchedEpoch) -> Iterator
 
 
 def _nodes(coroutine: Any) -> list[Any]:
-    """The nodes of a pipeline's stages, from its sources on."""
+    """The nodes of a pipeline's stages, its sources first."""
     todo = [inspect.getcoroutinelocals(coroutine)["node"]]
-    found: dict[int, Any] = {}
+    nodes: dict[int, Any] = {}
     while todo:
         node = todo.pop()
-        found.pop(id(node), None)  # farther upstream than where it was met before
-        found[id(node)] = node
+        nodes.pop(id(node), None)  # farther upstream than where it was met before
+        nodes[id(node)] = node
         todo += node.upstream
-    return list(found.values())[::-1]
+    return list(nodes.values())[::-1]
 
 
 def _hook_cells(coroutine: Any) -> list[Any]:
-    """Where the functions of a stage that did not begin find its list of hooks."""
-    found: list[Any] = []
+    """The closure cells in which a stage that has not begun finds its list of hooks."""
+    cells: list[Any] = []
     seen: set[int] = set()
     todo = list(inspect.getcoroutinelocals(coroutine).values())
     while todo:
-        one = todo.pop()
-        if not isinstance(one, FunctionType) or id(one) in seen:
+        value = todo.pop()
+        if not isinstance(value, FunctionType) or id(value) in seen:
             continue
-        seen.add(id(one))
-        for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
+        seen.add(id(value))
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
             try:
                 content = cell.cell_contents
             except ValueError:  # it is not filled yet
                 continue
-            if name in HOOKS and isinstance(content, list) and cell not in found:
-                found.append(cell)
+            if name in HOOKS and isinstance(content, list) and cell not in cells:
+                cells.append(cell)
             todo.append(content)
-    return found
+    return cells
 
 
 def _time_threads(executor: Any) -> None:
     """Let each task note what its work takes in a thread of `executor`."""
     if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
-        return  # another interpreter, or somebody else's
-    itself = ref(executor)  # else it would keep itself alive
+        return  # it runs other interpreters, or somebody replaced `submit`
+    itself = ref(executor)  # a strong reference would keep it alive
 
     def submit(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         task = _task.get()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
 from loadeval_adapters.pytorch import PyTorchAdapter
 
 try:
@@ -27,12 +27,15 @@ INEXACT = (
 
 
 class ResumableAdapter(IterableAdapter):
-    """For loaders with a `state_dict()`. Warns, once, where a state could not be resumed from."""
+    """The adapter of loaders with a `state_dict()`.
+
+    It warns, once, where a state could not be resumed from.
+    """
 
     _has_warned = False
 
     def refusal(self, loader: Any, mode: str) -> str | None:
-        """As of other loaders."""
+        """Refuse as other loaders do; warn of a mode whose states are inexact."""
         if mode == "alternate" and not self._has_warned:
             self._has_warned = True
             warnings.warn(INEXACT, LoadevalWarning, stacklevel=3)  # where it is iterated
@@ -48,6 +51,8 @@ class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
     `replay` mode the loader stays where it was before batches were kept.
     """
 
+    watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "torchdata"))
+    distributions = ("torch", "torchdata")
     _began_from: dict[str, Any] | None = None
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -56,7 +61,7 @@ class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
         return super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """As of a DataLoader; where a first `state_dict()` started workers, their queue is full."""
+        """What a DataLoader has; the queue is full if a first `state_dict()` started workers."""
         info = super().describe(loader)
         is_started = getattr(loader, "_initial_iter_for_state_dict", False)
         return replace(info, ready_batches=info.prefetch_depth if is_started else 0)
@@ -77,6 +82,8 @@ class NodesAdapter(ResumableAdapter):
     resumed from, for which there is Loader.
     """
 
+    watch = Watch(classes={"torchdata.nodes.loader": ("Loader",)}, inside=("torchdata",))
+    distributions = ("torchdata",)
     _lists_samples = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -86,7 +93,7 @@ class NodesAdapter(ResumableAdapter):
         return iter(loader)
 
     def samples(self, batch: Any) -> int | None:
-        """The length of a list that a Batcher made; else as of any batch."""
+        """The length of a list that a Batcher made; any other batch is counted as usual."""
         if self._lists_samples and isinstance(batch, list):
             return len(batch)
         return super().samples(batch)
@@ -136,26 +143,26 @@ def _maker(node: Any) -> Any:
 
 
 def _graph(root: Any) -> list[Any]:
-    """`root`, and all nodes that it reads from, those within others too."""
-    found: dict[int, Any] = {}
+    """`root`, and all nodes that it reads from, directly or not."""
+    by_id: dict[int, Any] = {}
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        if id(node) not in found:
-            found[id(node)] = node
+        if id(node) not in by_id:
+            by_id[id(node)] = node
             waiting += _nodes_in(node)
-    return list(found.values())
+    return list(by_id.values())
 
 
 def _nodes_in(node: Any) -> list[Any]:
     """The nodes that `node` reads from, those in a dict or list of its own included."""
-    found: list[Any] = []
+    sources: list[Any] = []
     for held in vars(node).values():
         several = held.values() if isinstance(held, dict) else held
         several = several if isinstance(held, (dict, list, tuple)) else [held]
         if isinstance(next(iter(several), None), nodes.BaseNode):  # a list of files may be long
-            found += [each for each in several if isinstance(each, nodes.BaseNode)]
-    return found
+            sources += [source for source in several if isinstance(source, nodes.BaseNode)]
+    return sources
 
 
 def _sources(node: Any) -> list[Any]:
@@ -177,7 +184,7 @@ def _workers_of(node: Any) -> int:
 
 
 def _ready(node: Any) -> int:
-    """Items that `node` holds when nobody takes any, at most."""
+    """How many items `node` holds at most, when nobody takes any."""
     before: int = sum(map(_ready, _sources(node)))
     if isinstance(node, nodes.ParallelMapper):
         before += int(node.num_workers and (node.max_concurrent or 2 * node.num_workers))
@@ -196,7 +203,7 @@ def _ready(node: Any) -> int:
 
 
 def _last_batcher(node: Any) -> Any:
-    """The Batcher whose lists are the batches, in whatever shape; None where none is known."""
+    """The Batcher whose lists are the batches, in whatever shape; None if none is known."""
     while not isinstance(node, nodes.Batcher):
         if isinstance(node, nodes.ParallelMapper) and node.prebatch is not None:
             node = node.source  # a Batcher of its own, whose lists it takes apart again

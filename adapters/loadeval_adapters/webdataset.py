@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from loadeval import IterableAdapter, LoaderInfo
+from loadeval import IterableAdapter, LoaderInfo, Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,8 @@ UNGROUPING = {"webdataset.filters._unbatched", "webdataset.filters._unlisted"}
 class WebDatasetAdapter(IterableAdapter):
     """Knows the DataLoader inside a WebLoader, and how a pipeline groups its samples."""
 
+    watch = Watch(classes={"webdataset.pipeline": ("DataPipeline",)}, inside=("webdataset",))
+    distributions = ("webdataset",)
     _serves_samples = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -30,7 +32,7 @@ class WebDatasetAdapter(IterableAdapter):
         return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
-        """By the keys of the samples; without them 1 where none are grouped, else by an array."""
+        """The number of keys; without keys 1 if no samples are grouped, else as of an array."""
         keys = batch.get(KEY) if isinstance(batch, dict) else None
         if isinstance(keys, (list, tuple)):
             return len(keys)
@@ -66,7 +68,7 @@ class WebDatasetAdapter(IterableAdapter):
         """What times the stages inside the DataLoader of a WebLoader."""
         if not _is_dataloader(next(_stages(loader), None)):
             return None
-        from loadeval_adapters.pytorch_stages import DataLoaderStages  # noqa: PLC0415 - as below
+        from loadeval_adapters.pytorch_stages import DataLoaderStages  # noqa: PLC0415 - WebDataset does without torch
 
         return DataLoaderStages(lambda loader: next(_stages(loader)))
 
@@ -113,7 +115,7 @@ def _in_batches(elements: int | None, stages: list[Any]) -> int | None:
 
 
 def _batch_size(loader: Any) -> int | None:
-    """How many samples an element of `loader` holds, the last one excepted; None: not known."""
+    """How many samples each element of `loader` but the last holds; None if it is unknown."""
     return reduce(_size_after, _stages(loader), None)
 
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, final
 
-from loadeval.analysis.arms import run_times, throughput_ratio, throughputs
-from loadeval.analysis.headroom import MACHINE_FACTS, headroom
-from loadeval.analysis.metrics import Metrics
-from loadeval.analysis.operators import operators_of, threads_of
+from loadeval.analysis.estimate.arms import run_times
+from loadeval.analysis.estimate.cautions import MACHINE_FACTS
+from loadeval.analysis.estimate.headroom import headroom
+from loadeval.analysis.estimate.metrics import Metrics
+from loadeval.analysis.estimate.steady import epoch_lengths
+from loadeval.analysis.estimate.summary import summarise
+from loadeval.analysis.estimate.throughput import throughput_ratio, throughputs
+from loadeval.analysis.inside.operators import operators_of, threads_of
+from loadeval.analysis.inside.stages import stages_of
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stages import stages_of
-from loadeval.analysis.summary import epoch_lengths, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
 
@@ -28,12 +30,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.arms import RunTimes
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.operators import OperatorReport, ThreadReport
-    from loadeval.analysis.stages import StageReport
-    from loadeval.analysis.stats import Estimate
-    from loadeval.analysis.verdict import Verdict
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.analysis.estimate.verdict import Verdict
+    from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.inside.stages import StageReport
     from loadeval.runlog.model import Run
 
 BATCHES = "batches"
@@ -65,44 +66,6 @@ class MissingOfBackend(Enum):
     IDEAL = "ideal arm and loader alone"
     EPOCH_START = "epoch start"
     THROUGHPUT = "throughput"
-
-
-@final
-@dataclass(frozen=True, eq=False)
-class MeasuredRun:
-    """A run with what several reports need of it: computed once."""
-
-    run: Run
-
-    @cached_property
-    def times(self) -> RunTimes:
-        """Its times."""
-        return run_times(self.run)
-
-    @cached_property
-    def headroom(self) -> Headroom | None:
-        """Its headroom, where it alternated."""
-        return headroom(self.run, self.times) if self.run.header.mode == "alternate" else None
-
-    @cached_property
-    def metrics(self) -> Metrics:
-        """Its system metrics, while batches that count were served."""
-        return Metrics.of(self.times.counted)
-
-    @cached_property
-    def stages(self) -> StageReport | None:
-        """Where its loader's time goes; None where that was not looked into."""
-        return stages_of(self.run)
-
-    @cached_property
-    def operators(self) -> OperatorReport | None:
-        """What its loader's operators do, while batches that count are served; None: not timed."""
-        return operators_of(self.times.counted)
-
-    @cached_property
-    def threads(self) -> ThreadReport | None:
-        """What the threads of its process do meanwhile; None where nobody read them."""
-        return threads_of(self.times.counted)
 
 
 @final
@@ -176,20 +139,19 @@ class Difference:
         return low is not None and high is not None and not low <= 1 <= high
 
 
-def unit_of(measured: Sequence[MeasuredRun]) -> str:
+def unit_of(runs: Sequence[Run]) -> str:
     """What throughput is counted in: samples under their name, where all runs know theirs."""
-    units = {one.run.header.unit for one in measured}
-    found = [one.times for one in measured if one.times.real.count]
-    known = bool(found) and all(times.has_samples for times in found)
+    units = {run.header.unit for run in runs}
+    measured = [times for times in map(run_times, runs) if times.real.count]
+    known = bool(measured) and all(times.has_samples for times in measured)
     return units.pop() if known and len(units) == 1 else BATCHES
 
 
-def result_of(name: str, measured: MeasuredRun, unit: str) -> BackendResult:
+def result_of(name: str, run: Run, unit: str) -> BackendResult:
     """What a run says of the backend `name`, with throughputs in `unit`.
 
     Raises UsageError for a run that replayed: it has no real arm.
     """
-    run, found = measured.run, measured.headroom
     if run.header.mode == "replay":
         raise UsageError(
             f"{run.path or name} was recorded with mode='replay', and tells nothing of its "
@@ -199,9 +161,9 @@ def result_of(name: str, measured: MeasuredRun, unit: str) -> BackendResult:
     for event in run.events:
         if event.kind == "failed backend":
             return failed(name, event.message, run)
-    real, ideal, loader_only = throughputs(run, measured.times, unit != BATCHES)
+    real, ideal, loader_only = throughputs(run, unit != BATCHES)
     sizes = tuple(sorted(whole_epochs(run, unit)))
-    if found is None:
+    if run.header.mode != "alternate":
         summary = summarise(run)
         starts = summary.epoch_start_ns
         missing = [*([MissingOfBackend.THROUGHPUT] if real is None else []), MissingOfBackend.IDEAL]
@@ -215,7 +177,8 @@ def result_of(name: str, measured: MeasuredRun, unit: str) -> BackendResult:
             not_measured=tuple(map(Remark, missing)),
             run=run,
         )
-    # In turns, its epochs do not begin anew.
+    gain = headroom(run)
+    # Where backends take turns, an epoch does not begin anew.
     was_ready = comparison_of(run) is not None and bool(run.header.loader.ready_batches)
     no_epoch_start = (Remark(MissingOfBackend.EPOCH_START),) if was_ready else ()
     return BackendResult(
@@ -223,17 +186,17 @@ def result_of(name: str, measured: MeasuredRun, unit: str) -> BackendResult:
         real=real,
         ideal=ideal,
         loader_only=loader_only,
-        speedup=found.speedup,
-        lost_share=found.lost_share,
-        real_ns=found.real_ns,
-        ideal_ns=found.ideal_ns,
-        loader_only_ns=found.loader_only_ns,
-        epoch_start_ns=None if was_ready else found.epoch_start_ns,
-        real_batches=found.real_batches,
-        ideal_batches=found.ideal_batches,
+        speedup=gain.speedup,
+        lost_share=gain.lost_share,
+        real_ns=gain.real_ns,
+        ideal_ns=gain.ideal_ns,
+        loader_only_ns=gain.loader_only_ns,
+        epoch_start_ns=None if was_ready else gain.epoch_start_ns,
+        real_batches=gain.real_batches,
+        ideal_batches=gain.ideal_batches,
         epoch_sizes=sizes,
-        headroom=found,
-        not_measured=(*found.not_measured, *no_epoch_start),
+        headroom=gain,
+        not_measured=(*gain.not_measured, *no_epoch_start),
         run=run,
     )
 
@@ -255,14 +218,14 @@ def ranked(results: Sequence[BackendResult]) -> list[BackendResult]:
 
 def of_one_comparison(runs: Sequence[Run]) -> bool:
     """Whether the runs took turns in the rounds of one comparison."""
-    found = {comparison_of(run) for run in runs}
-    return len(found) == 1 and None not in found
+    comparisons = {comparison_of(run) for run in runs}
+    return len(comparisons) == 1 and None not in comparisons
 
 
 def comparison_of(run: Run) -> str | None:
     """What the runs of one comparison have in common; None for a run by itself."""
-    found = run.header.settings.get("comparison")
-    return found if isinstance(found, str) else None
+    comparison = run.header.settings.get("comparison")
+    return comparison if isinstance(comparison, str) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,54 +245,57 @@ class BackendReport:
     @classmethod
     def of_backends(
         cls,
-        measured: Sequence[tuple[str, MeasuredRun | None, str | None]],
+        measured: Sequence[tuple[str, Run | None, str | None]],
         unlike: Sequence[str] = (),
     ) -> Self:
-        """Of backends by name, each with its run and the error that it failed with, if any.
+        """Report on backends by name, each with its run, and the error that it failed with, if any.
 
         `unlike` tells in what their work differs. Raises UsageError when one of them replayed.
         """
-        unit = unit_of([found for _, found, error in measured if found and error is None])
+        unit = unit_of([run for _, run, error in measured if run and error is None])
         results = []
-        for name, found, error in measured:
+        for name, run, error in measured:
             if error is not None:
-                result = failed(name, error, found and found.run)
-            elif found is not None:
-                result = result_of(name, found, unit)
+                result = failed(name, error, run)
+            elif run is not None:
+                result = result_of(name, run, unit)
             else:
                 continue
-            if found is not None:
+            if run is not None:
+                counted = run_times(run).counted
                 result = replace(
                     result,
-                    metrics=found.metrics,
-                    stages=found.stages,
-                    operators=found.operators,
-                    threads=found.threads,
+                    metrics=Metrics.of(counted),
+                    stages=stages_of(run),
+                    operators=operators_of(counted),
+                    threads=threads_of(counted),
                 )
             results.append(result)
-        times = {name: found.times for name, found, _ in measured if found is not None}
-        fastest_first = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
+        times = {name: run_times(run) for name, run, _ in measured if run is not None}
+        fastest_first = [
+            (result.name, result.run) for result in ranked(results) if result.real and result.run
+        ]
         by_sample = unit != BATCHES
         differences = tuple(
             Difference(
-                one,
+                name,
                 other,
                 throughput_ratio(
-                    times[one], times[other], by_sample, of_one_comparison([run, beside])
+                    times[name], times[other], by_sample, of_one_comparison([run, beside])
                 ),
             )
-            for (one, run), (other, beside) in combinations(fastest_first, 2)
+            for (name, run), (other, beside) in combinations(fastest_first, 2)
         )
         return cls(tuple(results), differences, unit, tuple(cautions_of(results, unit, unlike)))
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> Self:
-        """Of runs that alternated or logged, one for each backend, named as they are.
+        """Report on runs that alternated or logged, one for each backend, named as they are.
 
         Raises UsageError when one of them replayed.
         """
-        named = zip(names_of(runs), map(MeasuredRun, runs), strict=True)
-        return cls.of_backends([(name, found, None) for name, found in named])
+        named = zip(names_of(runs), runs, strict=True)
+        return cls.of_backends([(name, run, None) for name, run in named])
 
     def __getitem__(self, name: str) -> BackendResult:
         """The result of the backend `name`."""
@@ -355,28 +321,28 @@ def cautions_of(
 
     `unlike` tells in what their work differs, a clause for each difference.
     """
-    measured = [one for one in results if one.real and one.run]
-    runs = [one.run for one in measured if one.run]
-    found = []
+    measured = [result for result in results if result.real and result.run]
+    runs = [result.run for result in measured if result.run]
+    cautions = []
     if unlike:
-        found.append(Remark(BackendCaution.UNEQUAL_WORK, {"differences": "; ".join(unlike)}))
+        cautions.append(Remark(BackendCaution.UNEQUAL_WORK, {"differences": "; ".join(unlike)}))
     # How large an epoch is is known only when it has been served.
-    sizes = [set(one.epoch_sizes) for one in measured if one.epoch_sizes]
+    sizes = [set(result.epoch_sizes) for result in measured if result.epoch_sizes]
     if sizes and not set.intersection(*sizes):
-        found.append(Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": unit}))
+        cautions.append(Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": unit}))
     for fact in MACHINE_FACTS:
         values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
         if len(values) > 1:
-            told = {"fact": fact.replace("_", " "), "values": ", ".join(sorted(values))}
-            found.append(Remark(BackendCaution.DIFFERENT_MACHINES, told))
+            differing = {"fact": fact.replace("_", " "), "values": ", ".join(sorted(values))}
+            cautions.append(Remark(BackendCaution.DIFFERENT_MACHINES, differing))
     if len(runs) > 1 and not of_one_comparison(runs):
-        found.append(Remark(BackendCaution.SEPARATE_RUNS))
+        cautions.append(Remark(BackendCaution.SEPARATE_RUNS))
     if runs and unit == BATCHES:
-        found.append(Remark(BackendCaution.BY_BATCH))
+        cautions.append(Remark(BackendCaution.BY_BATCH))
     count = len(runs) * (len(runs) - 1) // 2
     if count >= FEWEST_MANY:
-        found.append(Remark(BackendCaution.MANY_DIFFERENCES, {"count": count}))
-    return found
+        cautions.append(Remark(BackendCaution.MANY_DIFFERENCES, {"count": count}))
+    return cautions
 
 
 def whole_epochs(run: Run, unit: str) -> set[int]:
@@ -385,16 +351,16 @@ def whole_epochs(run: Run, unit: str) -> set[int]:
     Only after the end of an epoch is it sure that the next one begins at its beginning.
     """
     over = {end.epoch for end in run.ends if end.cause == "exhausted"}
-    whole = {one for one in over if one - 1 in over}
+    whole = {epoch_number for epoch_number in over if epoch_number - 1 in over}
     if unit == BATCHES:
         return {count for epoch, count in epoch_lengths(run).items() if epoch in whole}
     if run.header.every > 1:
         return set(filter(None, (_samples_of(run, epoch) for epoch in whole)))
-    counts = [run.steps.samples[run.steps.epoch == one] for one in whole]
+    counts = [run.steps.samples[run.steps.epoch == epoch_number] for epoch_number in whole]
     return {int(epoch.sum()) for epoch in counts if (epoch != UNKNOWN).all()}
 
 
 def _samples_of(run: Run, epoch: int) -> int | None:
-    """By its aggregates; None where they are not known."""
-    found = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
-    return None if None in found else sum(count or 0 for count in found)
+    """How many samples the epoch served, by its aggregates; None where that is not known."""
+    counts = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
+    return None if None in counts else sum(count or 0 for count in counts)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEFAULT_PREFETCH = 2
 DEFAULT_BATCH_BYTES = 32_000_000
 TENSORS = 8
-"""In a batch; each takes a file descriptor from when a worker sends it until the step is over."""
+"""Tensors in a batch. Each takes a file descriptor from when it is sent until the step is over."""
 OTHER_FILES = 128
 """What a training process has open besides: libraries, logs, sockets."""
 
@@ -74,11 +74,11 @@ class DoctorCode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MachineCheck:
-    """One thing that was looked at; `found` is a DoctorCode and its numbers."""
+    """One thing that was looked at; `remark` is a DoctorCode and its numbers."""
 
     name: str
     status: CheckStatus
-    found: Remark
+    remark: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +121,22 @@ def _threads(machine: Machine, plan: LoaderPlan) -> Result:
     """Whether torch's threads have CPUs to run on."""
     cores, workers = _cores(machine), _workers_of(machine, plan)
     threads = machine.threads or machine.cpus_usable
-    found: dict[str, Value] = {"threads": threads, "threads_from": machine.threads_from}
+    values: dict[str, Value] = {"threads": threads, "threads_from": machine.threads_from}
     if threads > cores:
         return _change(
-            DoctorCode.MORE_THREADS_THAN_CPUS, **found, cores=cores, most_threads=_whole(cores)
+            DoctorCode.MORE_THREADS_THAN_CPUS, **values, cores=cores, most_threads=_whole(cores)
         )
     # Without a GPU the step computes on the CPUs that the workers need.
     left = _whole(cores - workers)
     if plan.workers and not machine.driver.gpus and threads > left:
         return _change(
-            DoctorCode.THREADS_AND_WORKERS, **found, workers=workers, cores=cores, most_threads=left
+            DoctorCode.THREADS_AND_WORKERS,
+            **values,
+            workers=workers,
+            cores=cores,
+            most_threads=left,
         )
-    return _ok(DoctorCode.THREADS, **found)
+    return _ok(DoctorCode.THREADS, **values)
 
 
 def _workers(machine: Machine, plan: LoaderPlan) -> Result:
@@ -161,10 +165,10 @@ def _shared_memory(machine: Machine, plan: LoaderPlan) -> Result:
     if not batches:
         return _ok(DoctorCode.SHARED_MEMORY_UNUSED, **room)
     needed_bytes = batches["batches"] * plan.batch_bytes
-    found = room | batches | {"batch_bytes": plan.batch_bytes, "needed_bytes": needed_bytes}
+    values = room | batches | {"batch_bytes": plan.batch_bytes, "needed_bytes": needed_bytes}
     if needed_bytes > free_bytes:
-        return _change(DoctorCode.SHARED_MEMORY_TOO_SMALL, **found)
-    return _ok(DoctorCode.SHARED_MEMORY, **found)
+        return _change(DoctorCode.SHARED_MEMORY_TOO_SMALL, **values)
+    return _ok(DoctorCode.SHARED_MEMORY, **values)
 
 
 def _open_files(machine: Machine, plan: LoaderPlan) -> Result:
@@ -195,16 +199,16 @@ def _start_method(machine: Machine, _: LoaderPlan) -> Result:
 
 
 def _driver(machine: Machine, _: LoaderPlan) -> Result:
-    found = machine.driver
-    if found.missing is not None:
-        if found.broken:
-            return _change(DoctorCode.BROKEN_DRIVER, missing=found.missing)
-        return _not_measured(DoctorCode.NO_DRIVER, missing=found.missing)
-    major, minor = found.cuda or (None, None)
-    kinds = [f"{found.gpus.count(name)} x {name}" for name in dict.fromkeys(found.gpus)]
+    driver = machine.driver
+    if driver.missing is not None:
+        if driver.broken:
+            return _change(DoctorCode.BROKEN_DRIVER, missing=driver.missing)
+        return _not_measured(DoctorCode.NO_DRIVER, missing=driver.missing)
+    major, minor = driver.cuda or (None, None)
+    kinds = [f"{driver.gpus.count(name)} x {name}" for name in dict.fromkeys(driver.gpus)]
     return _ok(
         DoctorCode.DRIVER,
-        version=found.version,
+        version=driver.version,
         cuda_major=major,
         cuda_minor=minor,
         gpus=", ".join(kinds) or None,
@@ -213,10 +217,10 @@ def _driver(machine: Machine, _: LoaderPlan) -> Result:
 
 def _nvml(machine: Machine, _: LoaderPlan) -> Result:
     """The package that asks the driver."""
-    found: dict[str, Value] = {"package": NVML, "version": machine.packages.get(NVML)}
+    values: dict[str, Value] = {"package": NVML, "version": machine.packages.get(NVML)}
     if machine.driver.missing is not None:
-        return _not_measured(DoctorCode.NVML_WITHOUT_DRIVER, **found)
-    return _ok(DoctorCode.NVML, **found)
+        return _not_measured(DoctorCode.NVML_WITHOUT_DRIVER, **values)
+    return _ok(DoctorCode.NVML, **values)
 
 
 def _gpm(machine: Machine, _: LoaderPlan) -> Result:
@@ -234,11 +238,13 @@ def _gpm(machine: Machine, _: LoaderPlan) -> Result:
 
 def _dali(machine: Machine, _: LoaderPlan) -> Result:
     """DALI, and whether the driver runs the CUDA that it was built for."""
-    found = {name: version for name, version in machine.packages.items() if name.startswith(DALI)}
-    if not found:
+    versions = {
+        name: version for name, version in machine.packages.items() if name.startswith(DALI)
+    }
+    if not versions:
         return _ok(DoctorCode.NO_DALI)
-    packages = ", ".join(f"{name} {version}" for name, version in found.items())
-    needed = min(int(name.removeprefix(DALI)) // 10 for name in found)
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items())
+    needed = min(int(name.removeprefix(DALI)) // 10 for name in versions)
     cuda = machine.driver.cuda
     if cuda is None or needed <= cuda[0]:
         return _ok(DoctorCode.DALI, packages=packages)
@@ -263,12 +269,12 @@ def _page_cache(machine: Machine, plan: LoaderPlan) -> Result:
     }
     if plan.data is None:
         return _not_measured(DoctorCode.DATA_NOT_GIVEN, **room)
-    found = room | {"data_bytes": plan.data.nbytes, "counted_whole": plan.data.whole}
+    values = room | {"data_bytes": plan.data.nbytes, "counted_whole": plan.data.whole}
     if plan.data.nbytes > available_bytes:
-        return _change(DoctorCode.DATA_TOO_LARGE, **found)
+        return _change(DoctorCode.DATA_TOO_LARGE, **values)
     if not plan.data.whole:
-        return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **found)
-    return _ok(DoctorCode.DATA_FITS, **found)
+        return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **values)
+    return _ok(DoctorCode.DATA_FITS, **values)
 
 
 CHECKS: Mapping[str, Callable[[Machine, LoaderPlan], Result]] = {

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.stats import quantiles
-from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
-from loadeval.runlog.codec import RunEnd
+from loadeval.analysis.estimate.stats import quantiles
+from loadeval.analysis.estimate.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS, bin_counts
+from loadeval.runlog.log_file.codec import RunEnd
 from loadeval.runlog.model import (
     SECOND_NS,
     Aggregate,
@@ -32,8 +32,8 @@ from loadeval.runlog.model import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadeval.runlog.codec import Line
     from loadeval.runlog.columns import Column
+    from loadeval.runlog.log_file.codec import Line
     from loadeval.runlog.model import Mode
 
 RECENT_NS = 60 * SECOND_NS
@@ -123,12 +123,12 @@ class LiveJob:
 
     @property
     def now(self) -> Rates | None:
-        """Those of the last minute, as `together` has them."""
+        """The rates of the last minute, as `together` has them."""
         return together([state.now for _, state in self.ranks])
 
     @property
     def overall(self) -> Rates | None:
-        """Those of the whole run."""
+        """The rates of the whole run."""
         return together([state.overall for _, state in self.ranks])
 
     @property
@@ -216,7 +216,7 @@ class LiveRun:
         )
 
     def _take_block(self, block: Block) -> None:
-        """Its last step is closed by the next block of its epoch, or by the epoch's end."""
+        """Take a block. The next one of its epoch, or the epoch's end, closes its last step."""
         if not len(block):
             return
         self._close(block.epoch, int(block.request_ns[0]))
@@ -235,21 +235,27 @@ class LiveRun:
             steady = (rows.step_ns != UNKNOWN) & (rows.batch >= self._warmup)
             self._outliers.add_to_median(rows.part(steady))
 
-    def _take_aggregate(self, found: Aggregate) -> None:
-        self._batches += found.batches
-        self._reach(found.end_ns, (found.epoch, found.first + found.batches - 1))
-        if found.first < self._warmup or found.step_ns is None:
+    def _take_aggregate(self, aggregate: Aggregate) -> None:
+        self._batches += aggregate.batches
+        self._reach(aggregate.end_ns, (aggregate.epoch, aggregate.first + aggregate.batches - 1))
+        if aggregate.first < self._warmup or aggregate.step_ns is None:
             return
         self._add(
-            BatchSums(found.end_ns, found.batches, found.wait_ns, found.step_ns, found.samples)
+            BatchSums(
+                aggregate.end_ns,
+                aggregate.batches,
+                aggregate.wait_ns,
+                aggregate.step_ns,
+                aggregate.samples,
+            )
         )
-        self._outliers.find_one(
+        self._outliers.consider(
             Outlier(
-                found.epoch,
-                found.slowest_batch,
-                found.slowest_request_ns,
-                found.slowest_wait_ns,
-                found.slowest_step_ns or 0,
+                aggregate.epoch,
+                aggregate.slowest_batch,
+                aggregate.slowest_request_ns,
+                aggregate.slowest_wait_ns,
+                aggregate.slowest_step_ns or 0,
             )
         )
 
@@ -303,10 +309,10 @@ class LiveRun:
             self._place = place
 
     def _now(self, elapsed_ns: int, silent_ns: int | None) -> Rates | None:
-        found = [one for one in self._recent if one.end_ns > elapsed_ns - RECENT_NS]
-        if not found and silent_ns is None:
-            found = list(self._recent)[-1:]
-        return rates(found)
+        recent = [part for part in self._recent if part.end_ns > elapsed_ns - RECENT_NS]
+        if not recent and silent_ns is None:
+            recent = list(self._recent)[-1:]
+        return rates(recent)
 
     def _silent_ns(self, header: Header, elapsed_ns: int) -> int | None:
         overall = self._overall
@@ -349,12 +355,15 @@ class LiveOutliers:
             times = (batch[row], rows.request_ns[row], rows.wait_ns[row], rows.step_ns[row])
             self.last.append(Outlier(rows.epoch, *map(int, times)))
 
-    def find_one(self, one: Outlier) -> None:
-        """Note `one` if it is an outlier."""
+    def consider(self, slowest: Outlier) -> None:
+        """Note `slowest` if it is an outlier."""
         median_ns = self.median_ns
-        if median_ns is not None and one.wait_ns + one.step_ns > OUTLIER_TIMES_MEDIAN * median_ns:
+        if (
+            median_ns is not None
+            and slowest.wait_ns + slowest.step_ns > OUTLIER_TIMES_MEDIAN * median_ns
+        ):
             self.count += 1
-            self.last.append(one)
+            self.last.append(slowest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +403,13 @@ def sums_of(rows: Block) -> BatchSums:
 
 def total(parts: Iterable[BatchSums]) -> BatchSums:
     """All `parts` together; samples are not known where those of one are not."""
-    found = list(parts)
-    samples = [one.samples for one in found]
+    given = list(parts)
+    samples = [part.samples for part in given]
     return BatchSums(
-        max((one.end_ns for one in found), default=0),
-        sum(one.batches for one in found),
-        sum(one.wait_ns for one in found),
-        sum(one.step_ns for one in found),
+        max((part.end_ns for part in given), default=0),
+        sum(part.batches for part in given),
+        sum(part.wait_ns for part in given),
+        sum(part.step_ns for part in given),
         None if None in samples else sum(count or 0 for count in samples),
     )
 
@@ -411,15 +420,15 @@ def together(ranks: Sequence[Rates | None]) -> Rates | None:
     The job waits no less than the rank that waits most: how much longer, only batches that are
     aligned tell.
     """
-    known = [one for one in ranks if one is not None]
+    known = [rank for rank in ranks if rank is not None]
     if not known or len(known) < len(ranks):
         return None
-    batches = [one.batches_per_s for one in known if one.batches_per_s is not None]
-    samples = [one.samples_per_s for one in known if one.samples_per_s is not None]
-    waits = [one.wait_share for one in known if one.wait_share is not None]
+    batches = [rank.batches_per_s for rank in known if rank.batches_per_s is not None]
+    samples = [rank.samples_per_s for rank in known if rank.samples_per_s is not None]
+    waits = [rank.wait_share for rank in known if rank.wait_share is not None]
     return Rates(
-        batches=min(one.batches for one in known),
-        elapsed_ns=max(one.elapsed_ns for one in known),
+        batches=min(rank.batches for rank in known),
+        elapsed_ns=max(rank.elapsed_ns for rank in known),
         batches_per_s=min(batches, default=None),
         samples_per_s=sum(samples) if len(samples) == len(known) else None,
         wait_share=max(waits, default=None),
@@ -428,15 +437,15 @@ def together(ranks: Sequence[Rates | None]) -> Rates | None:
 
 def rates(parts: Iterable[BatchSums]) -> Rates | None:
     """The rates of `parts` together; None where there is no batch."""
-    found = total(parts)
-    if not found.batches:
+    sums = total(parts)
+    if not sums.batches:
         return None
-    elapsed_ns, samples = found.wait_ns + found.step_ns, found.samples
+    elapsed_ns, samples = sums.wait_ns + sums.step_ns, sums.samples
     per_s = SECOND_NS / elapsed_ns if elapsed_ns else None
     return Rates(
-        batches=found.batches,
+        batches=sums.batches,
         elapsed_ns=elapsed_ns,
-        batches_per_s=None if per_s is None else found.batches * per_s,
+        batches_per_s=None if per_s is None else sums.batches * per_s,
         samples_per_s=None if per_s is None or samples is None else samples * per_s,
-        wait_share=found.wait_ns / elapsed_ns if elapsed_ns else None,
+        wait_share=sums.wait_ns / elapsed_ns if elapsed_ns else None,
     )

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.doctor import LoaderPlan
 
 if TYPE_CHECKING:
-    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.report import Report
-    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import LoaderInfo
 
 
@@ -34,37 +34,37 @@ class Answers:
         """
         ordered = (self.alternating, self.separate)
         for is_good in (_is_conclusive, _is_comparison):
-            for one in ordered:
-                if one is not None and is_good(one):
-                    return one
+            for report in ordered:
+                if report is not None and is_good(report):
+                    return report
         return self.separate or self.alternating
 
     @property
     def speedups(self) -> tuple[Estimate, Estimate] | None:
         """The speed-ups of both, of the same span: whole epochs, or else the steady state."""
-        gains = [_headroom(one) for one in (self.separate, self.alternating)]
-        known = [one for one in gains if one is not None]
-        whole = [one.speedup for one in known if one.epoch_starts_ns is not None]
-        same = whole if len(whole) == len(known) else [one.steady_speedup for one in known]
-        found = [one for one in same if one is not None]
-        return (found[0], found[1]) if len(found) == len(gains) else None
+        gains = [_headroom(gain) for gain in (self.separate, self.alternating)]
+        known = [gain for gain in gains if gain is not None]
+        whole = [gain.speedup for gain in known if gain.epoch_starts_ns is not None]
+        same = whole if len(whole) == len(known) else [gain.steady_speedup for gain in known]
+        speedups = [gain for gain in same if gain is not None]
+        return (speedups[0], speedups[1]) if len(speedups) == len(gains) else None
 
     @property
     def agree(self) -> bool | None:
         """Whether their 95% intervals overlap; None where either has none."""
         if self.speedups is None:
             return None
-        one, other = self.speedups
-        if one.low is None or one.high is None or other.low is None or other.high is None:
+        first, second = self.speedups
+        if first.low is None or first.high is None or second.low is None or second.high is None:
             return None
-        return one.low <= other.high and other.low <= one.high
+        return first.low <= second.high and second.low <= first.high
 
     @property
     def apart(self) -> float | None:
         """The ratio of the larger speed-up to the smaller one."""
         if self.speedups is None:
             return None
-        less, more = sorted(one.value for one in self.speedups)
+        less, more = sorted(speedup.value for speedup in self.speedups)
         return more / less
 
 
@@ -86,5 +86,5 @@ def _is_comparison(report: Report) -> bool:
 
 
 def _is_conclusive(report: Report) -> bool:
-    found = _headroom(report)
-    return found is not None and found.verdict.objection is None
+    gain = _headroom(report)
+    return gain is not None and gain.verdict.objection is None

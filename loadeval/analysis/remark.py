@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, field
-from enum import Enum  # noqa: TC003 - as above
+from enum import Enum  # noqa: TC003 - a dataclass field
 from typing import TypeAlias
 
 Value: TypeAlias = float | int | str | bool | None

@@ -6,31 +6,33 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.aligned_ranks import are_ranks
-from loadeval.analysis.arms import throughputs
-from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
-from loadeval.analysis.headroom import headroom_of_two, same_unit
-from loadeval.analysis.metrics import Metrics
-from loadeval.analysis.operators import threads_of
-from loadeval.analysis.ranks import JobReport
+from loadeval.analysis.backends import BATCHES, BackendReport, names_of, unit_of
+from loadeval.analysis.estimate.arms import run_times
+from loadeval.analysis.estimate.cautions import same_unit
+from loadeval.analysis.estimate.metrics import Metrics
+from loadeval.analysis.estimate.summary import Summary, summarise
+from loadeval.analysis.estimate.throughput import throughputs
+from loadeval.analysis.inside.operators import operators_of, threads_of
+from loadeval.analysis.inside.stages import stages_of, why_no_stages
+from loadeval.analysis.job.alignment import are_ranks
+from loadeval.analysis.job.ranks import JobReport
+from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.stages import why_no_stages
-from loadeval.analysis.summary import Summary, summarise
-from loadeval.analysis.whatif import LoaderModel
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.inside.stages import StageReport
+    from loadeval.analysis.predict.prediction import WorkerCurve
+    from loadeval.analysis.predict.recorded import Recorded
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.finding import Diagnosis
-    from loadeval.analysis.stages import StageReport
-    from loadeval.analysis.stats import Estimate
-    from loadeval.analysis.whatif import WorkerCurve
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -56,7 +58,8 @@ class RunReport:
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
     another. `stages` is None where they were not timed, as `operators` is; where both are,
     `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
-    that are compared, the real one's has both arms.
+    that are compared, the real one's has both arms. `recorded` is what predictions are made from,
+    which the diagnosis took too; None where nothing can be predicted.
     """
 
     name: str
@@ -73,19 +76,15 @@ class RunReport:
     no_stages: Remark | None = None
     operators: OperatorReport | None = None
     threads: ThreadReport | None = None
+    recorded: Recorded | None = None
 
     @cached_property
     def whatif(self) -> WorkerCurve | None:
-        """Its throughput with other numbers of workers; None where that cannot be predicted.
+        """The throughput with other numbers of workers; None where that cannot be predicted.
 
         Computed when it is first asked for, since that takes 15 ms a prediction.
         """
-        if self.stages is None:
-            return None
-        try:
-            return LoaderModel.of(self.run).curve()
-        except UsageError:
-            return None
+        return None if self.recorded is None else LoaderModel([self.recorded]).curve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +144,20 @@ class Report:
         if are_ranks(runs):
             return cls.of_job(JobReport.of(runs))
         if not compared and are_backends(runs):
-            named = list(zip(names_of(runs), map(MeasuredRun, runs), strict=True))
-            backends = BackendReport.of_backends([(name, one, None) for name, one in named])
-            each = [_one_run(name, at, one) for at, (name, one) in enumerate(named)]
-            return cls(tuple(each), None, backends)
+            named = zip(names_of(runs), runs, strict=True)
+            each = [_one_run(name, at, run) for at, (name, run) in enumerate(named)]
+            return cls(tuple(each), None, BackendReport.of_runs(runs))
         if len(runs) == 1 and not compared:
-            one = _one_run("", 0, MeasuredRun(runs[0]))
-            return cls((one,), one.comparison, None)
+            alone = _one_run("", 0, runs[0])
+            return cls((alone,), alone.comparison, None)
         two, comparison = _compared(runs)
         return cls(two, comparison, None)
 
     @classmethod
     def of_job(cls, job: JobReport) -> Report:
         """What the ranks of one job say."""
-        one = _one_run("", 0, MeasuredRun(job.run))
-        return cls((one,), one.comparison, None, job)
+        whole = _one_run("", 0, job.run)
+        return cls((whole,), whole.comparison, None, job)
 
     @property
     def sides(self) -> list[Side]:
@@ -167,11 +165,11 @@ class Report:
         if self.comparison is not None:
             return list(self.comparison.sides)
         return [
-            replace(side, name=f"{one.name}, {side.name}" if len(one.sides) > 1 else one.name)
-            if one.name
+            replace(side, name=f"{run.name}, {side.name}" if len(run.sides) > 1 else run.name)
+            if run.name
             else side
-            for one in self.runs
-            for side in one.sides
+            for run in self.runs
+            for side in run.sides
         ]
 
     @property
@@ -179,7 +177,7 @@ class Report:
         """What was found, under the name of the run that it was found in."""
         if self.comparison is not None:
             return [("", self.comparison.diagnosis)]
-        return [(one.name, one.diagnosis) for one in self.runs if one.diagnosis is not None]
+        return [(run.name, run.diagnosis) for run in self.runs if run.diagnosis is not None]
 
 
 def are_backends(runs: Sequence[Run]) -> bool:
@@ -189,12 +187,12 @@ def are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
-    run, unit = found.run, unit_of([found])
+def _run_report(name: str, number: int, run: Run) -> RunReport:
+    unit = unit_of([run])
     arm: Arm = "ideal" if run.header.mode == "replay" else "real"
-    side = Side(run.header.mode, arm, run, summarise(run))
-    rate, *_ = throughputs(run, found.times, unit != BATCHES)
-    counted = found.times.counted
+    side = Side(run.header.mode, arm, run, summarise(run, arm))
+    rate, *_ = throughputs(run, unit != BATCHES)
+    counted = run_times(run).counted
     return RunReport(
         name,
         number,
@@ -203,74 +201,74 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
         unit,
         rate,
         (side,),
-        found.metrics,
+        Metrics.of(counted),
         None,
-        stages=found.stages,
+        stages=stages_of(run),
         no_stages=why_no_stages(run),
-        operators=found.operators,
-        threads=found.threads,
+        operators=operators_of(counted),
+        threads=threads_of(counted),
     )
 
 
-def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
+def _one_run(name: str, number: int, run: Run) -> RunReport:
     """A run by itself, and where it alternated the comparison of its arms."""
-    report, gain = _run_report(name, number, found), found.headroom
-    run, counted = report.run, report.counted
+    report = _run_report(name, number, run)
     if run.header.mode == "replay":
         return report
-    case = Case(counted, None, gain, found.stages)
-    report = replace(report, diagnosis=diagnosis_of(case))
-    if gain is None or report.diagnosis is None:
+    case, counted = Case(run), report.counted
+    diagnosis = diagnosis_of(case)
+    report = replace(report, diagnosis=diagnosis, recorded=case.recorded)
+    if case.headroom is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
     comparison = Comparison(
         run,
         None,
         counted,
-        gain,
+        case.headroom,
         report.unit,
-        throughputs(run, found.times, report.unit != BATCHES),
+        throughputs(run, report.unit != BATCHES),
         sides,
         report.metrics,
-        report.diagnosis,
+        diagnosis,
         report.stages,
         report.operators,
     )
     return replace(report, sides=sides, comparison=comparison)
 
 
-def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, ...], Comparison]:
-    found = headroom_of_two(real.run, ideal.run, times=(real.times, ideal.times))
-    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
-    sides = replace(one.sides[0], name="real"), replace(other.sides[0], name="ideal")
+def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]:
+    case = Case(real, ideal)
+    diagnosis = diagnosis_of(case)
+    assert case.headroom is not None  # noqa: S101 - there is one of any two runs
+    of_real, of_ideal = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
+    sides = replace(of_real.sides[0], name="real"), replace(of_ideal.sides[0], name="ideal")
     unit = _unit_of_two(sides)
-    rate, ideal_rate = (
-        throughputs(side.run, side.times, unit != BATCHES)[0] for side in (real, ideal)
-    )
+    rate, ideal_rate = (throughputs(run, unit != BATCHES)[0] for run in (real, ideal))
     comparison = Comparison(
-        real.run,
-        ideal.run,
-        real.run,
-        found,
+        real,
+        ideal,
+        real,
+        case.headroom,
         unit,
         (rate, ideal_rate, None),
         sides,
-        Metrics.of_two(real.metrics, ideal.metrics),
-        diagnosis_of(Case(real.run, ideal.run, found, real.stages)),
-        real.stages,
-        real.operators,
+        Metrics.of_two(of_real.metrics, of_ideal.metrics),
+        diagnosis,
+        of_real.stages,
+        of_real.operators,
     )
-    one = replace(one, threads=threads_of(real.run, ideal.run))
-    return (one, replace(other, threads=None)), comparison
+    of_real = replace(of_real, recorded=case.recorded, threads=threads_of(real, ideal))
+    return (of_real, replace(of_ideal, threads=None)), comparison
 
 
 def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     """One run that alternated, or a real and an ideal one."""
     if len(runs) == 1:
-        one = _one_run("", 0, MeasuredRun(runs[0]))
-        if one.comparison is None:
+        alone = _one_run("", 0, runs[0])
+        if alone.comparison is None:
             raise UsageError(_why_not_compared(runs[0]))
-        return (one,), one.comparison
+        return (alone,), alone.comparison
     real, ideal = runs
     first = ideal.header.settings.get("replay_after")
     if ideal.header.mode == "replay" and first and len(ideal.steps) and not ideal.steps.arm.any():
@@ -279,7 +277,7 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
             f"replay_after={first} serves first, so nothing was replayed; expected a run that goes "
             "on after them"
         )
-    return _two_runs(MeasuredRun(real), MeasuredRun(ideal))
+    return _two_runs(real, ideal)
 
 
 def _why_not_compared(run: Run) -> str:

@@ -18,17 +18,27 @@ def adapters(as_json: AsJson = False) -> None:
     An adapter serves loaders whose class lives in its module or below; of several the one with
     the longest module name. Any other loader is served as an iterable. Nothing is imported.
     """
-    found = registrations()
+    registered = registrations()
     if as_json:
-        print_json([dataclasses.asdict(one) for one in found])
+        print_json([dataclasses.asdict(registration) for registration in registered])
     else:
-        print_table(list(map(_row, found)), ("module", "adapter", "registered by", "framework"))
+        print_table(
+            list(map(_row, registered)), ("module", "adapter", "registered by", "framework")
+        )
 
 
-def _row(one: Registration) -> tuple[str, str, str, str]:
-    by = _versioned(one.distribution, one.distribution_version) or "unknown"
-    framework = _versioned(one.framework, one.framework_version) or "installed, version unknown"
-    return one.module, one.adapter, by, framework if one.installed else "not installed"
+def _row(registration: Registration) -> tuple[str, str, str, str]:
+    by = _versioned(registration.distribution, registration.distribution_version) or "unknown"
+    framework = (
+        _versioned(registration.framework, registration.framework_version)
+        or "installed, version unknown"
+    )
+    return (
+        registration.module,
+        registration.adapter,
+        by,
+        framework if registration.installed else "not installed",
+    )
 
 
 def _versioned(name: str | None, version: str | None) -> str | None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.verdict import GateOutcome, gate
+from loadeval.analysis.estimate.verdict import GateOutcome, gate
 from loadeval.cli.console import (
-    CANNOT_TELL,
-    LOST_TOO_MUCH,
+    ABOVE_LIMIT,
+    UNDECIDED,
     AsJson,
     errors_printed,
     print_json,
@@ -20,7 +20,7 @@ from loadeval.cli.console import (
     report_of,
     screen_width,
 )
-from loadeval.report.figure import (
+from loadeval.report.figure.figure import (
     backends_figure,
     comparison_figure,
     figure_path,
@@ -29,8 +29,8 @@ from loadeval.report.figure import (
 )
 from loadeval.report.formatting import printable
 from loadeval.report.json import report_as_dict
-from loadeval.report.screen import screen
-from loadeval.report.text import backends_text, full_report
+from loadeval.report.terminal.screen import screen
+from loadeval.report.terminal.text import backends_text, full_report
 from loadeval.report.wording.verdict import gate_sentence
 from loadeval.runlog.remote import text_of
 
@@ -57,13 +57,12 @@ NO_GATE = (
     "--fail-above needs the share of time lost to data loading of one comparison, not of several "
     "backends; expected one run of mode alternate, or one of mode log and one of mode replay"
 )
-ALL = 100
-"""Percent."""
+PERCENT = 100
 CODES = {
-    GateOutcome.ABOVE: LOST_TOO_MUCH,
+    GateOutcome.ABOVE: ABOVE_LIMIT,
     GateOutcome.NOT_ABOVE: 0,
-    GateOutcome.SPANS: CANNOT_TELL,
-    GateOutcome.INCONCLUSIVE: CANNOT_TELL,
+    GateOutcome.SPANS: UNDECIDED,
+    GateOutcome.INCONCLUSIVE: UNDECIDED,
 }
 
 
@@ -83,7 +82,7 @@ def compare(
     One screen: the verdict, the throughput of each arm, the time lost to waiting and to contention,
     the findings and what to change. For several backends, the throughput of each.
     """
-    if fail_above is not None and not 0 < fail_above < ALL:
+    if fail_above is not None and not 0 < fail_above < PERCENT:
         raise typer.BadParameter(
             f"--fail-above is {fail_above:g}; expected a percentage of the training time, above 0 "
             "and under 100, such as 20"
@@ -98,7 +97,7 @@ def compare(
     if as_json:
         print_json(report_as_dict(report))
     elif not full:
-        print_lines(screen(report, more_of(runs, report), screen_width()))
+        print_lines(screen(report, next_commands(runs, report), screen_width()))
     elif report.backends is not None:
         typer.echo(backends_text(report.backends))
     else:
@@ -106,9 +105,9 @@ def compare(
     if figure is not None and not as_json:
         typer.echo(f"\nFigure written to {printable(figure)}")
     if fail_above is not None and report.comparison is not None:
-        found, bound = report.comparison.headroom, fail_above / ALL
-        outcome = gate(found.verdict, found.lost_share, bound)
-        typer.echo(printable(gate_sentence(outcome, found, bound)), err=True)
+        headroom, bound = report.comparison.headroom, fail_above / PERCENT
+        outcome = gate(headroom.verdict, headroom.lost_share, bound)
+        typer.echo(printable(gate_sentence(outcome, headroom, bound)), err=True)
         raise typer.Exit(CODES[outcome])
 
 
@@ -121,20 +120,20 @@ def _drawn(report: Report) -> Figure:
     return backends_figure(report.backends)
 
 
-def more_of(runs: Sequence[Path], report: Report) -> Rows:
+def next_commands(runs: Sequence[Path], report: Report) -> Rows:
     """The commands that say more about `runs`."""
     paths = shlex.join(map(text_of, runs))
     return [
-        *straggler(report),
+        *straggler_command(report),
         ("everything", f"loadeval compare {paths} --full"),
         ("page", f"loadeval report {paths}"),
     ]
 
 
-def straggler(report: Report) -> Rows:
+def straggler_command(report: Report) -> Rows:
     """The command that looks at the rank that makes a job wait, where there is one."""
     if report.job is None or not report.job.stragglers.ranks:
         return []
     rank = report.job.stragglers.ranks[0]
-    (path,) = (one.path for one in report.job.ranks if one.rank == rank)
+    (path,) = (candidate.path for candidate in report.job.ranks if candidate.rank == rank)
     return [("straggler", f"loadeval show {shlex.quote(str(path))} --full")] if path else []

@@ -5,23 +5,27 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
-from loadeval.analysis.aligned_ranks import are_ranks
-from loadeval.analysis.ranks import JobReport
+from loadeval.analysis.job.alignment import are_ranks
+from loadeval.analysis.job.ranks import JobReport
 from loadeval.analysis.report import Report
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
-from loadeval.report.tables import GAP, NO_LIMIT, table_lines
-from loadeval.runlog.folder import is_folder, logs_in, read_ranks, read_whole, replayed_logs
-from loadeval.runlog.reader import read_run
+from loadeval.report.tables import NO_LIMIT, Table
+from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.redacted_copies import redacted_copies
+from loadeval.runlog.run_folder.folder import (
+    is_folder,
+    logs_in,
+    read_ranks,
+    read_whole,
+    replayed_logs,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,11 +40,14 @@ REDACT = (
     "exceptions."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+COMMAND = "What to run, as you would without loadeval. Write -- before it."
+Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)]
+Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
 FAILED = 1
-LOST_TOO_MUCH = 3
-CANNOT_TELL = 4
+ABOVE_LIMIT = 3
+UNDECIDED = 4
 INTERRUPTED = 130
-"""Of a process that Ctrl-C ended: 128 + SIGINT."""
+"""A shell gives this code, 128 + SIGINT, to a process that Ctrl-C ended."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
@@ -53,7 +60,7 @@ def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
     With `compared` as `Report.of` does. Raises UsageError where a file was given twice.
     """
     _check_different(paths)
-    return _report([one for path in paths for one in _read(path)], compared=compared)
+    return _report([subject for path in paths for subject in _read(path)], compared=compared)
 
 
 def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: Path) -> Report:
@@ -61,19 +68,19 @@ def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: 
 
     Raises UsageError where they are not of one job.
     """
-    return _report([told_together(logs, folder) for logs in (ranks, replayed) if logs])
+    return _report([run_or_job(logs, folder) for logs in (ranks, replayed) if logs])
 
 
-def _report(found: Sequence[JobReport | Run], *, compared: bool = False) -> Report:
-    if len(found) == 1:
-        return _by_itself(found[0], compared=compared)
-    runs = [one.run if isinstance(one, JobReport) else one for one in found]
+def _report(subjects: Sequence[JobReport | Run], *, compared: bool = False) -> Report:
+    if len(subjects) == 1:
+        return _by_itself(subjects[0], compared=compared)
+    runs = [subject.run if isinstance(subject, JobReport) else subject for subject in subjects]
     return Report.of(runs, compared=compared)
 
 
 def reports_of(paths: Sequence[Path]) -> list[Report]:
-    """The same of each by itself: where a command was run again to replay, of both runs."""
-    return [_by_itself(one) for path in paths for one in _read(path)]
+    """A report of each run or job in `paths`; where a command was run again to replay, of both."""
+    return [_by_itself(subject) for path in paths for subject in _read(path)]
 
 
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
@@ -88,10 +95,10 @@ def _check_different(paths: Sequence[Path]) -> None:
         raise UsageError(f"{names}: the same file was given twice; expected different runs")
 
 
-def _by_itself(found: JobReport | Run, *, compared: bool = False) -> Report:
-    if isinstance(found, JobReport):
-        return Report.of_job(found)
-    return Report.of([found], compared=compared)
+def _by_itself(subject: JobReport | Run, *, compared: bool = False) -> Report:
+    if isinstance(subject, JobReport):
+        return Report.of_job(subject)
+    return Report.of([subject], compared=compared)
 
 
 def _read(path: Path) -> list[JobReport | Run]:
@@ -99,10 +106,10 @@ def _read(path: Path) -> list[JobReport | Run]:
     if not is_folder(path):
         return [read_run(path)]
     replayed = replayed_logs(path)
-    return [told_together(logs, path) for logs in (logs_in(path), replayed) if logs]
+    return [run_or_job(logs, path) for logs in (logs_in(path), replayed) if logs]
 
 
-def told_together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
+def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:
     """The run in the only log; or the job, of the logs of several ranks."""
     if len(logs) == 1:
         return read_run(logs[0])
@@ -115,7 +122,7 @@ def told_together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
     return JobReport.of(ranks, read_whole, folder.name)
 
 
-def readable(paths: Sequence[Path], *, redact: bool) -> AbstractContextManager[Sequence[Path]]:
+def files_to_read(paths: Sequence[Path], *, redact: bool) -> AbstractContextManager[Sequence[Path]]:
     """The files to read: `paths`, or copies with placeholders that are removed at the end."""
     return redacted_copies(paths) if redact else nullcontext(paths)
 
@@ -141,18 +148,12 @@ def print_table(
 
     For a file or another program each row is a line, however long.
     """
-    rows = [list(map(printable, row)) for row in rows]
-    if not Console().is_terminal:
-        typer.echo("\n".join(table_lines([*filter(None, [heading]), *rows], NO_LIMIT)))
-        return
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    table.show_header = bool(heading)
-    for name in heading or rows[0]:
-        table.add_column(name, overflow="fold")
-    for number, row in enumerate(rows):
-        style = styles[number] if styles else ""
-        table.add_row(Text(row[0], style), *map(Text, row[1:]))
-    print_report(table)
+    printed = [list(map(printable, row)) for row in rows]
+    table = Table("", heading, printed, wraps=range(len(heading or printed[0])), styles=styles)
+    if Console().is_terminal:
+        print_report(table)
+    else:
+        typer.echo("\n".join(table.lines(NO_LIMIT)))
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -171,6 +172,22 @@ def screen_width() -> int:
 def print_json(content: Any) -> None:
     """Print `content` as JSON."""
     typer.echo(json.dumps(content, indent=2))
+
+
+def say(line: str) -> None:
+    """Print `line` on stderr, if it can be: stdout may be a command's."""
+    with suppress(OSError, ValueError):
+        typer.echo(line, err=True)
+
+
+@contextmanager
+def ctrl_c_exits() -> Iterator[None]:
+    """Exit with INTERRUPTED where Ctrl-C ends what is done."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("Interrupted.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @contextmanager

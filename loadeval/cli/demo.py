@@ -12,13 +12,13 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from loadeval.analysis.report import Report
-from loadeval.cli.compare import more_of
-from loadeval.cli.console import INTERRUPTED, errors_printed, print_lines, screen_width
+from loadeval.cli.compare import next_commands
+from loadeval.cli.console import ctrl_c_exits, errors_printed, print_lines, screen_width
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
-from loadeval.report.screen import screen
+from loadeval.report.terminal.screen import screen
 from loadeval.report.wording.advice import change_in_short, predicted_in_short
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ COLUMNS = (
 REDRAW_S = 0.2
 
 
-class Device(str, Enum):
+class DemoDevice(str, Enum):
     """What the demo trains on."""
 
     CPU = "cpu"
@@ -48,26 +48,22 @@ def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for images, run log and figure.")
     ] = Path("loadeval-demo"),
-    device: Annotated[Device, typer.Option(help="What to train on.")] = Device.CPU,
+    device: Annotated[DemoDevice, typer.Option(help="What to train on.")] = DemoDevice.CPU,
 ) -> None:
     """Train on JPEGs, with real and ideal loading in turn, and compare.
 
     Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib: pip install
     "loadeval[demo]".
     """
-    try:
-        with errors_printed():
-            run_demo = _imported(device)
-            replaced = DemoFolder(output).prepare()
-            if replaced:
-                names = ", ".join(path.name for path in replaced)
-                typer.echo(f"Replacing {names} of an earlier demo.\n")
-            with Progress(*COLUMNS, auto_refresh=False) as progress:
-                result = run_demo(output, Bars(progress))
-            show(result)
-    except KeyboardInterrupt:
-        typer.echo("Interrupted.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+    with ctrl_c_exits(), errors_printed():
+        run_demo = _imported(device)
+        replaced = DemoFolder(output).prepare()
+        if replaced:
+            names = ", ".join(path.name for path in replaced)
+            typer.echo(f"Replacing {names} of an earlier demo.\n")
+        with Progress(*COLUMNS, auto_refresh=False) as progress:
+            result = run_demo(output, ProgressBars(progress))
+        show(result)
 
 
 def show(result: DemoResult) -> None:
@@ -75,15 +71,17 @@ def show(result: DemoResult) -> None:
     accuracy = f"{result.accuracy:.0%} of the images correctly"
     typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
     report = Report.of([read_run(result.run_log)])
-    more = [*more_of([result.run_log], report), ("figure", str(result.figure))]
+    more = [*next_commands([result.run_log], report), ("figure", str(result.figure))]
     print_lines(screen(report, more, screen_width()))
-    first = next((one for _, found in report.diagnoses for one in found.findings), None)
+    first = next(
+        (finding for _, diagnosis in report.diagnoses for finding in diagnosis.findings), None
+    )
     gain = "" if first is None else predicted_in_short(first)
     if first is not None and gain:
         typer.echo(f"\nFirst {change_in_short(first)}: predicted to make training {gain} as fast.")
 
 
-def _imported(device: Device) -> Callable[[Path, Bars], DemoResult]:
+def _imported(device: DemoDevice) -> Callable[[Path, ProgressBars], DemoResult]:
     try:
         from loadeval.demo.run import check_device, run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
@@ -97,7 +95,7 @@ def _imported(device: Device) -> Callable[[Path, Bars], DemoResult]:
     return partial(run_demo, device=device.value)
 
 
-class Bars:
+class ProgressBars:
     """One bar for each stage, drawn now and then by whoever reports progress.
 
     No thread draws them: it would take time from the training that is measured, and would be

@@ -66,8 +66,8 @@ def doctor(
     checks = checkup(machine, plan)
     in_order = all(check.status is not CheckStatus.CHANGE for check in checks)
     if as_json:
-        found = list(map(_as_dict, checks))
-        print_json({"ok": in_order, "checks": found, "machine": dataclasses.asdict(machine)})
+        as_dicts = list(map(_as_dict, checks))
+        print_json({"ok": in_order, "checks": as_dicts, "machine": dataclasses.asdict(machine)})
     else:
         rows = [(check.status.value, check.name, check_text(check)) for check in checks]
         print_table(rows, styles=[STYLES[check.status] for check in checks])
@@ -87,13 +87,13 @@ def _data(path: Path | None, size: str | None) -> DataSize | None:
 
 
 def _bytes(text: str, option: str) -> int:
-    found = SIZE.fullmatch(text.strip())
-    factor = found and (FACTORS | BINARY).get(found[2].lower())
-    if not found or not factor:
+    match = SIZE.fullmatch(text.strip())
+    factor = match and (FACTORS | BINARY).get(match[2].lower())
+    if not match or not factor:
         raise typer.BadParameter(
             f"{option} is {printable(text)!r}; expected a size such as 32MB, 1.5GiB or 4000000"
         )
-    return round(float(found[1]) * factor)
+    return round(float(match[1]) * factor)
 
 
 def _as_dict(check: MachineCheck) -> dict[str, Any]:
@@ -101,6 +101,6 @@ def _as_dict(check: MachineCheck) -> dict[str, Any]:
         "name": check.name,
         "status": check.status.value,
         "text": check_text(check),
-        "code": check.found.code.value,
-        "values": dict(check.found.values),
+        "code": check.remark.code.value,
+        "values": dict(check.remark.values),
     }

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import REDACT, errors_printed, readable
+from loadeval.cli.console import Redact, errors_printed, files_to_read
 from loadeval.export import Format, default_path, export_run
 from loadeval.report.formatting import printable
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 
 RUN = "A run log, or a file of save_metrics(); for csv and parquet also one of DALI's."
 FORMAT = (
@@ -26,7 +26,7 @@ def export(
     form: Annotated[Format, typer.Option("--format", "-f", help=FORMAT)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help=OUTPUT)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
+    redact: Redact = False,
 ) -> None:
     """Write a run in a form that another tool opens.
 
@@ -34,7 +34,7 @@ def export(
     """
     with errors_printed():
         path = default_path(run, form) if output is None else output
-        with readable([run], redact=redact) as (file,):
+        with files_to_read([run], redact=redact) as (file,):
             written = export_run(read_run(file), form, path, overwrite=overwrite)
     for file in written:
         typer.echo(f"Written to {printable(file)}")

@@ -50,6 +50,6 @@ def main(
 for command in (demo, show, compare, report, whatif, tune, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)
 # What follows the command's first word is the command's.
-OF_COMMANDS = {"allow_interspersed_args": False}
-app.command(epilog=RUN_EXIT_CODES, context_settings=OF_COMMANDS)(run)
-app.command(epilog=PROTOCOL_EXIT_CODES, context_settings=OF_COMMANDS)(protocol)
+OPTIONS_FIRST = {"allow_interspersed_args": False}
+app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
+app.command(epilog=PROTOCOL_EXIT_CODES, context_settings=OPTIONS_FIRST)(protocol)

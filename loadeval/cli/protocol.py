@@ -14,22 +14,21 @@ from rich.console import Console
 
 from loadeval.analysis.doctor import CheckStatus, LoaderPlan, checkup
 from loadeval.analysis.protocol import Answers, plan_of
-from loadeval.cli.console import FAILED, INTERRUPTED, errors_printed, report_of
-from loadeval.cli.run import COMMAND, say
+from loadeval.cli.console import FAILED, Command, ctrl_c_exits, errors_printed, report_of, say
 from loadeval.errors import LoadevalError
 from loadeval.launch.command import CannotStartError, name_of
 from loadeval.launch.folder import new_folder
-from loadeval.launch.protocol import Plan, run_steps
-from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
+from loadeval.launch.protocol import ProtocolPlan, run_steps
 from loadeval.probes.machine import read_machine
 from loadeval.report.extra import check_installed
 from loadeval.report.formatting import printable
-from loadeval.report.html.page import default_path, write_page
-from loadeval.report.html.protocol import protocol_page
-from loadeval.report.protocol import ProtocolReport, protocol_screen
+from loadeval.report.page.page import default_path, write_page
+from loadeval.report.page.protocol import protocol_page
+from loadeval.report.terminal.protocol import ProtocolReport, protocol_screen
 from loadeval.report.wording.doctor import check_text
 from loadeval.report.wording.protocol import outcome, purpose
-from loadeval.runlog.folder import logs_in
+from loadeval.runlog.run_folder.folder import logs_in
+from loadeval.runlog.run_folder.protocol_steps import FOLDERS, NotRun, Step, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +43,7 @@ PROTOCOL_EXIT_CODES = (
     "for Ctrl-C."
 )
 SIGNALLED = 128
-"""A shell's exit code for a signal, less its number."""
+"""A shell adds this to the number of the signal that ended a process."""
 ENOUGH, FEW = 300, 50
 STOP_AFTER = (
     "In each run, end the program as Ctrl-C does once the training loader has served N batches; 0 "
@@ -56,7 +55,7 @@ OUTPUT = "The folder of the page and the logs, new or empty; by default one in l
 
 
 def protocol(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)],
+    command: Command,
     stop_after: Annotated[
         int, typer.Option("--stop-after", metavar="N", min=0, help=STOP_AFTER)
     ] = ENOUGH,
@@ -73,27 +72,24 @@ def protocol(
     of verdict, stages, findings, and what could not be measured. What the command writes it writes
     each time: let it write where that does no harm.
     """
-    found = shutil.which("nsys") if nsys else None
+    nsys_path = shutil.which("nsys") if nsys else None
     with errors_printed():
         check_installed("plotly", "a page")  # before it is measured for minutes
         folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
-    plan = Plan(command, folder, stop_after or None, warm_up, found)
+    plan = ProtocolPlan(command, folder, stop_after or None, warm_up, nsys_path)
     say(f"loadeval: page and logs in {printable(folder)}")
-    try:
+    with ctrl_c_exits():
         results, machine = _measured(plan, asked_for_nsys=nsys)
         with errors_printed():
-            _report(plan, results, machine, _typed(plan, nsys=nsys))
-    except KeyboardInterrupt:
-        say("Interrupted.")
-        raise typer.Exit(INTERRUPTED) from None
-    ended_by = next((one.signal for one in results if one.signal is not None), None)
+            _report(plan, results, machine, _command_line(plan, nsys=nsys))
+    ended_by = next((result.signal for result in results if result.signal is not None), None)
     if ended_by is not None:
         raise typer.Exit(SIGNALLED + ended_by)
-    if any(one.failed for one in results) or not any(one.batches for one in results):
+    if any(result.failed for result in results) or not any(result.batches for result in results):
         raise typer.Exit(FAILED)
 
 
-def _measured(plan: Plan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Machine]:
+def _measured(plan: ProtocolPlan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Machine]:
     numbers = {step: at for at, step in enumerate([Step.DOCTOR, *plan.steps], 1)}
 
     def begin(step: Step) -> None:
@@ -123,7 +119,9 @@ def _measured(plan: Plan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Ma
     return [StepResult(Step.DOCTOR), *results], machine
 
 
-def _report(plan: Plan, results: Sequence[StepResult], machine: Machine, typed: str) -> None:
+def _report(
+    plan: ProtocolPlan, results: Sequence[StepResult], machine: Machine, typed: str
+) -> None:
     """Print the screen, and write the page. Raises LoadevalError if it cannot be written."""
     problems: list[str] = []
     answers = Answers(
@@ -132,21 +130,23 @@ def _report(plan: Plan, results: Sequence[StepResult], machine: Machine, typed: 
     )
     best = answers.best
     loader = LoaderPlan() if best is None else plan_of(best.runs[0].run.header.loader)
-    found = ProtocolReport(typed, plan.folder, results, checkup(machine, loader), answers, problems)
+    protocol_report = ProtocolReport(
+        typed, plan.folder, results, checkup(machine, loader), answers, problems
+    )
     page = default_path(plan.folder)
-    write_page(protocol_page(found, page), page)
+    write_page(protocol_page(protocol_report, page), page)
     more = [("page", str(page))]
-    if found.nsys is not None:
-        more.append(("nsys", str(found.nsys)))
-    for line in protocol_screen(found, more, Console(stderr=True).width):
+    if protocol_report.nsys is not None:
+        more.append(("nsys", str(protocol_report.nsys)))
+    for line in protocol_screen(protocol_report, more, Console(stderr=True).width):
         say(line)
 
 
 def _answer(
-    plan: Plan, step: Step, results: Sequence[StepResult], problems: list[str]
+    plan: ProtocolPlan, step: Step, results: Sequence[StepResult], problems: list[str]
 ) -> Report | None:
     """What the logs of a step say; where they cannot be compared, what its first run says."""
-    if not any(one.step is step and one.batches for one in results):
+    if not any(result.step is step and result.batches for result in results):
         return None
     folder = plan.folder / FOLDERS[step]
     try:
@@ -160,10 +160,10 @@ def _answer(
 
 
 def _to_change(checks: Sequence[MachineCheck]) -> list[MachineCheck]:
-    return [one for one in checks if one.status is CheckStatus.CHANGE]
+    return [check for check in checks if check.status is CheckStatus.CHANGE]
 
 
-def _typed(plan: Plan, *, nsys: bool) -> str:
+def _command_line(plan: ProtocolPlan, *, nsys: bool) -> str:
     options = ["--stop-after", str(plan.stop_after or 0), "--warm-up", str(plan.warm_up)]
     more = ["--nsys"] if nsys else []
     return shlex.join(["loadeval", "protocol", *options, *more, "--", *plan.command])

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import REDACT, errors_printed, readable, report_of
+from loadeval.cli.console import Redact, errors_printed, files_to_read, report_of
 from loadeval.report.formatting import printable
-from loadeval.report.html.page import (
+from loadeval.report.page.page import (
     EXTENSION,
     check_replaceable,
     default_path,
@@ -34,7 +34,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
-    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
+    redact: Redact = False,
 ) -> None:
     """Write a page with the verdict, the findings and figures of runs.
 
@@ -44,12 +44,12 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        with readable(runs, redact=redact) as files:
-            found = report_of(files)
+        with files_to_read(runs, redact=redact) as files:
+            runs_report = report_of(files)
             if redact:
                 names, page = [Path(file.name) for file in files], Path(f"report{EXTENSION}")
-                text = page_of(found, names, page)
+                text = page_of(runs_report, names, page)
             else:
-                text = page_of(found, runs, path)
+                text = page_of(runs_report, runs, path)
         write_page(text, path)
     typer.echo(f"Page written to {printable(path)}")

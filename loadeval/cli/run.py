@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from loadeval.cli.compare import straggler
-from loadeval.cli.console import REDACT, errors_printed, report_of_training
+from loadeval.cli.compare import straggler_command
+from loadeval.cli.console import Command, Redact, errors_printed, report_of_training, say
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
@@ -24,13 +23,13 @@ from loadeval.launch.command import (
 from loadeval.launch.command import (
     run as run_command,
 )
-from loadeval.launch.folder import Training, new_folder, trainings_in
-from loadeval.launch.session import Settings, check
+from loadeval.launch.folder import TrainingLogs, new_folder, trainings_in
+from loadeval.launch.settings import RunSettings, check
 from loadeval.report.formatting import printable
-from loadeval.report.launch import launch_screen
+from loadeval.report.terminal.launch import launch_screen
 from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
-from loadeval.runlog.processes import processes_in
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,13 +38,12 @@ if TYPE_CHECKING:
     from loadeval.launch.command import Ended
     from loadeval.report.tables import Rows
     from loadeval.runlog.model import Mode, Run
-    from loadeval.runlog.processes import LoaderRecord
+    from loadeval.runlog.run_folder.processes import LoaderRecord
 
 RUN_EXIT_CODES = (
     "Exit code: the command's own, also where a signal ended it; 0 where --stop-after ended it. "
     "126 and 127: it could not be started."
 )
-COMMAND = "What to run, as you would without loadeval. Write -- before it."
 MODE = (
     "log: record what was waited. alternate: real and ideal loading in turn, which gives the "
     "verdict."
@@ -58,7 +56,7 @@ OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs.
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)],
+    command: Command,
     mode: Annotated[str, typer.Option("--mode", metavar="log|alternate", help=MODE)] = "log",
     batches: Annotated[int | None, typer.Option("--batches", metavar="N", help=BATCHES)] = None,
     replay: Annotated[bool, typer.Option("--replay", help=REPLAY)] = False,
@@ -68,7 +66,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
-    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
+    redact: Redact = False,
 ) -> None:
     """Run a command unchanged, and measure the loaders that its programs iterate.
 
@@ -88,15 +86,15 @@ def run(
         )
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
-        check(Settings("", first, batches))
+        check(RunSettings("", first, batches))
         name = "run" if redact else name_of(command)
         folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
     place = _short(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
-    for one in modes:
-        most = (batches or stop_after) if one == "alternate" else None
-        ended = _run(command, Settings(str(folder), one, most, redact), stop_after)
+    for mode_of_run in modes:
+        most = (batches or stop_after) if mode_of_run == "alternate" else None
+        ended = _run(command, RunSettings(str(folder), mode_of_run, most, redact), stop_after)
         if ended.was_stopped:
             say(STOPPED.format(stop_after=stop_after))
         elif ended.code:
@@ -110,7 +108,7 @@ def run(
     end_like(0 if ended.was_stopped else ended.code)
 
 
-def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ended:
+def _run(command: list[str], settings: RunSettings, stop_after: int | None) -> Ended:
     try:
         return run_command(command, settings, stop_after)
     except CannotStartError as error:
@@ -131,7 +129,11 @@ def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
         say(nothing_measured(why, what))
         return
     trainings = trainings_in(folder)[:MOST_TRAININGS]
-    reports = [told for training in trainings for told in _told(folder, training)]
+    reports = [
+        training_report
+        for training in trainings
+        for training_report in _reports_of(folder, training)
+    ]
     lines = launch_screen(
         [(training.logs[0], report) for training, report in reports],
         loaders,
@@ -143,7 +145,7 @@ def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
         say(line)
 
 
-def _told(folder: Path, training: Training) -> list[tuple[Training, Report]]:
+def _reports_of(folder: Path, training: TrainingLogs) -> list[tuple[TrainingLogs, Report]]:
     """What is said of a training; of each rank by itself where they are of no one job."""
     logs = [folder / log for log in training.logs]
     replayed = [folder / log for log in training.replayed]
@@ -151,11 +153,13 @@ def _told(folder: Path, training: Training) -> list[tuple[Training, Report]]:
         return [(training, report_of_training(logs, replayed, folder))]
     except UsageError:
         alone = (*training.logs, *training.replayed)
-        return [(Training((log,)), report_of_training([folder / log], [], folder)) for log in alone]
+        return [
+            (TrainingLogs((log,)), report_of_training([folder / log], [], folder)) for log in alone
+        ]
 
 
 def _more(
-    folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str, redact: str
+    folder: Path, reports: Sequence[tuple[TrainingLogs, Report]], first_log: str, redact: str
 ) -> Rows:
     """Where the logs are, and the commands that say more of each training."""
     short = _short(folder)
@@ -167,28 +171,28 @@ def _more(
         logs = [str(Path(short) / log) for log in (*training.logs, *training.replayed)]
         place = shlex.quote(short) if len(reports) == 1 else shlex.join(logs)
         more += [
-            *straggler(report),
-            ("everything", f"loadeval {_telling(report)} {place} --full"),
+            *straggler_command(report),
+            ("everything", f"loadeval {_command_for(report)} {place} --full"),
             ("page", f"loadeval report {place}{redact}"),
         ]
     return more
 
 
-def _telling(report: Report) -> str:
+def _command_for(report: Report) -> str:
     """The command that says all of it: the verdict is of `compare`."""
     return "show" if report.comparison is None else "compare"
 
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
     """The loaders that served something, of each process the training loader first."""
-    found: list[tuple[LoaderRecord, Run]] = []
+    served: list[tuple[LoaderRecord, Run]] = []
     for replayed in (False, True):
         for process in processes_in(folder, replayed=replayed):
             main = process.main
-            first = sorted(process.loaders, key=lambda one: one is not main)
-            runs = ((one, read_run(folder / one.log)) for one in first)
-            found += [(one, run) for one, run in runs if run.batches]
-    return found
+            first = sorted(process.loaders, key=lambda record: record is not main)
+            runs = ((record, read_run(folder / record.log)) for record in first)
+            served += [(record, run) for record, run in runs if run.batches]
+    return served
 
 
 def _short(path: Path) -> str:
@@ -196,9 +200,3 @@ def _short(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     except (ValueError, OSError):  # the folder that we are in may be gone
         return str(path)
-
-
-def say(line: str) -> None:
-    """Print `line` on stderr, if it can be: stdout is the command's."""
-    with suppress(OSError, ValueError):
-        typer.echo(line, err=True)

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.console import AsJson, errors_printed, print_json, print_report, reports_of
-from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import shown_as_dict
-from loadeval.report.stages import StagesReport
-from loadeval.report.text import JobText, RunsReport
+from loadeval.report.terminal.findings import diagnosis_report
+from loadeval.report.terminal.stages import StagesReport
+from loadeval.report.terminal.text import job_text, runs_report
 
 RUNS = (
     "Run logs, files of save_metrics(), or JSON of DALI's LoaderEvaluator; or the folder of a "
@@ -41,18 +41,18 @@ def show(
     """
     with errors_printed():
         reports = reports_of(runs)
-    found = [one for report in reports for one in report.runs]
+    summaries = [run for report in reports for run in report.runs]
     if as_json:
         print_json({"runs": list(map(shown_as_dict, reports))})
         return
-    inside = [StagesReport(one, full=full) for one in found]
+    inside = [StagesReport(run, full=full) for run in summaries]
     if stages and not full:
         print_report(*inside)
         return
-    named = [(one.run.header.name, one.diagnosis) for one in found]
+    named = [(run.run.header.name, run.diagnosis) for run in summaries]
     print_report(
-        *(JobText(one, one.job) for one in reports if one.job is not None),
-        RunsReport(found),
+        *(job_text(report, report.job) for report in reports if report.job is not None),
+        runs_report(summaries),
         *(diagnosis_report(diagnosis, name) for name, diagnosis in named if diagnosis),
         *(inside if full else []),
     )

@@ -10,20 +10,21 @@ from typing import Annotated, Any
 
 import typer
 
-from loadeval.analysis.tuning import Stop
+from loadeval.analysis.predict.tuning import Stop
 from loadeval.cli.console import (
     INTERRUPTED,
     AsJson,
+    ctrl_c_exits,
     errors_printed,
     print_json,
     print_lines,
     screen_width,
 )
 from loadeval.errors import LoadevalError
-from loadeval.report.figure import figure_path
+from loadeval.report.figure.figure import figure_path
 from loadeval.report.formatting import printable
-from loadeval.report.html.page import EXTENSION, check_replaceable
-from loadeval.report.tuning import tuning_lines
+from loadeval.report.page.page import EXTENSION, check_replaceable
+from loadeval.report.terminal.tuning import tuning_lines
 
 MAKE = (
     "A function that makes the loader, with settings by keyword, or a loader: module:make_loader. "
@@ -62,36 +63,34 @@ def tune(  # noqa: PLR0913 - an option for each setting
     """
     present = dict(_pair(text, "--set") for text in settings or [])
     files = output or []
-    chosen = {name: _list(value) for name, value in (_pair(one, "--space") for one in space or [])}
-    try:
-        with errors_printed():
-            for path in files:  # before it is measured for minutes
-                _check_writable(path)
-            made, trained = _named(make), None if step is None else _named(step)
-            from loadeval.tuning import tune as tuned  # noqa: PLC0415 - reads the machine
+    chosen = {
+        name: _list(value) for name, value in (_pair(values, "--space") for values in space or [])
+    }
+    with ctrl_c_exits(), errors_printed():
+        for path in files:  # before it is measured for minutes
+            _check_writable(path)
+        made, trained = _named(make), None if step is None else _named(step)
+        from loadeval.tuning import tune as tuned  # noqa: PLC0415 - reads the machine
 
-            found = tuned(
-                made,
-                trained,
-                settings={name: _value(text) for name, text in present.items()},
-                space=chosen,
-                batches=batches,
-                max_trials=trials,
-            )
-    except KeyboardInterrupt:
-        typer.echo("Interrupted.", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+        tuning = tuned(
+            made,
+            trained,
+            settings={name: _value(text) for name, text in present.items()},
+            space=chosen,
+            batches=batches,
+            max_trials=trials,
+        )
     if as_json:
-        print_json(found.as_dict())
+        print_json(tuning.as_dict())
     else:
-        print_lines(tuning_lines(found, screen_width()))
+        print_lines(tuning_lines(tuning, screen_width()))
     for path in files:
         with errors_printed():
-            written = found.page(path) if _is_page(path) else found.plot(path)
+            written = tuning.page(path) if _is_page(path) else tuning.plot(path)
         if not as_json:
             what = "Page" if _is_page(path) else "Figure"
             typer.echo(f"\n{what} written to {printable(written)}")
-    if found.stopped is Stop.INTERRUPTED:
+    if tuning.stopped is Stop.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
 
@@ -118,7 +117,7 @@ def _named(place: str) -> Any:
     if folder not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = import_module(module)
+        named: Any = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise
@@ -126,10 +125,10 @@ def _named(place: str) -> Any:
             f"there is no module {module!r} in {folder}, nor installed; expected MODULE:NAME"
         ) from error
     for part in name.split("."):
-        if not hasattr(found, part):
+        if not hasattr(named, part):
             raise LoadevalError(f"module {module!r} has no {name!r}; expected MODULE:NAME")
-        found = getattr(found, part)
-    return found
+        named = getattr(named, part)
+    return named
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:
@@ -142,7 +141,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _list(text: str) -> list[Any]:
-    return [_value(one) for one in text.split(",")]
+    return [_value(item) for item in text.split(",")]
 
 
 def _value(text: str) -> Any:

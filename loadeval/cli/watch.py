@@ -14,11 +14,11 @@ from rich.text import Text
 from loadeval.analysis.live import LiveJob, LiveRun
 from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
-from loadeval.report.live import live_job_line, live_job_screen, live_line, live_screen
+from loadeval.report.terminal.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.folder import is_folder, logs_so_far, replayed_logs
+from loadeval.runlog.log_file.reader import Follower
 from loadeval.runlog.model import SECOND_NS
-from loadeval.runlog.reader import Follower
+from loadeval.runlog.run_folder.folder import is_folder, logs_so_far, replayed_logs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,8 +106,8 @@ def job_states(
         paths = replayed_logs(folder) or logs_so_far(folder)
         for path in paths:
             if path.stem not in following:
-                following[path.stem] = states(path, 0.0, now_s, _not_at_all)
-            # After its end a rank is as it was.
+                following[path.stem] = states(path, 0.0, now_s, _no_sleep)
+            # A rank that has ended stays as it was.
             state = next(following[path.stem], None)
             if state is not None:
                 latest[path.stem] = state
@@ -119,8 +119,8 @@ def job_states(
         sleep(interval_s)
 
 
-def _not_at_all(_: float) -> None:
-    """For one of many logs: all are waited for at once."""
+def _no_sleep(_: float) -> None:
+    """One of many logs does not wait: all are waited for at once."""
 
 
 def _states(path: Path, interval_s: float) -> Iterator[LiveState | LiveJob | None]:
@@ -148,11 +148,11 @@ def _show_once(path: Path, as_json: bool) -> None:
             "--once to wait for it"
         )
     if as_json:
-        told = dataclasses.asdict(state)
+        content = dataclasses.asdict(state)
         if isinstance(state, LiveJob):
-            ranks = [{"log": name, **dataclasses.asdict(one)} for name, one in state.ranks]
-            told = {"ranks": ranks}
-        print_json({"path": str(path), **told})
+            ranks = [{"log": name, **dataclasses.asdict(rank)} for name, rank in state.ranks]
+            content = {"ranks": ranks}
+        print_json({"path": str(path), **content})
         return
     console = new_console()
     if console.is_terminal:

@@ -8,26 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadeval.analysis.faster import FasterError
-from loadeval.analysis.whatif import LoaderModel
+from loadeval.analysis.predict.faster import FasterError
+from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.cli.console import (
     AsJson,
     errors_printed,
     print_json,
     print_lines,
     read_each_once,
+    run_or_job,
     screen_width,
-    told_together,
 )
 from loadeval.errors import UsageError
-from loadeval.report.curve_figure import plot_worker_curve
-from loadeval.report.figure import figure_path
+from loadeval.report.figure.curve_figure import plot_worker_curve
+from loadeval.report.figure.figure import figure_path
 from loadeval.report.formatting import printable
 from loadeval.report.json import whatif_as_dict
-from loadeval.report.whatif import curve_lines, prediction_lines
+from loadeval.report.terminal.whatif import curve_lines, prediction_lines
 from loadeval.report.wording.ranks import PREDICTED_OF_RANK
-from loadeval.runlog.folder import is_folder, logs_in
 from loadeval.runlog.model import Run
+from loadeval.runlog.run_folder.folder import is_folder, logs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,48 +88,48 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         model = LoaderModel.of(read_each_once(list(map(_slowest, runs))))
         asked = any(value is not None for value in settings.values())
         try:
-            found = model.predict(**settings) if asked else None
+            prediction = model.predict(**settings) if asked else None
         except FasterError as error:
             raise UsageError(f"--{error}") from None
         curve = model.curve()
         if figure is not None:
-            plot_worker_curve(curve, figure, found)
+            plot_worker_curve(curve, figure, prediction)
     if as_json:
-        print_json(whatif_as_dict(curve, found))
+        print_json(whatif_as_dict(curve, prediction))
         return
-    if found is None:
+    if prediction is None:
         print_lines(curve_lines(curve, screen_width()))
     else:
         _, measured = curve.measured[-1]
-        print_lines(prediction_lines(measured, model.predict(), found, screen_width()))
+        print_lines(prediction_lines(measured, model.predict(), prediction, screen_width()))
     if figure is not None:
         typer.echo(f"\nFigure written to {printable(figure)}")
 
 
 def _slowest(path: Path) -> Path:
-    """Of a folder the log of the rank that was last most often, which is said on stderr."""
+    """The log at `path`; in a folder that of the rank that was last most often, said on stderr."""
     if not is_folder(path):
         return path
     logs = logs_in(path)
-    found = told_together(logs, path)
-    if isinstance(found, Run):
+    job = run_or_job(logs, path)
+    if isinstance(job, Run):
         return logs[0]
-    typer.echo(PREDICTED_OF_RANK.format(rank=found.shown), err=True)
-    return next(Path(one.path) for one in found.ranks if one.rank == found.shown and one.path)
+    typer.echo(PREDICTED_OF_RANK.format(rank=job.shown), err=True)
+    return next(Path(rank.path) for rank in job.ranks if rank.rank == job.shown and rank.path)
 
 
 def _factors(given: Sequence[str]) -> dict[str, float]:
-    found = {}
-    for one in given:
-        name, _, times = one.rpartition("=")
+    factors = {}
+    for text in given:
+        name, _, times = text.rpartition("=")
         try:
             factor = float(times)
         except ValueError:
             factor = 0.0
         if not name or not 0 < factor < math.inf:
             raise typer.BadParameter(
-                f"--faster is {printable(one)}; expected a transform or a part of loading, and how "
-                "many times as fast it becomes, such as GaussianBlur=4"
+                f"--faster is {printable(text)}; expected a transform or a part of loading, and "
+                "how many times as fast it becomes, such as GaussianBlur=4"
             )
-        found[name] = factor
-    return found
+        factors[name] = factor
+    return factors

@@ -20,10 +20,10 @@ ROTATIONS = {
     "upside-down": Image.Transpose.ROTATE_180,
     "right": Image.Transpose.ROTATE_270,
 }
-"""The classes: which way the top of the photograph points."""
+"""A photograph's class is which way its top points."""
 SEED = 1906
 SHORTEST, LONGEST = 480, 512
-"""Sides of a crop, in pixels."""
+"""A crop's sides are so long, in pixels."""
 END_OF_JPEG = b"\xff\xd9"
 
 

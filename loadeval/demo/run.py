@@ -19,7 +19,7 @@ from loadeval.demo.folder import DemoFolder
 from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.report.figure import plot_comparison
+from loadeval.report.figure.figure import plot_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,10 +34,10 @@ BATCH_SIZE = 32
 WORKERS = 2
 PHOTOGRAPHS = 1024
 EPOCHS = 12
-"""Of 32 batches each."""
+"""Each has 32 batches."""
 
 Progress = Callable[[str, int, int], object]
-"""Called with a stage's name, how much of it is done, and the total."""
+"""It is called with a stage's name, how much of it is done, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def run_demo(
             lambda done: progress("Making photographs", done, photographs),
         )
     with one_thread(), quiet():
-        accuracy = _train(Training(paths, device), folder.run_log, epochs, progress)
+        accuracy = _train(DemoTraining(paths, device), folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)
     return DemoResult(folder.run_log, figure, accuracy)
 
@@ -91,7 +91,7 @@ def check_device(device: str) -> None:
         )
 
 
-def _train(training: Training, log_file: Path, epochs: int, progress: Progress) -> float:
+def _train(training: DemoTraining, log_file: Path, epochs: int, progress: Progress) -> float:
     evaluator = LoaderEvaluator(
         training.dataloader, mode="alternate", log_file=log_file, unit="images"
     )
@@ -107,7 +107,7 @@ def _train(training: Training, log_file: Path, epochs: int, progress: Progress) 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without the log message about alternate mode: nobody keeps this model."""
+    """Omit the log message about alternate mode: nobody keeps this model."""
     log = logging.getLogger("loadeval")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -159,7 +159,7 @@ class Photographs(Dataset["Sample"]):
         return image, self.classes.index(path.parent.name)
 
 
-class Training:
+class DemoTraining:
     """A model, its data and its optimiser, the same each time.
 
     On "cuda" batches come in pinned memory, and copies of them do not block.

@@ -49,5 +49,5 @@ def length(ns: int) -> str:
 
 
 def enclosing(ns: int) -> str:
-    """As `length`, for an event around others: it must not look shorter than they are."""
+    """The `dur` of an event around others, which must not look shorter than they are."""
     return length(ns) + MARGIN

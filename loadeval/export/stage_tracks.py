@@ -36,15 +36,15 @@ def stage_events(run: Run, first_track: int) -> Iterator[str]:
     numbers = count(first_track)
     for times in run.stages:
         for name, slices in _tracks(times):
-            known = [_known(one) for one in slices]
-            if any(len(one.batch) for one in known):
+            known = [_known(part) for part in slices]
+            if any(len(part.batch) for part in known):
                 track = next(numbers)
                 yield from track_names(track, f"epoch {times.epoch}: {name}")
                 yield from _on_one_track(track, known)
 
 
 def _tracks(times: StageTimes) -> Iterator[tuple[str, Sequence[Slices]]]:
-    """For each worker a track of fetching and one of pickling, which its other thread does."""
+    """The tracks of an epoch: each worker has one of fetching and one of pickling, beside it."""
     for worker in np.unique(times.worker).tolist():
         own = times.part(times.worker == worker)
         name = "loading" if worker == UNKNOWN else f"worker {worker}"
@@ -75,23 +75,25 @@ def _tracks(times: StageTimes) -> Iterator[tuple[str, Sequence[Slices]]]:
     yield "indices", [Slices("indices", times.batch, started, times.index_ns, {})]
 
 
-def _known(one: Slices) -> Slices:
-    """Those of which both times are known."""
-    known = (one.start_ns != UNKNOWN) & (one.took_ns != UNKNOWN)
-    facts = {name: column[known] for name, column in one.facts.items()}
-    return Slices(one.name, one.batch[known], one.start_ns[known], one.took_ns[known], facts)
+def _known(slices: Slices) -> Slices:
+    """`slices` without those that have an unknown time."""
+    known = (slices.start_ns != UNKNOWN) & (slices.took_ns != UNKNOWN)
+    facts = {name: column[known] for name, column in slices.facts.items()}
+    return Slices(
+        slices.name, slices.batch[known], slices.start_ns[known], slices.took_ns[known], facts
+    )
 
 
 def _on_one_track(track: int, slices: Sequence[Slices]) -> Iterator[str]:
-    """In order; what was measured to begin before another ended begins when that does."""
+    """The events in order; one measured to begin before another ended begins when that ends."""
     rows: list[tuple[int, int, str, dict[str, Any]]] = []
-    for one in slices:
-        facts = [column.tolist() for column in one.facts.values()]
-        columns = (one.start_ns.tolist(), one.took_ns.tolist(), one.batch.tolist(), *facts)
-        for start, took, batch, *told in zip(*columns, strict=True):
-            args = dict(zip(one.facts, told, strict=True))
+    for part in slices:
+        facts = [column.tolist() for column in part.facts.values()]
+        columns = (part.start_ns.tolist(), part.took_ns.tolist(), part.batch.tolist(), *facts)
+        for start, took, batch, *facts_of_batch in zip(*columns, strict=True):
+            args = dict(zip(part.facts, facts_of_batch, strict=True))
             known = {name: value for name, value in args.items() if value != UNKNOWN}
-            rows.append((start, took, one.name, {"batch": batch, **known}))
+            rows.append((start, took, part.name, {"batch": batch, **known}))
     over_ns = 0
     for start, took, name, args in sorted(rows, key=lambda row: row[0]):
         begin_ns, over_ns = max(start, over_ns), max(start + took, over_ns)

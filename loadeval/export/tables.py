@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.codec import encode
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.log_file.codec import encode
 from loadeval.runlog.model import ARMS, COLUMNS
 from loadeval.runlog.stages import StageTimes
 
@@ -29,7 +29,7 @@ READING_COLUMNS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""
 STAGE_COLUMNS = (
     "epoch",
-    *(one.name for one in fields(StageTimes) if one.type == "Column"),
+    *(column.name for column in fields(StageTimes) if column.type == "Column"),
 )
 """The columns of the third table."""
 CHUNK = 50_000
@@ -65,16 +65,22 @@ def _batch_rows(steps: Steps) -> Iterator[Iterable[Any]]:
 
 
 def _stage_rows(run: Run) -> Iterator[Iterable[Any]]:
-    for one in run.stages:
-        columns = [column.tolist() for column in _stage_columns(one).values()]
+    for times in run.stages:
+        columns = [column.tolist() for column in _stage_columns(times).values()]
         for row in zip(*columns, strict=True):
             yield ["" if value == UNKNOWN else value for value in row]
 
 
 def _reading_rows(run: Run) -> Iterator[Iterable[Any]]:
-    for one, quantity, values in reading_series(run):
-        for time_ns, value in zip(one.time_ns.tolist(), values.tolist(), strict=True):
-            yield one.probe, one.subject, quantity, time_ns, value if isfinite(value) else ""
+    for readings, quantity, values in reading_series(run):
+        for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
+            yield (
+                readings.probe,
+                readings.subject,
+                quantity,
+                time_ns,
+                value if isfinite(value) else "",
+            )
 
 
 def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
@@ -83,7 +89,7 @@ def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
     The metadata of all has the run log's header, as JSON, under the key `loadeval`.
     """
     import pyarrow as pa  # noqa: PLC0415 - only for this format
-    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only for this format
 
     parts = files.part(path), files.part(readings_path(path))
     header = {"loadeval": json.dumps(encode(run.header), default=np.generic.item)}
@@ -93,17 +99,20 @@ def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
     with parts[0].open("wb") as file:
         pq.write_table(pa.table(arrays).replace_schema_metadata(header), file)
     if run.stages:
-        stages = [pa.table(_masked(_stage_columns(one))) for one in run.stages]
+        stages = [pa.table(_masked(_stage_columns(times))) for times in run.stages]
         table = pa.concat_tables(stages).replace_schema_metadata(header)
         with files.part(stages_path(path)).open("wb") as file:
             pq.write_table(table, file)
     types = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
     schema = pa.schema(zip(READING_COLUMNS, types, strict=True)).with_metadata(header)
     with parts[1].open("wb") as file, pq.ParquetWriter(file, schema) as writer:
-        for one, quantity, values in reading_series(run):
-            texts = [pa.repeat(name, len(one)) for name in (one.probe, one.subject, quantity)]
+        for readings, quantity, values in reading_series(run):
+            texts = [
+                pa.repeat(name, len(readings))
+                for name in (readings.probe, readings.subject, quantity)
+            ]
             known = pa.array(values, pa.float64(), mask=~np.isfinite(values))
-            writer.write_table(pa.table([*texts, pa.array(one.time_ns), known], schema=schema))
+            writer.write_table(pa.table([*texts, pa.array(readings.time_ns), known], schema=schema))
 
 
 def _batch_columns(steps: Steps) -> dict[str, Column]:
@@ -126,9 +135,9 @@ def _masked(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 def reading_series(run: Run) -> Iterator[tuple[Readings, str, Values]]:
     """All system metrics: of what, the name of the quantity, its values; unknown is not finite."""
-    for found in run.readings:
-        for quantity, values in found.values.items():
-            yield found, quantity, values
+    for readings in run.readings:
+        for quantity, values in readings.values.items():
+            yield readings, quantity, values
 
 
 def readings_path(path: Path) -> Path:

@@ -47,14 +47,14 @@ def write_scalars(run: Run, folder: Path, files: NewFiles) -> None:
         files.superseded.update(place.glob(EVENTS.format("*")))
     if files.superseded and not files.overwrite:
         raise exists(next(iter(files.superseded)))
-    found: dict[Path, list[Iterator[Moment]]] = {}
+    moments_at: dict[Path, list[Iterator[Moment]]] = {}
     for code, arm in enumerate(ARMS):
         (rows,) = np.nonzero((steps.arm == code) & (steps.request_ns != UNKNOWN))
-        found.setdefault(places[arm], []).append(_batches(steps, rows, created_s))
+        moments_at.setdefault(places[arm], []).append(_batches(steps, rows, created_s))
     requests = np.sort(steps.request_ns)
-    for one in run.readings:
-        found.setdefault(folder, []).append(_readings(one, requests, created_s))
-    for place, moments in found.items():
+    for readings in run.readings:
+        moments_at.setdefault(folder, []).append(_readings(readings, requests, created_s))
+    for place, moments in moments_at.items():
         place.mkdir(parents=True, exist_ok=True)
         part = files.part(place / EVENTS.format(f"{created_s:010.0f}"))
         _write(part, created_s, chain.from_iterable(moments))
@@ -76,20 +76,23 @@ def _batches(steps: Steps, rows: Column, created_s: float) -> Iterator[Moment]:
         yield from _moments(created_s + steps.request_ns[part] / SECOND_NS, part, values)
 
 
-def _readings(one: Readings, requests: Column, created_s: float) -> Iterator[Moment]:
-    """At the step of the last batch that was requested by then."""
-    numbers = np.maximum(np.searchsorted(requests, one.time_ns, side="right") - 1, 0)
-    values = {f"{one.probe}/{one.subject}/{name}": column for name, column in one.values.items()}
-    return _moments(created_s + one.time_ns / SECOND_NS, numbers, values)
+def _readings(readings: Readings, requests: Column, created_s: float) -> Iterator[Moment]:
+    """The readings, each at the step of the last batch that was requested by then."""
+    numbers = np.maximum(np.searchsorted(requests, readings.time_ns, side="right") - 1, 0)
+    values = {
+        f"{readings.probe}/{readings.subject}/{name}": column
+        for name, column in readings.values.items()
+    }
+    return _moments(created_s + readings.time_ns / SECOND_NS, numbers, values)
 
 
 def _moments(times_s: Values, numbers: Column, values: Mapping[str, Values]) -> Iterator[Moment]:
     columns = (column.tolist() for column in values.values())
-    for time_s, number, *found in zip(times_s.tolist(), numbers.tolist(), *columns, strict=True):
+    for time_s, number, *row in zip(times_s.tolist(), numbers.tolist(), *columns, strict=True):
         yield (
             time_s,
             number,
-            [pair for pair in zip(values, found, strict=True) if isfinite(pair[1])],
+            [pair for pair in zip(values, row, strict=True) if isfinite(pair[1])],
         )
 
 
@@ -97,8 +100,8 @@ def _write(path: Path, created_s: float, moments: Iterable[Moment]) -> None:
     with path.open("wb") as file:
         writer = RecordWriter(file)
         writer.write(Event(wall_time=created_s, file_version=VERSION).SerializeToString())
-        for time_s, number, found in moments:
-            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found]
+        for time_s, number, pairs in moments:
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in pairs]
             event = Event(wall_time=time_s, step=number, summary=Summary(value=values))
             writer.write(event.SerializeToString())
 

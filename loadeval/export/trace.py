@@ -39,7 +39,9 @@ def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
         "tool": "loadeval",
         **{name: getattr(run.header, name) for name in names},
         "missing readings": {
-            one.probe: one.missing for one in run.readings if one.missing is not None
+            readings.probe: readings.missing
+            for readings in run.readings
+            if readings.missing is not None
         },
         "notes": run.notes,
     }
@@ -56,7 +58,7 @@ class Timeline:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.ends = {end.epoch: end for end in run.ends}
-        self.windows = {(one.epoch, one.pair, one.arm): one for one in run.windows}
+        self.windows = {(window.epoch, window.pair, window.arm): window for window in run.windows}
         self.prefetches: dict[int, list[Prefetch]] = defaultdict(list)
         for prefetch in run.prefetches:
             self.prefetches[prefetch.epoch].append(prefetch)
@@ -72,8 +74,8 @@ class Timeline:
             yield from self._epoch(epoch, first + np.flatnonzero(known))
         yield from stage_events(self.run, 2 * max([int(epochs.max(initial=0)), *self.ends]) + 4)
         yield from _counters(self.run)
-        for one in self.run.events:
-            yield event("i", one.message, ts=moment(one.time_ns), s="p")
+        for run_event in self.run.events:
+            yield event("i", run_event.message, ts=moment(run_event.time_ns), s="p")
 
     def _epoch(self, epoch: int, rows: Column) -> Iterator[str]:
         arms, batches = 2 * epoch + 2, 2 * epoch + 3
@@ -84,8 +86,8 @@ class Timeline:
             return
         yield from track_names(arms, f"epoch {epoch}: arms")
         yield from track_names(batches, f"epoch {epoch}: batches")
-        for one in spans:
-            yield self._block(arms, epoch, one)
+        for block in spans:
+            yield self._block(arms, epoch, block)
         for prefetch, time_ns in prefetch_times(self.prefetches[epoch], spans, span[1]):
             yield event("i", "prefetch", arms, moment(time_ns), s="t", args=_known(prefetch))
         args = {"batches": len(rows), **({} if end is None else _known(end))}
@@ -96,17 +98,17 @@ class Timeline:
             dur = length(end.wait_ns or 0)
             yield event("X", f"wait, {end.cause}", batches, moment(end.request_ns), dur)
 
-    def _block(self, track: int, epoch: int, one: BlockSpan) -> str:
-        args: Fields = {"batches": one.batches}
-        name: str = one.arm
-        if one.pair is not None:
-            window: Window | None = self.windows.get((epoch, one.pair, one.arm))
-            name = f"{one.arm}, pair {one.pair}"
+    def _block(self, track: int, epoch: int, block: BlockSpan) -> str:
+        args: Fields = {"batches": block.batches}
+        name: str = block.arm
+        if block.pair is not None:
+            window: Window | None = self.windows.get((epoch, block.pair, block.arm))
+            name = f"{block.arm}, pair {block.pair}"
             args |= {} if window is None else _known(window)
         elif self.run.header.mode == "alternate":
-            name = f"{one.arm}, not counted"
-        dur = length(one.end_ns - one.start_ns)
-        return event("X", name, track, moment(one.start_ns), dur, args=args)
+            name = f"{block.arm}, not counted"
+        dur = length(block.end_ns - block.start_ns)
+        return event("X", name, track, moment(block.start_ns), dur, args=args)
 
     def _batches(self, track: int, rows: Column) -> Iterator[str]:
         for start in range(0, len(rows), CHUNK):
@@ -137,28 +139,28 @@ class Timeline:
                 )
 
     def _facts(self, rows: Column) -> Sequence[str]:
-        found = [""] * len(rows)
+        facts = [""] * len(rows)
         for name in OPTIONAL:
             column: Column = getattr(self.run.steps, name)[rows]
             if (column != UNKNOWN).any():
-                found = [
+                facts = [
                     text if value == UNKNOWN else f'{text},"{name}":{value}'
-                    for text, value in zip(found, column.tolist(), strict=True)
+                    for text, value in zip(facts, column.tolist(), strict=True)
                 ]
-        return found
+        return facts
 
 
 def _counters(run: Run) -> Iterator[str]:
-    for one, quantity, values in reading_series(run):
-        name = f"{one.probe} {one.subject}: {quantity}"
-        for time_ns, value in zip(one.time_ns.tolist(), values.tolist(), strict=True):
+    for readings, quantity, values in reading_series(run):
+        name = f"{readings.probe} {readings.subject}: {quantity}"
+        for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
             if isfinite(value):
                 yield event("C", name, ts=moment(time_ns), args={"value": value})
 
 
 def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, int] | None:
-    """From an epoch's first request to its last known time; None if nothing is known."""
-    times = [time for one in spans for time in (one.start_ns, one.end_ns)]
+    """An epoch's first request and its last known time; None if nothing is known."""
+    times = [time for block in spans for time in (block.start_ns, block.end_ns)]
     if end is not None and end.request_ns is not None:
         times += [end.request_ns, end.request_ns + (end.wait_ns or 0)]
     return (min(times), max(times)) if times else None
@@ -210,19 +212,19 @@ def prefetch_times(
     ended before.
     """
     places: dict[int, list[tuple[Arm, int]]] = defaultdict(list)
-    for before, one in zip([None, *spans], spans, strict=False):
-        if one.pair is not None:
-            is_warm_up = before and (before.pair, before.arm) == (None, one.arm)
-            first = before if before and is_warm_up else one
-            places[one.pair].append((one.arm, first.start_ns))
+    for before, block in zip([None, *spans], spans, strict=False):
+        if block.pair is not None:
+            is_warm_up = before and (before.pair, before.arm) == (None, block.arm)
+            first = before if before and is_warm_up else block
+            places[block.pair].append((block.arm, first.start_ns))
     of_pair: dict[int, list[Prefetch]] = defaultdict(list)
     for prefetch in prefetches:
         of_pair[prefetch.pair].append(prefetch)
-    found: list[tuple[Prefetch, int]] = []
+    times_of: list[tuple[Prefetch, int]] = []
     for pair, its_prefetches in of_pair.items():
         there = places[pair]
         if len(its_prefetches) < len(there):  # the queue was not full, so it was not emptied
             there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
         times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)
-        found += zip(its_prefetches, times, strict=False)
-    return found
+        times_of += zip(its_prefetches, times, strict=False)
+    return times_of

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
-from loadeval.launch.folder import NothingMeasured
-from loadeval.launch.inject import loadeval_inject
-from loadeval.runlog.processes import processes_in
-from loadeval.runlog.reader import Follower
+from loadeval.launch import loadeval_inject
+from loadeval.runlog.log_file.reader import Follower
+from loadeval.runlog.model import Header
 from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.run_folder.processes import NothingMeasured, processes_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from loadeval.launch.session import Settings
+    from loadeval.launch.settings import RunSettings
 
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
@@ -34,13 +34,19 @@ FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
+RANKS_S = 10.0
+"""How much later than the first rank the others may have served as many batches."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
-"""A shell's exit codes for such a command."""
+"""A shell's exit codes for a command that does not exist, or cannot be executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended: `code` as of subprocess; `was_stopped` by us, after enough batches."""
+    """How a command ended.
+
+    `code` is the return code of subprocess; `was_stopped` tells whether we ended the command, after
+    enough batches.
+    """
 
     code: int
     was_stopped: bool
@@ -56,9 +62,9 @@ def name_of(command: Sequence[str]) -> str:
     return Path(command[0]).stem
 
 
-def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
-    """`inherited`, with what makes each Python that gets it measure its loaders."""
-    inject = str(Path(loadeval_inject.__file__).parent)
+def environment(settings: RunSettings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """`inherited`, plus the variables with which each Python measures its loaders."""
+    inject = str(Path(loadeval_inject.__file__).with_name("inject"))
     path = inherited.get("PYTHONPATH")
     return {
         **inherited,
@@ -69,15 +75,16 @@ def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, s
 
 def run(
     command: Sequence[str],
-    settings: Settings,
+    settings: RunSettings,
     stop_after: int | None = None,
     grace_s: float | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    Then it has `grace_s`, by default GRACE_S, to end by itself. It has our terminal, stdin, stdout
-    and stderr, and gets the signals that we get. Raises LoadevalError if it cannot be started; then
-    `code` of the error is a shell's.
+    The other ranks of a job have RANKS_S to serve as many. After that it has `grace_s`, by default
+    GRACE_S, to end by itself. It has our terminal, stdin, stdout and stderr, and gets the signals
+    that we get. Raises LoadevalError if it cannot be started; the error's `code` is then a shell's
+    exit code.
     """
     with _signals_passed_on() as give:
         try:
@@ -111,7 +118,7 @@ def end_like(code: int) -> None:
 
 
 def _flush() -> bool:
-    """Whether all that was printed has gone out; not where its reader is gone, for example."""
+    """Flush stdout and stderr; False if that fails, for example because the reader is gone."""
     try:
         for stream in filter(None, (sys.stdout, sys.stderr)):
             stream.flush()
@@ -128,7 +135,7 @@ def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
     if not (folder / loadeval_inject.PYTHON_MARK).exists():
         return NothingMeasured.NO_PYTHON, ""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    if any(one.loaders for one in processes_in(folder)):
+    if any(process.loaders for process in processes_in(folder)):
         return NothingMeasured.NO_BATCH, how
     if code:
         return NothingMeasured.ENDED, how
@@ -136,7 +143,7 @@ def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
 
 
 def _first_line(path: Path) -> str:
-    """Empty where there is none: on a full disk a file can be made, and nothing written."""
+    """The first line of a file, or "". On a full disk a file can be created but not written."""
     with suppress(OSError):
         for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             return line
@@ -154,9 +161,9 @@ def remove_marks(folder: Path) -> None:
 
 @contextmanager
 def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
-    """Keep the signals that we get, and give them to the child that is named later.
+    """Collect the signals that we get, and pass them on to the child once it is known.
 
-    A terminal's Ctrl-C it has got itself.
+    The child gets a terminal's Ctrl-C by itself.
     """
     children: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
@@ -176,7 +183,7 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
 
     numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
     # What we ignore, as under nohup, the child ignores too.
-    numbers = [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, passed_on) for number in numbers}
     try:
         yield give
@@ -210,51 +217,65 @@ def _run_until(
     hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
     counters: dict[str, BatchCounter] = {}
     pids: list[int] = []
+    signalled: set[int] = set()
+    reached_s: float | None = None
     stopped_s: float | None = None
     is_terminated = False
     while True:
-        # Without a limit a signal that comes just before would be passed on only afterwards.
+        # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
             return Ended(child.wait(POLL_S), stopped_s is not None)
         if stop_after is None:
             continue
-        batches = 0
+        reached, ranks = 0, 1
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             processes = processes_in(folder, replayed=replayed)
-            pids = [one.pid for one in processes if not one.ended and one.host in hosts]
-            mains = [one.main.log for one in processes if one.main is not None]
-            each = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
-            batches = max(each, default=0)
+            pids = [
+                process.pid for process in processes if not process.ended and process.host in hosts
+            ]
+            mains = [process.main.log for process in processes if process.main is not None]
+            counted = [counters.setdefault(log, BatchCounter(folder / log)) for log in mains]
+            reached = sum(counter.batches() >= stop_after for counter in counted)
+            ranks = max((counter.ranks for counter in counted), default=1)
+        if reached and reached_s is None:
+            reached_s = now_s()
+        is_late = reached_s is not None and now_s() - reached_s > RANKS_S
+        if stopped_s is None and reached and (reached >= ranks or is_late):
+            stopped_s = now_s()
         if stopped_s is None:
-            if batches >= stop_after:
-                stopped_s = now_s()
-                # Not the launcher, which would kill its ranks.
-                _signal(pids, signal.SIGINT)
-        elif not is_terminated and now_s() - stopped_s > (grace_s or GRACE_S):
+            continue
+        # The launcher gets no signal: it would kill its ranks. One may only now begin.
+        _signal(set(pids) - signalled, signal.SIGINT)
+        signalled.update(pids)
+        if not is_terminated and now_s() - stopped_s > (grace_s or GRACE_S):
             is_terminated = True
             _signal([*pids, child.pid], signal.SIGTERM)
 
 
-def _signal(pids: Sequence[int], number: int) -> None:
+def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 class BatchCounter:
-    """Counts the batches in a run log that is being written."""
+    """Counts the batches in a run log that is being written, by one of so many `ranks`."""
 
     def __init__(self, path: Path) -> None:
+        self.ranks = 1
         self._follower = Follower(path)
         self._run = LiveRun()
 
     def batches(self) -> int:
-        """How many are there by now."""
+        """How many batches the log has by now."""
         while True:
             appended = self._follower.read()
             if appended is None:
                 return 0
             for line in appended.lines:
+                if isinstance(line, Header):
+                    size = line.environment.get("world_size")
+                    self.ranks = size if isinstance(size, int) else 1
                 self._run.take(line)
             if not appended.more:
                 break

@@ -4,76 +4,63 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from loadeval.errors import RunLogError, UsageError
-from loadeval.runlog.processes import REPLAYED, processes_in
+from loadeval.runlog.run_folder.processes import REPLAYED, processes_in
 
 if TYPE_CHECKING:
-    from loadeval.runlog.processes import LoaderRecord, Role
+    from collections.abc import Container, Iterable
+
+    from loadeval.runlog.run_folder.processes import LoaderRecord, Role
 
 PARENT = Path("loadeval-runs")
 
 
-class NothingMeasured(Enum):
-    """Why a command has no log."""
+def with_roles(
+    records: Iterable[LoaderRecord], datasets: Container[str] = ()
+) -> tuple[LoaderRecord, ...]:
+    """The records with their roles. Training had gradients, and steps if any loader had some.
 
-    NO_PYTHON = "no Python was started that reads PYTHONPATH"
-    NO_LOADER = "no known loader was iterated"
-    FAILED = "a loader could not be measured"
-    NO_BATCH = "it ended before a loader served a batch"
-    ENDED = "it failed before a loader was iterated"
-
-
-def is_dataset(name: str) -> bool:
-    """Whether the class called `name` is of Hugging Face's datasets, which are no loaders.
-
-    Programs iterate their rows for other ends too.
+    Programs also iterate datasets for other purposes: a log in `datasets` is training only if
+    optimizers made steps on it. Other records keep their role.
     """
-    return name.startswith("datasets.")
+    records = tuple(records)
+    are_steps = any(record.optimizer_steps for record in records)
 
-
-def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
-    """Training is what had gradients, and optimizer steps if any loader had them.
-
-    A dataset needs steps of its own. Others keep the role that they have.
-    """
-    are_steps = any(one.optimizer_steps for one in loaders)
-
-    def role(one: LoaderRecord) -> Role:
-        if one.has_gradients is False:
+    def role(record: LoaderRecord) -> Role:
+        if record.has_gradients is False:
             return "validation"
-        may_train = not are_steps and not is_dataset(one.loader)
-        return "training" if one.optimizer_steps or may_train else one.role
+        may_train = not are_steps and record.log not in datasets
+        return "training" if record.optimizer_steps or may_train else record.role
 
-    return tuple(replace(one, role=role(one)) for one in loaders)
+    return tuple(replace(record, role=role(record)) for record in records)
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class TrainingLogs:
     """One training of a command: the logs of its ranks, and those of its second run, a replay."""
 
     logs: tuple[str, ...]
     replayed: tuple[str, ...] = ()
 
 
-def trainings_in(folder: Path) -> list[Training]:
-    """Those of the processes in `folder`, in the order in which they began.
+def trainings_in(folder: Path) -> list[TrainingLogs]:
+    """The trainings of the processes in `folder`, in the order in which they began.
 
-    The logs of its ranks are called alike, but for the rank.
+    The logs of a training's ranks have the same name, except for the rank.
     """
-    found: dict[str, tuple[list[str], list[str]]] = {}
+    trainings: dict[str, tuple[list[str], list[str]]] = {}
     for replayed in (False, True):
         for process in processes_in(folder, replayed=replayed):
-            for one in process.loaders:
-                if one.role == "training" and one.epochs:
-                    which = re.sub(rf"^rank\d+|({REPLAYED})?\.jsonl$", "", one.log)
-                    found.setdefault(which, ([], []))[replayed].append(one.log)
-    return [Training(tuple(logs), tuple(again)) for logs, again in found.values()]
+            for loader in process.loaders:
+                if loader.role == "training" and loader.epochs:
+                    name = re.sub(rf"^rank\d+|({REPLAYED})?\.jsonl$", "", loader.log)
+                    trainings.setdefault(name, ([], []))[replayed].append(loader.log)
+    return [TrainingLogs(tuple(logs), tuple(again)) for logs, again in trainings.values()]
 
 
 def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:
@@ -91,7 +78,7 @@ def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:
 def new_folder(name: str, time: str, output: Path | None = None) -> Path:
     """Make `output`, or `loadeval-runs/NAME-TIME`, with a number where that exists.
 
-    That is in the system's folder for temporary files where the current one cannot be written.
+    If the current folder cannot be written, it is made in the system's folder for temporary files.
     Raises UsageError if `output` holds something already, RunLogError if it cannot be made.
     """
     try:

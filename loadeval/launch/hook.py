@@ -1,7 +1,7 @@
 """Replaces `__iter__` of known loaders, so that a Session can measure their epochs.
 
-Imported with the first known loader, in processes that may never iterate one: what measures is
-imported when one does.
+A process imports this with the first known framework, and may never iterate a loader. The modules
+that measure are imported when it does.
 """
 
 from __future__ import annotations
@@ -9,78 +9,98 @@ from __future__ import annotations
 import functools
 import os
 import sys
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from loadeval.launch.batches import DatasetBatches, iterated_by_torch
-from loadeval.launch.inject.loadeval_inject import CLASSES, failed
-from loadeval.launch.iterators import SERVE, inner_of, is_serving, serve_by, serving
+from loadeval.launch.iterators import (
+    SERVE,
+    inner_of,
+    is_serving,
+    iterated_by_torch,
+    serve_by,
+    serving,
+)
+from loadeval.launch.loadeval_inject import failed
+from loadeval.runtime.adapter import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import FrameType, ModuleType
+    from types import FrameType
 
     from loadeval.launch.session import Session
 
     Iter = Callable[[Any], Iterator[Any]]
 
 TORCH = "torch.utils.data.dataloader"
-KERAS, FASTAI = "keras.src.optimizers.base_optimizer", "fastai.optimizer"
-STEPS = {KERAS: ("apply", "keras.src.backend.torch"), FASTAI: ("step", FASTAI)}
-"""What makes a step of optimizers that are none of torch's, by their module; and what is imported
-where it does: with another backend Keras's is called to compile a step."""
 MADE_BY_OTHERS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 """Torch's iterators, which the loaders of other libraries make for themselves."""
-NOT_PATCHED = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
-"""Packages whose loaders iterate a loader of torch's and mark its end for themselves: that inner
-one is measured."""
-DATA = (
-    *("loadeval", "torch.utils.data", "torchdata", "webdataset", "datasets", "litdata"),
-    *("grain", "ray.data", "spdl", "nvidia.dali"),
-)
-"""Packages that iterate loaders inside of loaders, which is no epoch of the training."""
-LOOKS = {("fastai.data.load", "one_batch")}
-"""Functions of loaders, by their module, that read a batch for another end than training."""
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
-"""How a process is started by multiprocessing, in its arguments."""
+"""What the arguments of a process contain if multiprocessing started it."""
 
 
 class _Hook:
-    """What is patched in this process, and its session once there is one."""
+    """What is patched in this process, and its session once there is one.
+
+    `watched` has the declarations for modules that were imported or are waited for.
+    """
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.is_off = False
         self.pid = os.getpid()
         self.replaced: list[tuple[type, str, Any, Any]] = []
+        self.watched: dict[str, Watch] = {}
+
+    def declared(self, name: str) -> set[Any]:
+        """All values of one attribute of these declarations."""
+        return {value for watch in self.watched.values() for value in getattr(watch, name)}
 
 
 _hook = _Hook()
 
 
-def patch(module: ModuleType) -> None:
-    """Patch the loaders of `module`; where a package has named it, all that it can iterate."""
-    name = module.__name__
-    if name in CLASSES:
-        kinds = [getattr(module, kind) for kind in CLASSES[name]]
-    else:
-        kinds = [
-            one for one in vars(module).values() if isinstance(one, type) and _has_own_iter(one)
-        ]
+def patch(name: str, adapter: str | None = None) -> list[str]:
+    """Patch the loaders of the module `name`, which is imported; returns what to wait for next.
+
+    `adapter` is the one registered for it; None if an adapter of another module declares this one.
+    """
+    module = sys.modules.get(name)
+    if module is None:  # it has removed itself
+        return []
     _hook.pid = os.getpid()
-    for kind in kinds:
-        if not any(one is kind for one, *_ in _hook.replaced):
-            _patch_class(kind, name)
+    if adapter is None:
+        watch = _hook.watched[name]
+        for loader in (watch.classes or {}).get(name, ()):
+            _patch_loader(getattr(module, loader), watch)
+        if name in watch.steps:
+            optimizer, method, needed = watch.steps[name]
+            _patch_step(getattr(module, optimizer), method, needed)
+        return []
+    watch = getattr(resolve_name(adapter), "watch", Watch())
+    _hook.watched[name] = watch
+    if watch.classes is None:
+        for kind in [value for value in vars(module).values() if isinstance(value, type)]:
+            # A class that it imports from elsewhere, such as deque, is not its own loader.
+            if f"{kind.__module__}.".startswith(f"{name}.") and _has_own_iter(kind):
+                _patch_loader(kind, watch)
+    declared = [*(watch.classes or ()), *watch.steps]
+    _hook.watched |= dict.fromkeys(declared, watch)
+    for module_name in declared:
+        patch(module_name)
+    return [module_name for module_name in declared if module_name not in sys.modules]
 
 
-def _patch_class(kind: type, module: str) -> None:
-    if module in STEPS:
-        name, needed = STEPS[module]
-        _replace(kind, name, _counted(vars(kind)[name], needed))
+def _is_patched(kind: type) -> bool:
+    return any(replaced is kind for replaced, *_ in _hook.replaced)
+
+
+def _patch_loader(kind: type, watch: Watch) -> None:
+    if _is_patched(kind):
         return
     _patch_iterable(kind)
-    if module.startswith("datasets."):
-        _replace(kind, "iter", _measured_batches(vars(kind)["iter"]))
-    if module == TORCH:
+    for method, loader_for in watch.methods.items():
+        _replace(kind, method, _measured_method(vars(kind)[method], loader_for))
+    if kind.__module__ == TORCH:
         iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         if not is_serving(iterator):
             _replace(iterator, SERVE, None)
@@ -88,14 +108,6 @@ def _patch_class(kind: type, module: str) -> None:
         for name in MADE_BY_OTHERS:
             made = getattr(sys.modules[TORCH], name)
             _replace(made, "__init__", _measured_iterator(vars(made)["__init__"]))
-
-
-def patch_imported(names: list[str]) -> None:
-    """Patch what of `names` was imported already."""
-    for name in names:
-        module = sys.modules.get(name)
-        if module is not None:
-            patch(module)
 
 
 def use(session: Session) -> None:
@@ -115,11 +127,11 @@ def unpatch() -> None:
     """
     session = _hook.session
     loaders = [] if session is None else session.loaders
-    is_ahead = any(one.is_read and one.mode == "alternate" for one in loaders)
-    kept = [one for one in _hook.replaced if is_ahead and one[1] in {SERVE, "__next__"}]
-    for one in reversed(_hook.replaced):
-        kind, name, ours, original = one
-        if one not in kept and vars(kind).get(name) is ours:
+    is_ahead = any(loader.is_read and loader.mode == "alternate" for loader in loaders)
+    kept = [entry for entry in _hook.replaced if is_ahead and entry[1] in {SERVE, "__next__"}]
+    for entry in reversed(_hook.replaced):
+        kind, name, ours, original = entry
+        if entry not in kept and vars(kind).get(name) is ours:
             if original is None:
                 delattr(kind, name)
             else:
@@ -133,12 +145,12 @@ def _has_own_iter(kind: type) -> bool:
 
 
 def _patch_iterable(kind: type) -> None:
-    """Patch `kind`, the subclasses that it has, and those that it gets."""
+    """Patch `kind`, its subclasses, and those that are defined later."""
     _patch_iter(kind)
     original = vars(kind).get("__init_subclass__")
 
     @classmethod  # type: ignore[misc]  # of the class that it is put into
-    def __init_subclass__(cls: type, **options: Any) -> None:  # noqa: N807 - it stands in for that
+    def __init_subclass__(cls: type, **options: Any) -> None:  # noqa: N807 - it replaces that method
         if original is None:
             super(kind, cls).__init_subclass__(**options)  # type: ignore[arg-type]  # it is one
         else:
@@ -152,11 +164,11 @@ def _patch_iterable(kind: type) -> None:
 
 def _subclasses(kind: type) -> list[type]:
     below: list[type] = type.__subclasses__(kind)
-    return [*below, *(deeper for one in below for deeper in _subclasses(one))]
+    return [*below, *(deeper for subclass in below for deeper in _subclasses(subclass))]
 
 
 def _patch_iter(kind: type) -> None:
-    if _has_own_iter(kind) and not kind.__module__.startswith(NOT_PATCHED):
+    if _has_own_iter(kind) and not kind.__module__.startswith(tuple(_hook.declared("outside"))):
         _replace(kind, "__iter__", _measured(kind, vars(kind)["__iter__"]))
 
 
@@ -167,50 +179,55 @@ def _replace(kind: type, name: str, ours: Any) -> None:
 
 def _measured(kind: type, original: Iter) -> Iter:
     @functools.wraps(original)
-    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it stands in for that
+    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it replaces that method
         # A subclass that calls this by super() is measured once, by its own __iter__.
-        is_own = next(one for one in type(self).__mro__ if "__iter__" in vars(one)) is kind
-        session = _session_for(sys._getframe(1)) if is_own else None  # noqa: SLF001 - nothing else tells the caller
+        is_own = next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is kind
+        session = _session_for(sys._getframe(1)) if is_own else None  # noqa: SLF001 - nothing else shows the caller
         epoch = None if session is None else session.epoch(self, original)
         return original(self) if epoch is None else epoch
 
     return __iter__
 
 
-def _measured_batches(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+def _measured_method(
+    original: Callable[..., Iterator[Any]], loader_for: Callable[..., Any]
+) -> Callable[..., Iterator[Any]]:
+    """A method of a loader that begins an epoch; see Watch."""
+
     @functools.wraps(original)
     def batches(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         make = functools.partial(original, self, *arguments, **options)
-        session = _session_for(sys._getframe(1))  # noqa: SLF001 - nothing else tells the caller
+        session = _session_for(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
         epoch = None
         if session is not None:
-            epoch = session.epoch(DatasetBatches(self, make), DatasetBatches.__iter__)
+            loader = loader_for(self, make)
+            epoch = session.epoch(loader, type(loader).__iter__)
         return make() if epoch is None else epoch
 
     return batches
 
 
 def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
-    """An iterator that no DataLoader has asked for: the loader of another library is iterated."""
+    """Replaces `__init__` of torch's iterators, for those that other libraries' loaders make."""
 
     @functools.wraps(original)
-    def __init__(self: Any, loader: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it stands in for that
-        made: list[Any] = []
+    def __init__(self: Any, loader: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
+        iterators: list[Any] = []
 
         def make(_: Any = None) -> Any:
             original(self, loader, *arguments, **options)
-            made.append(self)
+            iterators.append(self)
             return self
 
-        frame = sys._getframe(1)  # noqa: SLF001 - as above
+        frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
         session, epoch = _session_for(frame), None
         if session is not None:
             owner = frame.f_locals.get("self", loader)
             kind: Any = type(owner)
-            one = iterated_by_torch(kind)(owner, loader, lambda: inner_of(make()))
-            epoch = session.epoch(one, make)
-            del one.make  # it holds the iterator, which holds what serves it
-        if not made:
+            iterated = iterated_by_torch(kind)(owner, loader, lambda: inner_of(make()))
+            epoch = session.epoch(iterated, make)
+            del iterated.make  # it holds the iterator, which holds what serves it
+        if not iterators:
             make()
         if epoch is not None and epoch is not self:
             serve_by(self, epoch)
@@ -218,28 +235,31 @@ def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _counted(step: Callable[..., Any], needed: str) -> Callable[..., Any]:
-    """A step of an optimizer that is none of torch's, where the module `needed` is imported."""
+def _patch_step(kind: type, name: str, needed: str) -> None:
+    """Count the calls of an optimizer's method where the module `needed` is imported."""
+    original = vars(kind)[name]
 
-    @functools.wraps(step)
+    @functools.wraps(original)
     def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-        found = step(self, *arguments, **options)
+        result = original(self, *arguments, **options)
         if _hook.session is not None and needed in sys.modules:
             _hook.session.stepped()
-        return found
+        return result
 
-    return counted
+    if not _is_patched(kind):
+        _replace(kind, name, counted)
 
 
 def _session_for(caller: FrameType | None) -> Session | None:
-    """The session, if this is a training process and not inside of another loader."""
+    """The session, if this is a training process and the call does not come from a loader."""
     if _hook.is_off or os.getpid() != _hook.pid or _is_worker() or _is_inside(caller):
         return None
     if _hook.session is None:
         try:
-            from loadeval.launch.session import Session, Settings  # noqa: PLC0415 - see above
+            from loadeval.launch.session import Session  # noqa: PLC0415 - only who iterates needs it
+            from loadeval.launch.settings import RunSettings  # noqa: PLC0415 - only who iterates needs it
 
-            _hook.session = Session(Settings.from_environment(os.environ))
+            _hook.session = Session(RunSettings.from_environment(os.environ))
         except Exception as error:  # noqa: BLE001 - the program goes on
             _hook.is_off = True
             failed(error)
@@ -247,23 +267,27 @@ def _session_for(caller: FrameType | None) -> Session | None:
 
 
 def _is_worker() -> bool:
-    """Whether this process serves a loader, and is none of the ranks that mp.spawn starts."""
+    """Whether this process is a worker of a loader, not a rank that mp.spawn started."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and torch_data.get_worker_info() is not None:
         return True
     arguments = " ".join(getattr(sys, "orig_argv", ())[:4])
-    if not any(one in arguments for one in SPAWNED):
+    if not any(word in arguments for word in SPAWNED):
         return False
     distributed = sys.modules.get("torch.distributed")
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
 
 
 def _is_inside(frame: FrameType | None) -> bool:
+    """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
+    packages, looks = {"loadeval", *_hook.declared("inside")}, _hook.declared("looks")
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
-        if (name, frame.f_code.co_name) in LOOKS:
+        if (name, frame.f_code.co_name) in looks:
             return True
-        if name.startswith(DATA) and any(name == one or name.startswith(f"{one}.") for one in DATA):
+        if name.startswith(tuple(packages)) and any(
+            name == package or name.startswith(f"{package}.") for package in packages
+        ):
             return True
         frame = frame.f_back
     return False

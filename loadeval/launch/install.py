@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import UsageError
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
-from loadeval.launch.inject.loadeval_inject import CLASSES, Finder, said
-from loadeval.launch.session import Session, Settings, check, other_modules
+from loadeval.launch.loadeval_inject import Finder, said
+from loadeval.launch.session import Session
+from loadeval.launch.settings import RunSettings, check
+from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
     import os
@@ -27,14 +29,14 @@ def install(
     output: str | os.PathLike[str] | None = None,
     redact: bool = False,
 ) -> Path:
-    """Measure every known loader that this process iterates, from now on: `loadeval run` inside.
+    """Measure every known loader that this process iterates, from now on, as `loadeval run` does.
 
-    The loader that is iterated with gradients on, between whose batches optimizers make steps, is
-    the training loader. It is measured in `mode`; others are logged beside it, in logs of their
-    own. `batches` and `redact` are as in LoaderEvaluator.
+    The training loader is iterated with gradients on, and optimizers make steps between its
+    batches. It is measured in `mode`; others are logged beside it, in logs of their own.
+    `batches` and `redact` are as in LoaderEvaluator.
 
     Returns the folder of the logs: `output`, which must be new or empty, or one in
-    `loadeval-runs`. `uninstall()` ends it, and Python's end does.
+    `loadeval-runs`. Measuring ends with `uninstall()`, or when Python exits.
 
     Raises UsageError for an invalid argument, or if this process is measured already.
     """
@@ -42,19 +44,20 @@ def install(
         raise UsageError(
             "this process is measured already; call loadeval.uninstall() before you install again"
         )
-    settings = Settings("", mode, batches, redact)  # type: ignore[arg-type]  # checked next
+    settings = RunSettings("", mode, batches, redact)  # type: ignore[arg-type]  # checked next
     check(settings)
     name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
-    place = None if output is None else Path(output)
+    output_folder = None if output is None else Path(output)
     name = "python" if redact else name
-    folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), place)
+    folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     hook.use(Session(replace(settings, folder=str(folder))))
-    names = [*CLASSES, *other_modules()]
-    finder = Finder(names, hook.patch)
+    adapters = {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
+    finder = Finder(adapters, lambda name: hook.patch(name, adapters.get(name)))
     sys.meta_path.insert(0, finder)
     _finders.append(finder)
-    hook.patch_imported(names)
+    for name in adapters:
+        finder.patch(name)
     return folder
 
 
@@ -64,7 +67,7 @@ def uninstall() -> Path | None:
     if session is None:
         return None
     hook.unpatch()
-    sys.meta_path[:] = [one for one in sys.meta_path if one not in _finders]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _finders]
     _finders.clear()
     session.close()
     return session.main_log

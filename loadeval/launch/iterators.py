@@ -1,8 +1,8 @@
-"""Serves a measured epoch by the iterator of torch's that the program has, so that its type stays.
+"""Serves a measured epoch through torch's own iterator, so that the iterator keeps its type.
 
-Where a DataLoader keeps its iterator for the next epoch, with persistent workers, nothing tells
-that the program has dropped it; and a replay has no iterator. There the program gets another one,
-which passes on what is read of it.
+With persistent workers, a DataLoader keeps its iterator for the next epoch, so nothing shows that
+the program has dropped it; and a replay has no iterator. In both cases the program gets another
+iterator, which passes the batches on.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from functools import cache
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
+
+from loadeval.runtime.adapter import length_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,16 +22,16 @@ if TYPE_CHECKING:
     Next = Callable[[Any], Any]
 
 SERVE = "_loadeval_next"
-"""The attribute of an iterator with what serves its batches, measured; None of its class."""
+"""An iterator's attribute: the function that serves its measured batches; None in its class."""
 ORIGINAL = "_loadeval_original"
-"""The attribute of our `__next__` with what it replaced; another tool's wrapper copies it."""
+"""An attribute of our `__next__`: the method it replaced; another tool's wrapper copies it."""
 
 
 def serving(original: Next) -> Next:
     """A `__next__` that serves measured batches where there are some, and else as `original`."""
 
     @functools.wraps(original)
-    def __next__(self: Any) -> Any:  # noqa: N807 - it stands in for that
+    def __next__(self: Any) -> Any:  # noqa: N807 - it replaces that method
         serve = self._loadeval_next
         return original(self) if serve is None else serve()
 
@@ -60,9 +63,46 @@ class Inner(map):  # type: ignore[type-arg]  # of anything
 
 
 def inner_of(iterator: Any) -> Inner:
-    """They hold `iterator` weakly: it holds the epoch that is measured, and ends when dropped.
+    """The loader's own batches. They hold `iterator` weakly, since it holds the measured epoch.
 
-    No function of Python's is called for a batch, but the one that was replaced.
+    The iterator ends when it is dropped. The only Python function called for a batch is the one
+    that was replaced.
     """
     original: Next = getattr(type(iterator).__next__, ORIGINAL)
     return Inner(original, map(weakref.ref.__call__, repeat(weakref.ref(iterator))))
+
+
+class IteratedByTorch:
+    """One epoch of a loader that uses torch's iterators, but is not torch's DataLoader.
+
+    `settings` is what it gives to the iterator that `make` makes: it has a DataLoader's attributes.
+    `owner` is the loader itself, whose class and length are known.
+    """
+
+    batch_sampler = persistent_workers = None
+
+    def __init__(self, owner: Any, settings: Any, make: Callable[[], Iterator[Any]]) -> None:
+        for name in ("num_workers", "prefetch_factor", "pin_memory", "worker_init_fn", "in_order"):
+            setattr(self, name, getattr(settings, name, None))
+        self.multiprocessing_context = getattr(settings, "multiprocessing_context", None)
+        self.batch_size = getattr(owner, "batch_size", None) or getattr(owner, "bs", None)
+        self.dataset = getattr(owner, "dataset", None)
+        self.length = length_of(owner)
+        self.make = make
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.make()
+
+    def __len__(self) -> int:
+        return self.length or 0
+
+
+@cache
+def iterated_by_torch(kind: type) -> type[IteratedByTorch]:
+    """The class for loaders of this `kind`, with its name, which tells it from other classes."""
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (IteratedByTorch,), names)
+
+
+# The adapter for DataLoaders knows it.
+IteratedByTorch.__module__ = "torch.utils.data"

@@ -1,4 +1,4 @@
-"""One loader that is measured where it is, and the iterators that the program gets of it."""
+"""One loader that is measured where it is, and the iterators that the program gets from it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.launch.folder import is_dataset
-from loadeval.launch.inject.loadeval_inject import failed
 from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
-from loadeval.runlog.processes import LoaderRecord
-from loadeval.runtime.adapter import Begun
-from loadeval.runtime.epoch_iterators import MeasuredEpoch
+from loadeval.launch.loadeval_inject import failed
+from loadeval.runlog.run_folder.processes import LoaderRecord
+from loadeval.runtime.adapter import Begun, Watch
 from loadeval.runtime.registry import adapter_for
+from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.launch.session import Session
     from loadeval.runlog.model import Mode
-    from loadeval.runtime.open_epoch import OpenEpoch
+    from loadeval.runtime.recording.recorder import OpenEpoch
 
     Iter = Callable[[Any], Iterator[Any]]
 
@@ -33,8 +31,10 @@ if TYPE_CHECKING:
 class MeasuredLoader:
     """One loader, and others like it that were built in its place, with their run log.
 
-    `kind` tells them from other loaders of the process; `has_gradients` whether gradients were on
-    when its first batch was asked for, or before that, when its iterator was.
+    `kind` distinguishes them from other loaders of the process; `has_gradients` tells whether
+    gradients were on when its first batch was requested or, before that, when its iterator was.
+    `place_of` is called when an epoch's first batch is requested, and returns the loader in whose
+    log the epoch belongs.
     """
 
     def __init__(
@@ -43,17 +43,20 @@ class MeasuredLoader:
         mode: Mode,
         log: Path,
         kind: tuple[Any, ...],
-        session: Session,
         options: dict[str, Any],
+        place_of: Callable[[MeasuredLoader, Read], MeasuredLoader],
+        *,
+        has_gradients: bool,
     ) -> None:
         evaluator = LoaderEvaluator(loader, mode, log_file=log, **options)
         evaluator._closer.detach()  # noqa: SLF001 - the measurement goes on without it, and without the loader
-        self.measurement = evaluator._measurement  # noqa: SLF001 - as above
+        self.measurement = evaluator._measurement  # noqa: SLF001 - it goes on without the evaluator
         self.mode, self.log, self.kind = mode, log, kind
-        self.has_gradients = session.has_gradients(loader)
+        self.has_gradients = has_gradients
+        self.is_dataset = getattr(adapter_for(loader), "watch", Watch()).is_dataset
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
-        self._session = session
+        self._place_of = place_of
         self._reads: weakref.WeakSet[Read] = weakref.WeakSet()
         self._last: Callable[[], Any] = lambda: None
         recorder = self.measurement.recorder
@@ -71,27 +74,26 @@ class MeasuredLoader:
 
         With Trainer and skorch gradients are on until they have a batch.
         """
-        is_rows = is_dataset(self.measurement.recorder.header.loader.backend)
-        return self.follows_training and not self.optimizer_steps and not is_rows
+        return self.follows_training and not self.optimizer_steps and not self.is_dataset
 
     def reads(self, loader: Any) -> bool:
-        """Whether one of those epochs is of `loader` itself."""
+        """Whether one of the epochs being read is of `loader` itself."""
         return any(read.loader is loader for read in self._reads)
 
     def is_of(self, loader: Any) -> bool:
-        """Whether `loader` was read last, or what was is gone."""
+        """Whether `loader` was the last one read, or the last one read no longer exists."""
         last = self._last()
         return last is None or last is loader
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
-        """A measured epoch; should measuring fail, one that is not."""
-        asked: list[Any] = []
-        made: list[Iterator[Any]] = []
+        """A measured epoch; an unmeasured one if measuring fails."""
+        requested: list[Any] = []
+        iterators: list[Iterator[Any]] = []
 
         def begun(loader: Any) -> Iterator[Any]:
-            asked.append(loader)
+            requested.append(loader)
             epoch = original(loader)
-            made.append(epoch)
+            iterators.append(epoch)
             if self.mode != "replay" and keeps_type(loader, epoch):
                 return inner_of(epoch)
             return chain(Begun(epoch)) if epoch is loader else epoch
@@ -103,26 +105,26 @@ class MeasuredLoader:
             self._reads.add(read)
             with suppress(TypeError):  # it takes no weak reference
                 self._last = weakref.ref(loader)
-            # Nobody else tells when the first batch is asked for.
+            # Nothing else shows when the first batch is requested.
             begin = partial(self._began, weakref.ref(read))
             self.measurement.recorder.begin_epoch = begin  # type: ignore[method-assign]
             epoch = self.measurement.epoch(loader, read, adapter)
         except Exception as error:
-            if asked and not made:
+            if requested and not iterators:
                 raise  # the loader's own
             failed(error)
-            return made[0] if made else original(loader)
-        if not made:
+            return iterators[0] if iterators else original(loader)
+        if not iterators:
             return _replay_of(loader, epoch)
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch
         if epoch is not inner:
-            serve_by(made[0], epoch)
-        return made[0]
+            serve_by(iterators[0], epoch)
+        return iterators[0]
 
     def record(self) -> LoaderRecord:
-        """What is known of it."""
+        """What is known about it."""
         info = self.measurement.recorder.header.loader
         return LoaderRecord(
             log=self.log.name,
@@ -138,17 +140,21 @@ class MeasuredLoader:
     def _began(
         self, reading: weakref.ref[Read], known: Callable[[int], object] | None = None
     ) -> OpenEpoch:
-        """The first batch of an epoch is asked for: it is noted where it belongs."""
+        """Begin an epoch, whose first batch is requested, in the log where it belongs."""
         read, was_evaluated = reading(), self.evaluates
-        by = self if read is None else self._session.began(self, read)
+        destination = self if read is None else self._place_of(self, read)
         alternation = self.measurement.alternation
-        # Its arms cannot be noted elsewhere, and an evaluation needs none.
-        if alternation is not None and (by is not self or was_evaluated):
+        # Its arms cannot move to another log, and an evaluation needs none.
+        if alternation is not None and (destination is not self or was_evaluated):
             alternation.serve_whole()
-        return self._begin(known) if read is None or by is self else by.take_over(read, self)
+        return (
+            self._begin(known)
+            if read is None or destination is self
+            else destination.take_over(read, self)
+        )
 
     def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
-        """Note an epoch that `other` had begun to measure."""
+        """Record an epoch that `other` had begun to measure."""
         other.forget(read)
         self._reads.add(read)
         recorder = self.measurement.recorder
@@ -156,11 +162,11 @@ class MeasuredLoader:
         return self._begin()
 
     def forget(self, read: Read) -> None:
-        """This epoch is noted elsewhere."""
+        """Forget an epoch that is recorded in another log."""
         self._reads.discard(read)
 
     def drop(self) -> bool:
-        """Delete the log, where no epoch but the one that begins was asked for; whether it was."""
+        """Delete the log if only the epoch that begins now was requested; whether it was."""
         if len(self._reads) > 1:
             return False
         self.measurement.recorder.close()
@@ -180,13 +186,13 @@ class Read:
 
 
 def are_gradients_on() -> bool:
-    """Whether what is computed now can be trained; True without torch."""
+    """Whether torch computes gradients now; True without torch."""
     torch = sys.modules.get("torch")
     return torch is None or bool(torch.is_grad_enabled())
 
 
 def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """An iterator of `batches`, replayed, as long as one of `loader`."""
+    """An iterator over replayed `batches`, with the length of `loader`."""
     return MeasuredEpoch.of([batches], cast("Iterator[Any]", _Replayed(loader)))
 
 

@@ -15,9 +15,9 @@ from loadeval.launch.command import (
     run,
     why_nothing,
 )
-from loadeval.launch.session import Settings
-from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
-from loadeval.runlog.processes import processes_in
+from loadeval.launch.settings import RunSettings
+from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.runlog.run_folder.protocol_steps import FOLDERS, NotRun, Step, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Mode
 
 MODES: dict[Step, Mode] = {Step.REPLAY: "replay", Step.ALTERNATE: "alternate"}
-"""The others log."""
+"""Other steps use mode "log"."""
 NSYS = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none")
 """CPU samples and context switches make a step slower, and need rights that containers lack."""
 PROFILE = "profile"
@@ -36,10 +36,11 @@ ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What to run, and for how many batches: 0 of `warm_up` for no warm-up, None for all.
+class ProtocolPlan:
+    """What to run, and for how many batches.
 
-    `nsys` is its path, None where it is not to be run.
+    `stop_after` None runs all of them; `warm_up` 0 leaves the warm-up out. `nsys` is the path of
+    the program, None if it is not run.
     """
 
     command: list[str]
@@ -50,7 +51,7 @@ class Plan:
 
     @property
     def steps(self) -> list[Step]:
-        """Those that run the command."""
+        """The steps that run the command."""
         left_out = {Step.DOCTOR}
         if not self.warm_up:
             left_out.add(Step.WARM_UP)
@@ -59,12 +60,12 @@ class Plan:
         return [step for step in Step if step not in left_out]
 
     def batches(self, step: Step) -> int | None:
-        """After how many the command is ended."""
+        """After this number of batches the command is ended; None where it is not."""
         return self.warm_up if step is Step.WARM_UP else self.stop_after
 
 
 def run_steps(
-    plan: Plan, begin: Callable[[Step], object], end: Callable[[StepResult], object]
+    plan: ProtocolPlan, begin: Callable[[Step], object], end: Callable[[StepResult], object]
 ) -> list[StepResult]:
     """Run the command for each step, in turn, calling `begin` before it and `end` after it.
 
@@ -99,23 +100,25 @@ def run_steps(
     return results
 
 
-def _run_step(plan: Plan, step: Step) -> StepResult:
+def _run_step(plan: ProtocolPlan, step: Step) -> StepResult:
     folder = plan.folder / FOLDERS[step]
     folder.mkdir(exist_ok=True)
-    mode, most = MODES.get(step, "log"), plan.batches(step)
-    settings = Settings(str(folder), mode, most if mode == "alternate" else None)
+    mode, stop_after = MODES.get(step, "log"), plan.batches(step)
+    settings = RunSettings(str(folder), mode, stop_after if mode == "alternate" else None)
     command, grace_s = plan.command, None
     if step is Step.NSYS and plan.nsys is not None:
         command = [plan.nsys, *NSYS, f"--output={folder / PROFILE}", *command]
         grace_s = NSYS_GRACE_S
     try:
-        ended = run(command, settings, most, grace_s)
+        ended = run(command, settings, stop_after, grace_s)
         batches = _batches(folder, replayed=step is Step.REPLAY)
         nothing = None if batches else why_nothing(folder)
     finally:
         remove_marks(folder)
-    found = sorted(one.name for one in folder.glob(f"{PROFILE}.*")) if step is Step.NSYS else []
-    profile = f"{folder.name}/{found[0]}" if found else None
+    profiles = (
+        sorted(path.name for path in folder.glob(f"{PROFILE}.*")) if step is Step.NSYS else []
+    )
+    profile = f"{folder.name}/{profiles[0]}" if profiles else None
     return StepResult(
         step,
         code=ended.code,
@@ -128,15 +131,15 @@ def _run_step(plan: Plan, step: Step) -> StepResult:
 
 def _batches(folder: Path, *, replayed: bool) -> int:
     processes = processes_in(folder, replayed=replayed)
-    logs = [folder / one.main.log for one in processes if one.main is not None]
+    logs = [folder / process.main.log for process in processes if process.main is not None]
     return max((BatchCounter(log).batches() for log in logs), default=0)
 
 
 @contextmanager
 def _signals_noted() -> Iterator[Callable[[], bytes]]:
-    """What tells the numbers of the signals that came since it was last asked.
+    """A function that returns the numbers of the signals that came since its last call.
 
-    While a command runs they are passed on to it, and nobody else hears of them.
+    While a command runs, signals are passed on to it, and nobody else sees them.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:

@@ -1,10 +1,9 @@
-"""Measures every loader that this process iterates: the training one, and the others apart."""
+"""Measures every loader that this process iterates: the training loader, and others separately."""
 
 from __future__ import annotations
 
 import atexit
 import functools
-import json
 import os
 import socket
 import sys
@@ -13,77 +12,36 @@ import time
 import warnings
 import weakref
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.errors import LoadevalWarning
 from loadeval.in_place import samplers_of
-from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
-from loadeval.launch.inject.loadeval_inject import FOLDER, MODULES, failed
+from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on
-from loadeval.runlog.processes import REPLAYED, ProcessRecord
+from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import placeholder
-from loadeval.runlog.writer import REMOVED, why
+from loadeval.runlog.run_folder.processes import ProcessRecord
 from loadeval.runtime.adapter import length_of
-from loadeval.runtime.log_queue import STALLED_S, is_news, patience_s, tell_once
-from loadeval.runtime.log_queue import THREAD as LOG
+from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
+from loadeval.runtime.background.log_queue import THREAD as LOG
+from loadeval.runtime.background.threads import within
 from loadeval.runtime.measurement import place_among_ranks
-from loadeval.runtime.registry import OWN, registered
-from loadeval.runtime.threads import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from loadeval.launch.measured import Read
+    from loadeval.launch.settings import RunSettings
     from loadeval.runlog.model import Mode
 
     Iter = Callable[[Any], Iterator[Any]]
 
-SETTINGS = "LOADEVAL_RUN_SETTINGS"
-"""The variable with the Settings, as JSON."""
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What `loadeval run` tells the processes of its command, by their environment.
-
-    `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
-    """
-
-    folder: str
-    mode: Mode = "log"
-    batches: int | None = None
-    redact: bool = False
-
-    @classmethod
-    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
-        """Raises KeyError or ValueError where there are none."""
-        return cls(environment[FOLDER], **json.loads(environment.get(SETTINGS, "{}")))
-
-    def environment(self) -> dict[str, str]:
-        """The variables that say so."""
-        options = {name: value for name, value in asdict(self).items() if name != "folder"}
-        return {
-            FOLDER: self.folder,
-            SETTINGS: json.dumps(options),
-            MODULES: os.pathsep.join(other_modules()),
-        }
-
-    @property
-    def suffix(self) -> str:
-        """Ends the names of all files."""
-        return REPLAYED if self.mode == "replay" else ""
-
-
-def other_modules() -> list[str]:
-    """The modules that other packages have registered adapters for."""
-    return [name for name in registered() if name not in OWN]
 
 
 class Session:
@@ -97,7 +55,7 @@ class Session:
     _unhook: Callable[[], None]
     _unwrap: Callable[[], None]
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RunSettings) -> None:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
         self._settings = settings
@@ -135,22 +93,22 @@ class Session:
             self._unhook()
             self._unwrap()
         if self.loaders:
-            for one in self.loaders:
-                one.measurement.close()
+            for loader in self.loaders:
+                loader.measurement.close()
             self.save(ended=True)
 
     def _start(self) -> None:
-        """The first loader is iterated: by now the process knows its rank."""
+        """Called when the first loader is iterated: by then the process knows its rank."""
         self._rank = _rank(os.environ)
         self._name = claimed_name(self.folder, self._rank, self._settings.suffix)
-        # One that a program turns into an error would end it.
+        # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
         self._unwrap = _on_save(self.saved)
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
-        """Write what is known of the loaders to this process's file; a forked child has none."""
+        """Write what is known about the loaders to this process's file; a forked child has none."""
         if os.getpid() != self._pid:
             return
         self._saved_s = time.monotonic()
@@ -159,7 +117,7 @@ class Session:
             within(patience_s(self.folder) if ended else STALLED_S, LOG, work)
 
     def _write(self, record: ProcessRecord) -> None:
-        """On a thread: a file system may stall."""
+        """Runs on a thread, since a file system may stall."""
         with self._saving:
             if self._has_ended:  # this one comes late
                 return
@@ -167,7 +125,7 @@ class Session:
             try:
                 record.save(self.folder)
             except OSError as error:
-                tell_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
+                warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
     @property
     def main_log(self) -> Path | None:
@@ -176,16 +134,17 @@ class Session:
         return None if main is None else self.folder / main.log
 
     def _record(self, *, ended: bool) -> ProcessRecord:
-        loaders = with_roles(tuple(one.record() for one in self.loaders))
+        datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
+        loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
         host = placeholder("host", host) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
     def _measured(self, loader: Any) -> MeasuredLoader:
-        """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
-        found = self._known(loader)
-        if found is not None:
-            return found
+        """The measured loader for `loader`: its own, or one of its kind that is not being read."""
+        known = self._known(loader)
+        if known is not None:
+            return known
         has_gradients = self.has_gradients(loader)
         if not hasattr(self, "_name"):
             self._start()
@@ -196,10 +155,16 @@ class Session:
             options["batches"] = self._settings.batches
         if mode == "log":
             options["stages"] = True
-        if isinstance(loader, DatasetBatches):
-            options["samples"] = rows_of
         kind, _ = _kind_of(loader)
-        measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
+        measured = MeasuredLoader(
+            loader,
+            mode,
+            self.folder / log,
+            kind,
+            options,
+            self.began,
+            has_gradients=has_gradients,
+        )
         self.loaders.append(measured)
         self.save()
         return measured
@@ -207,26 +172,28 @@ class Session:
     def _known(self, loader: Any) -> MeasuredLoader | None:
         has_gradients = self.has_gradients(loader)
         kind, is_rebuilt = _kind_of(loader)
-        for one in self.loaders:
-            if one.has_gradients != has_gradients or one.kind != kind:
+        for measured in self.loaders:
+            if measured.has_gradients != has_gradients or measured.kind != kind:
                 continue
             # Lightning begins an epoch before it has dropped the one before.
-            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
-                return one
+            if measured.reads(loader) or (
+                not measured.is_read and (is_rebuilt or measured.is_of(loader))
+            ):
+                return measured
         return None
 
     def _mode_of(self, loader: Any) -> Mode:
         mode = self._settings.mode
         if mode == "alternate" and (
             hasattr(loader, "load_state_dict")  # its state would run ahead of the training
-            or any(one.is_read for one in self.loaders if one.mode == mode)
+            or any(measured.is_read for measured in self.loaders if measured.mode == mode)
         ):
             return "log"
         return mode
 
     def _free_log(self, role: str) -> str:
         stem = self._name.removesuffix(self._settings.suffix) + role
-        taken = {one.log.name for one in self.loaders}
+        taken = {loader.log.name for loader in self.loaders}
         number = 1
         while True:
             name = f"{stem}{'' if number == 1 else f'-{number}'}{self._settings.suffix}.jsonl"
@@ -237,15 +204,15 @@ class Session:
     def has_gradients(self, loader: Any) -> bool:
         """Whether an epoch of `loader` that is asked for now is likely read with gradients on.
 
-        Frameworks ask for an iterator with gradients on, and turn them off for each batch: so of
-        a loader that was only ever read without them.
+        Frameworks request an iterator with gradients on, and turn them off for each batch. So a
+        loader that was only ever read without gradients is expected to be again.
         """
-        return are_gradients_on() and not any(one is loader for one in self._without_gradients)
+        return are_gradients_on() and not any(known is loader for known in self._without_gradients)
 
     def began(self, measured: MeasuredLoader, read: Read) -> MeasuredLoader:
-        """The first batch of an epoch is asked for; where it is to be noted.
+        """Called when an epoch's first batch is requested; returns where the epoch is recorded.
 
-        Its iterator may have been asked for with gradients on, and its batches without.
+        The iterator may have been requested with gradients on, and its batches without.
         """
         if os.getpid() != self._pid:  # a thread of the parent may have held the lock
             return measured
@@ -268,47 +235,48 @@ class Session:
         if has_gradients:
             with_gradients.add(loader)
             self._without_gradients.discard(loader)
-        elif read.had_gradients and not any(one is loader for one in with_gradients):
+        elif read.had_gradients and not any(known is loader for known in with_gradients):
             self._without_gradients.add(loader)
 
     def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
-        """Where an epoch is to be noted that is read otherwise than it was asked for."""
+        """Where to record an epoch if gradients are not on, or off, as when it was requested."""
         is_first = not measured.epochs
         if measured.mode == "replay" and not is_first:  # it has batches of its own
             return measured
-        found = None if measured.mode == "replay" else self._known(loader)
-        if found is None and is_first and measured.mode != "alternate":  # only training does
+        destination = None if measured.mode == "replay" else self._known(loader)
+        # Only training alternates.
+        if destination is None and is_first and measured.mode != "alternate":
             measured.has_gradients = not measured.has_gradients
             return measured
         try:
-            found = found or self._measured(loader)
+            destination = destination or self._measured(loader)
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
             return measured
         if is_first and measured.drop():
             self.loaders.remove(measured)
-        return found
+        return destination
 
     def saved(self) -> None:
-        """A checkpoint is written."""
+        """Called when a checkpoint is written."""
         self._note_within_step("torch.save was called")
 
-    def _note_within_step(self, what: str, of: MeasuredLoader | None = None) -> None:
-        """Tell the loaders whose batch is trained on that this is no part of the step."""
+    def _note_within_step(self, event: str, excluded: MeasuredLoader | None = None) -> None:
+        """Note `event` for each loader whose batch is being trained on, except `excluded`."""
         if os.getpid() != self._pid:
             return
-        for one in self.loaders:
-            if one is not of and one.has_gradients and one.epochs and one.is_read:
-                one.measurement.recorder.note(what, "within a step")
+        for loader in self.loaders:
+            if loader is not excluded and loader.has_gradients and loader.epochs and loader.is_read:
+                loader.measurement.recorder.note(event, "within a step")
 
     def stepped(self, *_: Any) -> None:
-        """An optimizer made a step: on a batch of what is being read, or was read to its end."""
-        read = [one for one in self.loaders if one.has_gradients and one.is_read]
-        if not read and self._trained is not None:
-            read = [self._trained]
+        """An optimizer made a step, on a batch of a loader that is or was being read."""
+        stepping = [loader for loader in self.loaders if loader.has_gradients and loader.is_read]
+        if not stepping and self._trained is not None:
+            stepping = [self._trained]
         self._has_stepped = True
-        for one in read:
-            one.optimizer_steps += 1
+        for loader in stepping:
+            loader.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
 
@@ -319,15 +287,15 @@ def _reason(error: OSError) -> str:
 
 
 def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
-    """What stays the same where a framework, or each epoch, builds a loader anew.
+    """What stays the same when a loader is built again, by a framework or for each epoch.
 
-    And whether that tells it from all others of the program; else it must be the same, or gone.
+    And whether that alone tells it from all other loaders of the program. If not, another loader of
+    its kind takes its place only once it is gone.
     """
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or not isinstance(loader, torch_data.DataLoader):
-        columns = str(
-            getattr(loader, "column_names", None)
-        )  # of a dataset, of which shuffle() makes another
+        # A dataset is known by its columns: its shuffle() makes another object with the same ones.
+        columns = str(getattr(loader, "column_names", None))
         return (type(loader), length_of(loader), columns), False
     dataset, sampler = loader.dataset, samplers_of(loader)[-1]
     is_stream = isinstance(dataset, torch_data.IterableDataset)
@@ -336,15 +304,15 @@ def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
 
 
 def _rank(environment: Mapping[str, str]) -> int:
-    found = place_among_ranks().get("rank")
-    if found is not None:
-        return found
-    told = environment.get("RANK") or environment.get("SLURM_PROCID") or ""
-    return int(told) if told.isdigit() else 0
+    rank = place_among_ranks().get("rank")
+    if rank is not None:
+        return rank
+    variable = environment.get("RANK") or environment.get("SLURM_PROCID") or ""
+    return int(variable) if variable.isdigit() else 0
 
 
 def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
-    """Call `hook` after each step of any of torch's optimizers; what ends that."""
+    """Call `hook` after each step of torch's optimizers, until the returned function is called."""
     optimizer = sys.modules.get("torch.optim.optimizer")
     if optimizer is None:
         return lambda: None
@@ -352,7 +320,7 @@ def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
 
 
 def _on_save(noted: Callable[[], None]) -> Callable[[], None]:
-    """Call `noted` before each torch.save; what ends that."""
+    """Call `noted` before each torch.save, until the returned function is called."""
     torch: Any = sys.modules.get("torch")
     original = getattr(torch, "save", None)
     if original is None:
@@ -369,16 +337,3 @@ def _on_save(noted: Callable[[], None]) -> Callable[[], None]:
 
     torch.save = save
     return unwrap
-
-
-def check(settings: Settings) -> None:
-    """Raises UsageError for options that do not go together."""
-    if settings.batches is not None and settings.mode != "alternate":
-        raise UsageError(
-            f"batches={settings.batches} works only in mode 'alternate', and the mode is "
-            f"{settings.mode!r}; pass mode='alternate', or omit batches"
-        )
-    if settings.mode not in {"log", "replay", "alternate"}:
-        raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
-    if settings.batches is not None and settings.batches < 1:
-        raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")

@@ -19,29 +19,29 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, 
     With `threads` also one of the threads of this process, unless no probe was chosen. Raises
     UsageError for what is neither a name nor a probe.
     """
-    found = tuple(map(_probe, chosen))
-    if not threads or not found or any(one.name == "threads" for one in found):
-        return found
-    from loadeval.probes.threads import (  # noqa: PLC0415 - as below
+    probes = tuple(map(_probe, chosen))
+    if not threads or not probes or any(probe.name == "threads" for probe in probes):
+        return probes
+    from loadeval.probes.threads import (  # noqa: PLC0415 - kept out of `import loadeval`
         PythonLockProbe,
         ThreadsProbe,
     )
 
-    return (*found, ThreadsProbe(), PythonLockProbe())
+    return (*probes, ThreadsProbe(), PythonLockProbe())
 
 
-def _probe(one: Any) -> Any:
-    if one == "gpu":
+def _probe(chosen: Any) -> Any:
+    if chosen == "gpu":
         from loadeval.probes.gpu import GPUProbe  # noqa: PLC0415 - kept out of `import loadeval`
 
         return GPUProbe()
-    if one == "host":
-        from loadeval.probes.host import HostProbe  # noqa: PLC0415 - as above
+    if chosen == "host":
+        from loadeval.probes.host import HostProbe  # noqa: PLC0415 - kept out of `import loadeval`
 
         return HostProbe()
-    if isinstance(one, str) or not all(hasattr(one, part) for part in ATTRIBUTES):
+    if isinstance(chosen, str) or not all(hasattr(chosen, part) for part in ATTRIBUTES):
         raise UsageError(
-            f"probes holds {one!r}; expected 'gpu', 'host' or an object with "
+            f"probes holds {chosen!r}; expected 'gpu', 'host' or an object with "
             f"{', '.join(ATTRIBUTES)}; pass probes=() for none"
         )
-    return one
+    return chosen

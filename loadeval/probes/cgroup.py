@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 PROC = Path("/proc")
 UNLIMITED_BYTES = 2**60
@@ -35,7 +35,7 @@ class Cgroup:
 
     @property
     def periods(self) -> tuple[int, int] | None:
-        """In how many periods its processes were held back, and of how many."""
+        """The number of periods in which its processes were held back, and of all periods."""
         counts = _table(self.folder / "cpu.stat")
         if "nr_throttled" not in counts or "nr_periods" not in counts:
             return None
@@ -56,8 +56,8 @@ class Cgroup:
         for name, prefix in (("memory.current", ""), ("memory.usage_in_bytes", "total_")):
             text = _text(self.folder / name).strip()
             if text.isdigit():
-                found = _table(self.folder / "memory.stat")
-                cached = (found.get(f"{prefix}{age}_file", 0) for age in ("active", "inactive"))
+                stat = _table(self.folder / "memory.stat")
+                cached = (stat.get(f"{prefix}{age}_file", 0) for age in ("active", "inactive"))
                 return max(int(text) - sum(cached), 0)
         return None
 
@@ -72,9 +72,23 @@ def tightest_memory(proc: Path = PROC) -> Cgroup | None:
     return _tightest("memory", attrgetter("memory_limit_bytes"), proc)
 
 
+def cpuset_cpus(groups_outwards: Iterable[Cgroup]) -> int | None:
+    """How many CPUs of the machine the first of these that says it allows; None where none does."""
+    texts = (
+        _text(group.folder / name).strip()
+        for group in groups_outwards
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus")
+    )
+    text = next(filter(None, texts), None)
+    if text is None:
+        return None
+    spans = (span.partition("-") for span in text.split(","))  # such as 0-3,8
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+
+
 def _tightest(controller: str, limit_of: Callable[[Cgroup], Any], proc: Path) -> Cgroup | None:
-    found = [(limit_of(group), group) for group in groups(controller, proc)]
-    limited = [pair for pair in found if pair[0] is not None]
+    limits = [(limit_of(group), group) for group in groups(controller, proc)]
+    limited = [pair for pair in limits if pair[0] is not None]
     return min(limited, key=itemgetter(0))[1] if limited else None
 
 
@@ -82,8 +96,8 @@ def groups(controller: str, proc: Path = PROC) -> list[Cgroup]:
     """The groups that this process is in for `controller`, from the innermost outwards."""
     paths = _paths(proc)
     for kind, name in ((V1, controller), (V2, "")):
-        for found, root, point, options in _mounts(proc):
-            if found == kind and name in paths and (kind == V2 or controller in options):
+        for mounted, root, point, options in _mounts(proc):
+            if mounted == kind and name in paths and (kind == V2 or controller in options):
                 return _upwards(paths[name], root, Path(point))
     return []
 
@@ -97,14 +111,14 @@ def _paths(proc: Path) -> dict[str, str]:
 
 def _mounts(proc: Path) -> list[tuple[str, str, str, list[str]]]:
     """Each mounted hierarchy: its kind, which path of it is mounted, where, and its options."""
-    found = []
+    mounts = []
     for line in _text(proc / "self" / "mountinfo").splitlines():
         where, _, what = line.partition(" - ")
         kind, *_, options = what.split() or [""]
         if kind in (V1, V2):
             root, point = where.split()[3:5]
-            found.append((kind, root, point, options.split(",")))
-    return found
+            mounts.append((kind, root, point, options.split(",")))
+    return mounts
 
 
 def _upwards(path: str, root: str, point: Path) -> list[Cgroup]:
@@ -115,8 +129,8 @@ def _upwards(path: str, root: str, point: Path) -> list[Cgroup]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    found = (line.partition(" ") for line in _text(path).splitlines())
-    return {name: int(amount) for name, _, amount in found if amount}
+    fields = (line.partition(" ") for line in _text(path).splitlines())
+    return {name: int(amount) for name, _, amount in fields if amount}
 
 
 def _text(path: Path) -> str:

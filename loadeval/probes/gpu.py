@@ -32,7 +32,7 @@ METRICS = {
     "pcie_receive_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
-"""Each quantity's number, and what NVML's value of it is multiplied by."""
+"""A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
 UNSUPPORTED = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_NoPermission,
@@ -40,7 +40,7 @@ UNSUPPORTED = (
     pynvml.NVMLError_FunctionNotFound,  # in an older driver
     AttributeError,  # in an older nvidia-ml-py
 )
-"""Errors for what the device or driver does not support."""
+"""NVML raises these for what the device or driver does not support."""
 GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
@@ -48,7 +48,7 @@ GONE = (
     pynvml.NVMLError_DriverNotLoaded,
     pynvml.NVMLError_Uninitialized,
 )
-"""Errors of a device that is lost."""
+"""NVML raises these once a device is lost."""
 HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
 POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
 NUMBERED_BY_SPEED = (
@@ -62,7 +62,7 @@ MISMATCH = (
 )
 
 Query = Callable[[Any], dict[str, float]]
-"""Queries an NVML handle."""
+"""It asks NVML about a handle, and returns quantities by name."""
 
 
 class GPUProbe:
@@ -110,33 +110,33 @@ class GPUProbe:
 
         Raises ProbeError once all are lost.
         """
-        found = {subject: one.read() for subject, one in self._watched.items()}
-        lost = {subject: why for subject, why in found.items() if isinstance(why, str)}
+        readings = {subject: device.read() for subject, device in self._watched.items()}
+        lost = {subject: why for subject, why in readings.items() if isinstance(why, str)}
         for subject in lost:
             self._watched.pop(subject).close()
         if not self._watched:
             raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in lost.items()))
-        self._read_pcie(found)
-        return found
+        self._read_pcie(readings)
+        return readings
 
     def close(self) -> None:
         """Let go of NVML."""
-        for one in self._watched.values():
-            one.close()
+        for device in self._watched.values():
+            device.close()
         self._watched = {}
         self._pcie.clear()
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
 
-    def _read_pcie(self, found: dict[str, dict[str, float] | str]) -> None:
-        """One direction of one GPU, when it is due: never longer than 20 ms."""
+    def _read_pcie(self, readings: dict[str, dict[str, float] | str]) -> None:
+        """Read one direction of one GPU, when it is due: that takes 20 ms at most."""
         now_ns = self._clock()
         if not self._pcie or now_ns < self._pcie_due_ns:
             return
         self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
         subject, query = self._pcie[0]
         self._pcie.rotate(-1)
-        quantities = found.get(subject)
+        quantities = readings.get(subject)
         if isinstance(quantities, dict):
             with suppress(*GONE):  # the next reading will find so, and say it
                 quantities.update(query.read())
@@ -153,7 +153,7 @@ class WatchedDevice:
         counted = _kernel_busy if self._counters is None else self._counters.read
         self._at_once = Queries(device.handle, [*AT_ONCE, (counted,)])
         slow = PCIE if self._counters is None else ()
-        self.pcie = [Queries(device.handle, [(one,)]) for one in slow]
+        self.pcie = [Queries(device.handle, [(query,)]) for query in slow]
 
     def read(self) -> dict[str, float] | str:
         """What is known of it now; the reason once it answers no more."""
@@ -177,11 +177,11 @@ class Queries:
 
     def read(self) -> dict[str, float]:
         """The quantities that are known now. Raises one of GONE once the device is."""
-        found: dict[str, float] = {}
+        quantities: dict[str, float] = {}
         for alternatives in self._left:
             while alternatives:
                 try:
-                    found |= alternatives[0](self._handle)
+                    quantities |= alternatives[0](self._handle)
                     break
                 except UNSUPPORTED:
                     del alternatives[0]
@@ -189,7 +189,7 @@ class Queries:
                     raise
                 except NVMLError:  # as when it times out: it may know the next time
                     break
-        return found
+        return quantities
 
 
 def _slowdowns(reasons: int) -> dict[str, float]:
@@ -214,7 +214,7 @@ AT_ONCE: tuple[tuple[Query, ...], ...] = (
         lambda gpu: {
             "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
         },
-        # With what the driver reserves for itself.
+        # This includes what the driver reserves for itself.
         lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
     ),
     (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
@@ -235,7 +235,7 @@ AT_ONCE: tuple[tuple[Query, ...], ...] = (
         lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
     ),
 )
-"""Each with what to ask instead where a driver does not know it."""
+"""Where a driver does not know a query, the next one of its row is asked instead."""
 PCIE: tuple[Query, ...] = (
     lambda gpu: {"pcie_receive_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)},
     lambda gpu: {"pcie_transmit_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)},
@@ -278,12 +278,12 @@ class GPMCounters:
             self.close()
             raise
         self._samples.reverse()
-        found = {}
+        means = {}
         for place, (name, (_, factor)) in enumerate(METRICS.items()):
             metric = self._asked.metrics[place]
             if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value):
-                found[name] = metric.value * factor
-        return found
+                means[name] = metric.value * factor
+        return means
 
     def close(self) -> None:
         """Give the samples back."""
@@ -396,25 +396,25 @@ def _has_our_context(device: Device) -> bool:
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """Those that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
+    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
 
     As in CUDA, none is visible where one is named twice.
     """
     if visible is None:
         return devices
-    found: dict[str, Device] = {}
+    chosen: dict[str, Device] = {}
     for entry in visible.split(","):
         named = {device.uuid: device for device in _devices_named(devices, entry.strip(), visible)}
         if not named:
             break
-        if found.keys() & named.keys():
-            found = {}
+        if chosen.keys() & named.keys():
+            chosen = {}
             break
-        found |= named
-    if not found:
+        chosen |= named
+    if not chosen:
         value = repr(visible) if visible else "empty"
         raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
-    return list(found.values())
+    return list(chosen.values())
 
 
 def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Device]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import psutil
 
 from loadeval.errors import ProbeError
-from loadeval.probes.cgroup import PROC, tightest_cpu, tightest_memory
+from loadeval.probes.cgroup import PROC, cpuset_cpus, groups, tightest_cpu, tightest_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 T = TypeVar("T")
 Quantities = dict[str, "float | None"]
@@ -30,22 +30,29 @@ RATES = {
     "read_bytes_per_s": "read_bytes",
     "disk_read_bytes_per_s": "disk_read_bytes",
 }
-"""The counter of each rate."""
+"""A rate is how fast its counter grows."""
 MEMORY_EVERY_S = 5.0
+AFFINITY_EVERY_S = LIMITS_EVERY_S = 1.0
+LEAST_OF_BUSIEST = 0.1
+"""A process with less CPU time than this share of the busiest one's loads nothing: it may be
+Python's resource tracker or fork server."""
 MOST_SHARE = 0.001
-"""The share of one CPU's time that costly readings may take."""
+"""Costly readings may take this share of one CPU's time."""
 HAS_PROC = Path("/proc/self/stat").exists()
 MOST_BYTES = 65536
-"""The most that is read of a file in /proc; none is as large."""
+"""No more is read of a file in /proc; none is as large."""
 ENDED = (b"Z", b"X")
-"""The states of a process that is over and was not waited for."""
+"""A process in these states is over, and was not waited for."""
 # What stands where in /proc/PID/stat, counted behind the name of the program: see proc(5).
 STATE, PARENT, MINOR, MAJOR, USER, SYSTEM, STARTED, RESIDENT = 0, 1, 7, 9, 11, 12, 19, 21
+LAST_CPU = 36
 CPUS = Path("/sys/devices/system/cpu")
 THERMAL = "cpu[0-9]*/thermal_throttle/*_count"
+FREQUENCY = "cpu{}/cpufreq/scaling_cur_freq"
+"""It has kHz, where the system tells them; not in most virtual machines."""
 IDLE = ("idle", "iowait")
 ELSEWHERE = ("steal", "guest", "guest_nice")
-"""Time that other machines had, and what is contained in the times of others."""
+"""Other machines had this time, or it is contained in other times of this one."""
 
 
 class HostProbe:
@@ -59,7 +66,8 @@ class HostProbe:
     second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
     That is `pss_bytes`, in which what is shared counts once (`pss_file_bytes` of it are of mapped
     files), and `anonymous_bytes`, in which it counts for each; or `rss_bytes`, where the system
-    tells no better.
+    tells no better. So are the CPUs that the training process and its workers may run on, see
+    `cpus_allowed`.
     """
 
     name = "host"
@@ -79,6 +87,7 @@ class HostProbe:
         self._machine = MachineLoad()
         self._family_limit = RateLimit(0.0)
         self._memory_limit = RateLimit(self._memory_every_s)
+        self._affinity_limit = RateLimit(AFFINITY_EVERY_S)
         self._machine_limit = RateLimit(0.0)
         self._started: set[tuple[int, float]] = set()
 
@@ -90,22 +99,25 @@ class HostProbe:
             "process": {} if own is None else {self._pid: own},
             "workers": self._family.usages(),
         }
-        found = {name: self._rates[name].since(usages) for name, usages in processes.items()}
+        readings = {name: self._rates[name].since(usages) for name, usages in processes.items()}
         workers = processes["workers"]
         self._started |= {(pid, usage.started) for pid, usage in workers.items()}
-        found["workers"] |= {
+        readings["workers"] |= {
             "alive_workers": len(workers),
             "started_workers": len(self._started),
         }
         memory = self._memory_limit.of(lambda: list(map(_memory_sums, processes.values())))
-        for quantities, more in zip(found.values(), memory or [], strict=False):
-            quantities.update(more)
-        told = {name: quantities for name, quantities in found.items() if processes[name]}
-        machine = self._machine_limit.of(self._machine.read)
-        return told if machine is None else told | {"machine": machine}
+        allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
+        for of_both in (memory or [], allowed or []):
+            for quantities, more in zip(readings.values(), of_both, strict=False):
+                quantities.update(more)
+        living = {name: quantities for name, quantities in readings.items() if processes[name]}
+        cpus = {usage.last_cpu for usages in processes.values() for usage in usages.values()}
+        machine = self._machine_limit.of(lambda: self._machine.read(cpus))
+        return living if machine is None else living | {"machine": machine}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
 
 class UsageRates:
@@ -123,11 +135,13 @@ class UsageRates:
             return dict.fromkeys(RATES)
         elapsed_s = self._before_s - before_s
         grown = {name: _grown(usages, before, counter) for name, counter in RATES.items()}
-        return {name: None if one is None else one / elapsed_s for name, one in grown.items()}
+        return {
+            name: None if growth is None else growth / elapsed_s for name, growth in grown.items()
+        }
 
 
 def _grown(now: dict[int, Usage], before: dict[int, Usage], counter: str) -> float | None:
-    """By how much the counters of those that live now have grown, all together.
+    """The growth of the counters of those that live now, all together.
 
     One that was not there before has begun since, and its counter with it.
     """
@@ -144,11 +158,56 @@ def _grown(now: dict[int, Usage], before: dict[int, Usage], counter: str) -> flo
 
 
 def _memory_sums(usages: dict[int, Usage]) -> Quantities:
-    found = [memory for pid in usages if (memory := memory_of(pid)) is not None]
-    if len(found) < len(usages):
+    memories = [memory for pid in usages if (memory := memory_of(pid)) is not None]
+    if len(memories) < len(usages):
         return {"rss_bytes": sum(usage.rss_bytes for usage in usages.values())}
-    columns = zip(Memory._fields, zip(*found, strict=True), strict=False)  # none of no process
+    columns = zip(Memory._fields, zip(*memories, strict=True), strict=False)  # none of no process
     return {name: None if None in parts else sum(parts) for name, parts in columns}
+
+
+def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
+    """The CPUs that process `pid` may run on, and those that its workers may, or ran on last.
+
+    Of the process these are the CPUs of its main thread, and of any of its threads; of the workers
+    those of any of them, the first of these by its number, and those of them that the main thread
+    may use too. Nothing where the system does not tell.
+    """
+    own = affinity_of(pid)
+    threads = map(affinity_of, _threads_of(pid))
+    busiest_s = max((usage.cpu_s for usage in workers.values()), default=0.0)
+    loading = {
+        worker: usage
+        for worker, usage in workers.items()
+        if usage.cpu_s >= LEAST_OF_BUSIEST * busiest_s
+    }
+    allowed = frozenset[int]().union(*map(affinity_of, loading))
+    last = {usage.last_cpu for usage in loading.values()} - {None}
+    of_process: Quantities = {
+        "allowed_cpus": len(own),
+        "threads_allowed_cpus": len(own.union(*threads)),
+    }
+    of_workers: Quantities = {
+        "allowed_cpus": len(allowed),
+        "first_allowed_cpu": min(allowed, default=None),
+        "shared_allowed_cpus": len(allowed & own),
+        "last_cpus": len(last),
+    }
+    return [of_process if own else {}, of_workers if own and allowed else {}]
+
+
+def affinity_of(pid: int) -> frozenset[int]:
+    """The CPUs that the process or thread `pid` may run on; none where that is not told."""
+    try:
+        return frozenset(os.sched_getaffinity(pid))
+    except (OSError, AttributeError):  # it is over; macOS and Windows have no such call
+        return frozenset()
+
+
+def _threads_of(pid: int) -> list[int]:
+    try:
+        return [int(path.name) for path in Path(f"/proc/{pid}/task").iterdir()]
+    except OSError:
+        return []
 
 
 class RateLimit:
@@ -164,10 +223,10 @@ class RateLimit:
         if now_s < self._due_s:
             return None
         began_s = time.thread_time()
-        found = work()
+        result = work()
         cost_s = time.thread_time() - began_s
         self._due_s = now_s + max(self._every_s, cost_s / MOST_SHARE)
-        return found
+        return result
 
 
 class Usage(NamedTuple):
@@ -175,7 +234,7 @@ class Usage(NamedTuple):
 
     `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
     read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
-    it, either way.
+    it, either way. It ran last on `last_cpu`, by its number.
     """
 
     parent: int
@@ -186,6 +245,7 @@ class Usage(NamedTuple):
     major_faults: int | None = None
     read_bytes: int | None = None
     disk_read_bytes: int | None = None
+    last_cpu: int | None = None
 
 
 class Memory(NamedTuple):
@@ -219,6 +279,7 @@ def usage_of(pid: int) -> Usage | None:
         major_faults=int(fields[MAJOR]),
         read_bytes=io.get(b"rchar"),
         disk_read_bytes=io.get(b"read_bytes"),
+        last_cpu=int(fields[LAST_CPU]),
     )
 
 
@@ -244,10 +305,10 @@ def memory_of(pid: int) -> Memory | None:
 
     The system walks all of the process' memory for it: some 5 ms a GB.
     """
-    found = _amounts(_content(f"/proc/{pid}/smaps_rollup"))
-    if b"Pss" not in found:
+    amounts = _amounts(_content(f"/proc/{pid}/smaps_rollup"))
+    if b"Pss" not in amounts:
         return None
-    nbytes = {name: kilobytes * 1024 for name, kilobytes in found.items()}
+    nbytes = {name: kilobytes * 1024 for name, kilobytes in amounts.items()}
     return Memory(nbytes[b"Pss"], nbytes.get(b"Pss_File"), nbytes.get(b"Anonymous"))
 
 
@@ -275,9 +336,9 @@ class Family:
     def usages(self) -> dict[int, Usage]:
         """What each of those that were found and still live has used, by pid."""
         # One whose parent is over is nobody's here, and its pid may be another's by now.
-        found = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
-        self._members = {pid for pid in found if self._knows(found[pid].parent)}
-        return {pid: found[pid] for pid in sorted(self._members)}
+        usages = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
+        self._members = {pid for pid in usages if self._knows(usages[pid].parent)}
+        return {pid: usages[pid] for pid in sorted(self._members)}
 
     def _children_among(self, parents: dict[int, int | None]) -> set[int]:
         return {pid for pid, parent in parents.items() if self._knows(parent)} - self._members
@@ -291,8 +352,8 @@ def parent_of(pid: int) -> int | None:
     if HAS_PROC:
         fields = _stat(pid)
         return None if fields is None else int(fields[PARENT])
-    found = usage_by_psutil(pid)
-    return None if found is None else found.parent
+    usage = usage_by_psutil(pid)
+    return None if usage is None else usage.parent
 
 
 def _stat(pid: int) -> list[bytes] | None:
@@ -303,13 +364,13 @@ def _stat(pid: int) -> list[bytes] | None:
 
 def _amounts(content: bytes) -> dict[bytes, int]:
     """The whole numbers of lines like `rchar: 6976` or `Pss: 278 kB`, by name."""
-    found = {}
+    amounts = {}
     for line in content.splitlines():
         name, _, amount = line.partition(b":")
         number = amount.split()[:1]
         if number and number[0].isdigit():
-            found[name] = int(number[0])
-    return found
+            amounts[name] = int(number[0])
+    return amounts
 
 
 def _content(path: str) -> bytes:
@@ -328,19 +389,30 @@ class MachineLoad:
     """Reads how busy the machine is, how much memory it has, and what throttles its CPUs.
 
     Memory and CPU time are those that the tightest control group leaves, where one limits them.
+    Memory and the CPUs that are allowed are read every `limits_every_s` seconds at most: that takes
+    longer than all else.
     """
 
-    def __init__(self, proc: Path = PROC, cpus: Path = CPUS) -> None:
+    def __init__(
+        self, proc: Path = PROC, cpus: Path = CPUS, limits_every_s: float = LIMITS_EVERY_S
+    ) -> None:
+        self._clock = str(cpus / FREQUENCY)
+        self._network = str(proc / "net/dev")
         self._thermal = sorted(cpus.glob(THERMAL))
         self._cpu_group = tightest_cpu(proc)
         self._memory_group = tightest_memory(proc)
+        self._cpuset_groups = groups("cpuset", proc)
         self._before: Quantities = {}
+        self._limits = RateLimit(limits_every_s)
 
-    def read(self) -> Quantities:
+    def read(self, cpus: Iterable[int | None] = ()) -> Quantities:
         """The quantities now, rates since the last time; None at the first, and of the unknown.
 
-        `cpu_cores` counts all processes of the machine. `cgroup_throttled_share` is of the
-        periods of the control group, `thermal_throttles_per_s` of all CPUs and packages.
+        `cpu_cores` counts all processes of the machine, and `stolen_cores` is what other virtual
+        machines took. `cpu_clock_hz` is the clock of the fastest of `cpus`, by their numbers.
+        `cgroup_throttled_share` is of the periods of the control group, `thermal_throttles_per_s`
+        of all CPUs and packages. `received_bytes_per_s` came over the network, from this machine
+        too. `allowed_cpus` are those that the control group allows.
         """
         now = self._counters()
         before, self._before = self._before, now
@@ -348,25 +420,39 @@ class MachineLoad:
         return {
             "cpu_cores": _ratio(grown["busy_s"], grown["time_s"]),
             "cgroup_throttled_share": _ratio(grown["throttled"], grown["periods"]),
+            "stolen_cores": _ratio(grown["stolen_s"], grown["time_s"]),
+            "cpu_clock_hz": max(filter(None, map(self._clock_hz, cpus)), default=None),
             "thermal_throttles_per_s": _ratio(grown["heated"], grown["time_s"]),
-            **self._memory(),
+            "received_bytes_per_s": _ratio(grown["received"], grown["time_s"]),
+            **(self._limits.of(self._read_limits) or {}),
         }
 
     def _counters(self) -> Quantities:
         """What has been counted since the machine began."""
-        busy_s = None
+        busy_s = stolen_s = None
         with suppress(OSError):  # without /proc
             times = psutil.cpu_times()._asdict()
+            stolen_s = times.get("steal")
             busy_s = sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE))
+        interfaces = _amounts(_content(self._network))  # each begins with what it received
         group = self._cpu_group
         throttled, periods = (None if group is None else group.periods) or (None, None)
         return {
             "time_s": time.perf_counter(),
             "busy_s": busy_s,
+            "stolen_s": stolen_s,
             "throttled": throttled,
             "periods": periods,
             "heated": _throttles(self._thermal),
+            "received": sum(interfaces.values()) if interfaces else None,
         }
+
+    def _clock_hz(self, cpu: int | None) -> float | None:
+        text = _content(self._clock.format(cpu)).strip()
+        return 1000.0 * int(text) if text.isdigit() else None
+
+    def _read_limits(self) -> Quantities:
+        return {"allowed_cpus": cpuset_cpus(self._cpuset_groups), **self._memory()}
 
     def _memory(self) -> Quantities:
         try:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-"""By which torch counts its threads, the first that is set."""
+"""The first of these that is set tells torch how many threads to use."""
 SHM = Path("/dev/shm")  # noqa: S108 - where loaders share batches, not a file of ours
 NVML = "nvidia-ml-py"
 DALI = "nvidia-dali-cuda"
 WALK_S = 0.5
-"""How long files of a data set may be looked up."""
+"""No longer than this are the files of a data set added up."""
 WITHOUT_LIMIT = sys.maxsize
 
 
@@ -131,10 +131,10 @@ def _start_method() -> str:
 def _sizes_of(path: Path) -> tuple[int | None, int | None]:
     """All bytes of a file system, and those that are free."""
     try:
-        found = os.statvfs(path)
+        state = os.statvfs(path)
     except (OSError, AttributeError):  # Windows has no such call
         return None, None
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
 
 
 def _open_files() -> tuple[int | None, int | None]:
@@ -152,5 +152,5 @@ def _open_files() -> tuple[int | None, int | None]:
 def _packages() -> dict[str, str]:
     """The installed versions of torch, of NVML's binding and of DALI, in all its builds."""
     names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
-    found = {name: installed_version(name) for name in names}
-    return {name: version for name, version in found.items() if version is not None}
+    versions = {name: installed_version(name) for name in names}
+    return {name: version for name, version in versions.items() if version is not None}

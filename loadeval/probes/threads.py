@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 TASKS = "/proc/self/task"
 MOST_NAMES = 22
-"""Names that are told apart, beside the training thread and all others together."""
+"""So many names have a subject each, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
 PAUSES_S = (0.002, 0.003, 0.005)
-"""How long Python's lock is given up, in one reading: so long that it is asked for at moments that
-have nothing to do with when other threads release it."""
+"""A reading gives Python's lock up for so long each, and so asks for it at moments that do not
+follow from when other threads release it."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
-"""What tells threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
+"""Numbers tell the threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
 NAME_AT = 19
-"""Where a directory entry's name begins, on 64-bit Linux."""
+"""The name begins at this byte of a directory entry, on 64-bit Linux."""
 MOST_BYTES = 128
 
 
 class Times(NamedTuple):
-    """Of a thread since it began: nanoseconds on a CPU, and runnable without one."""
+    """Nanoseconds that a thread was on a CPU since it began, and runnable without one."""
 
     cpu_ns: int
     run_queue_ns: int
@@ -66,7 +66,7 @@ class ThreadsProbe:
                 "/proc/self/task/*/schedstat"
             )
         self._names: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._distinct: set[str] = set()
         self._before: dict[str, Times] | None = None
         self._before_ns = 0
 
@@ -75,11 +75,11 @@ class ThreadsProbe:
         return dict(self._threads())
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _threads(self) -> Iterator[tuple[str, Mapping[str, float | None]]]:
-        found = ((tid, self._files.times_of(tid)) for tid in self._files.threads())
-        now = {tid: times for tid, times in found if times is not None}
+        all_times = ((tid, self._files.times_of(tid)) for tid in self._files.threads())
+        now = {tid: times for tid, times in all_times if times is not None}
         before, self._before = self._before, now
         before_ns, self._before_ns = self._before_ns, time.perf_counter_ns()
         elapsed_ns = self._before_ns - before_ns
@@ -99,7 +99,7 @@ class ThreadsProbe:
     def _groups(self, now: dict[str, Times], before: dict[str, Times]) -> dict[str, list[str]]:
         """The threads of each subject; a name that was told once is told on."""
         self._names = {tid: self._names[tid] for tid in now if tid in self._names}
-        python = {str(one.native_id): one.name for one in threading.enumerate()}
+        python = {str(thread.native_id): thread.name for thread in threading.enumerate()}
         groups: dict[str, list[str]] = defaultdict(list)
         for tid in now:
             name = python.get(tid)
@@ -112,10 +112,10 @@ class ThreadsProbe:
             key=lambda name: -sum(_since(now[tid], before.get(tid)).cpu_ns for tid in groups[name]),
         )
         for name in busiest:
-            if name != TRAINING and len(self._told) < MOST_NAMES:
-                self._told.add(name)
+            if name != TRAINING and len(self._distinct) < MOST_NAMES:
+                self._distinct.add(name)
         for name in busiest:
-            if name not in self._told and name != TRAINING:
+            if name not in self._distinct and name != TRAINING:
                 groups[OTHERS] += groups.pop(name)
         return dict(groups)
 
@@ -145,7 +145,7 @@ class PythonLockProbe:
         return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _wait_ns(self, pause_s: float) -> int:
         me = str(threading.get_native_id())
@@ -191,16 +191,16 @@ class Files:
 
     def threads(self) -> list[str]:
         """The numbers of all threads."""
-        found: list[str] = []
+        tids: list[str] = []
         folder = self._opendir(self._folder.encode())
         if folder is None:
-            return found
+            return tids
         while (entry := self._readdir(folder)) is not None:
             name = ctypes.string_at(entry + NAME_AT).decode()
             if name.isdigit():
-                found.append(name)
+                tids.append(name)
         self._closedir(folder)
-        return found
+        return tids
 
     def times_of(self, tid: str) -> Times | None:
         """What thread `tid` has used; None where it is over, or the system does not tell."""

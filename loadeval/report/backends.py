@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from loadeval.analysis.backends import BackendReport, MeasuredRun
+from loadeval.analysis.backends import BackendReport
 from loadeval.errors import in_words
-from loadeval.report.figure import backends_figure, figure_path, save_figure
+from loadeval.report.figure.figure import backends_figure, figure_path, save_figure
 from loadeval.report.json import backends_as_dict
-from loadeval.report.text import backends_text
+from loadeval.report.terminal.text import backends_text
 
 if TYPE_CHECKING:
     import os
@@ -30,14 +30,10 @@ class BackendComparison(BackendReport):
         measured: Sequence[tuple[str, Run | None, Exception | None]],
         unlike: Sequence[str] = (),
     ) -> BackendComparison:
-        """Of backends that took turns; `unlike` tells in what their work differs."""
+        """The comparison of backends that took turns; `unlike` tells in what their work differs."""
         return cls.of_backends(
             [
-                (
-                    name,
-                    None if run is None else MeasuredRun(run),
-                    None if error is None else in_words(error),
-                )
+                (name, run, None if error is None else in_words(error))
                 for name, run, error in measured
             ],
             unlike,

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import string
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.analysis.estimate.summary import Summary
     from loadeval.analysis.live import Rates
-    from loadeval.analysis.stats import Estimate
-    from loadeval.analysis.summary import Summary
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 STEP_UP = 1000
 LONGEST_NAME = 48
-"""Characters that are shown of a name from a run."""
+"""At most so many characters of a name from a run are shown."""
 LONGEST_PLACE = 70
-"""Characters that are shown of a place in code."""
+"""At most so many characters of a place in code are shown."""
 MOST_IN_FULL = 1_000_000
-"""Of the largest unit: ten days, or an exabyte."""
+"""So many of the largest unit, ten days or an exabyte, are written out."""
 LEAST_SHARE = 0.001
 NOT_MEASURED = "not measured"
 LEAST_RATIO = 0.1
@@ -96,29 +97,18 @@ def speedup(ratio: float | None) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def estimated(estimate: Estimate | None, told: Callable[[float], str]) -> str:
-    """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
+def estimated(estimate: Estimate | None, text: Callable[[float], str]) -> str:
+    """A value, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
     if estimate is None:
         return NOT_MEASURED
-    return f"{told(estimate.value)} {bracketed(estimate, told)}".rstrip()
-
-
-def bracketed(estimate: Estimate, told: Callable[[float], str]) -> str:
-    """The interval in brackets: [2.40x, 2.51x]; "" where it has none."""
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f"[{told(estimate.low)}, {told(estimate.high)}]"
+    return f"{text(estimate.value)} {interval(estimate, text)}".rstrip()
 
 
 def interval(estimate: Estimate | None, text: Callable[[float], str]) -> str:
-    """From where to where the estimate may be: 2.40x to 2.51x; "" where it has no interval.
-
-    Where both ends round to the same it is there but once.
-    """
+    """The bounds of the interval: [2.40x, 2.51x]; "" where there is none."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    low, high = text(estimate.low), text(estimate.high)
-    return low if low == high else f"{low} to {high}"
+    return f"[{text(estimate.low)}, {text(estimate.high)}]"
 
 
 def per_second(rate: float | None, unit: str) -> str:
@@ -139,9 +129,9 @@ def cpus(count: float) -> str:
     return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 
-def counted(count: int, one: str, many: str) -> str:
+def counted(count: int, singular: str, plural: str) -> str:
     """`count` things: 1 batch, 2,000 batches."""
-    return f"{count:,} {one if count == 1 else many}"
+    return f"{count:,} {singular if count == 1 else plural}"
 
 
 def wall_clock(moment: datetime) -> str:
@@ -182,6 +172,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "share": share,
     "speedup": speedup,
     "cpus": cpus,
+    "shards": partial(counted, singular="shard", plural="shards"),
     "name": short_name,
     "code": code_place,
 }

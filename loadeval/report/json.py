@@ -5,21 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from loadeval.report.wording import backends as backend_words
+from loadeval.report.wording import findings as finding_words
 from loadeval.report.wording.advice import finding_advice
-from loadeval.report.wording.backends import (
-    backend_cautions,
-    backend_not_measured,
-    backend_reason,
-    backend_verdict,
-    difference_sentence,
-    missing_of,
-)
-from loadeval.report.wording.findings import (
-    QUESTIONS,
-    finding_sentence,
-    source_in_words,
-    why_not_checked,
-)
 from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
@@ -32,17 +20,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadeval.analysis.backends import BackendReport, BackendResult
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.memory import Growth
-    from loadeval.analysis.metrics import Metrics
-    from loadeval.analysis.operators import OperatorReport, ThreadReport
-    from loadeval.analysis.ranks import JobReport
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.memory import Growth
+    from loadeval.analysis.estimate.metrics import Metrics
+    from loadeval.analysis.estimate.verdict import Verdict
+    from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.inside.stages import StageReport
+    from loadeval.analysis.job.ranks import JobReport
+    from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Report, RunReport
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
-    from loadeval.analysis.stages import StageReport
-    from loadeval.analysis.verdict import Verdict
-    from loadeval.analysis.whatif import Prediction, WorkerCurve
 
 NOT_FIGURES = (
     "run",
@@ -65,17 +53,17 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         return job_report_as_dict(report, report.job)
     if report.backends is not None:
         return backends_as_dict(report.backends)
-    found = report.comparison
-    if found is None:
+    comparison = report.comparison
+    if comparison is None:
         return {}
     return {
-        **_headroom_as_dict(found.headroom),
-        **{side.name: asdict(side.summary) for side in found.sides},
-        "readings": [metrics_as_dict(one.metrics) for one in report.runs],
-        "stages": [stages_as_dict(one.stages) for one in report.runs],
-        "operators": [operators_as_dict(one.operators) for one in report.runs],
-        "threads": [threads_as_dict(one.threads) for one in report.runs],
-        "diagnosis": diagnosis_as_dict(found.diagnosis),
+        **_headroom_as_dict(comparison.headroom),
+        **{side.name: asdict(side.summary) for side in comparison.sides},
+        "readings": [metrics_as_dict(run.metrics) for run in report.runs],
+        "stages": [stages_as_dict(run.stages) for run in report.runs],
+        "operators": [operators_as_dict(run.operators) for run in report.runs],
+        "threads": [threads_as_dict(run.threads) for run in report.runs],
+        "diagnosis": diagnosis_as_dict(comparison.diagnosis),
     }
 
 
@@ -88,14 +76,14 @@ def job_report_as_dict(report: Report, job: JobReport) -> dict[str, Any]:
 
 def shown_as_dict(report: Report) -> dict[str, Any]:
     """One run by itself; or the ranks of a job, and the job as a run."""
-    (one,) = report.runs
+    (run,) = report.runs
     job = {} if report.job is None else {"job": job_as_dict(report.job)}
-    return {**run_as_dict(one), **job}
+    return {**run_as_dict(run), **job}
 
 
 def job_as_dict(job: JobReport) -> dict[str, Any]:
     """What a job waits for, and each of its ranks."""
-    found = job.stragglers
+    stragglers = job.stragglers
     return {
         "world_size": job.world_size,
         "nodes": job.nodes,
@@ -106,20 +94,20 @@ def job_as_dict(job: JobReport) -> dict[str, Any]:
         "skew_ns": job.skew_ns,
         "shown_rank": job.shown,
         "stragglers": {
-            **asdict(found),
-            "kind": found.kind.value,
+            **asdict(stragglers),
+            "kind": stragglers.kind.value,
             "words": stragglers_in_words(job),
         },
-        "ranks": [asdict(one) for one in job.ranks],
+        "ranks": [asdict(rank) for rank in job.ranks],
         "cautions": job_cautions(job),
         "caution_codes": _codes(job.cautions),
     }
 
 
-def run_as_dict(one: RunReport) -> dict[str, Any]:
+def run_as_dict(report: RunReport) -> dict[str, Any]:
     """One run by itself; of an alternating one the figures of each arm."""
-    run, header = one.run, one.run.header
-    summaries = {side.name: asdict(side.summary) for side in one.sides}
+    run, header = report.run, report.run.header
+    summaries = {side.name: asdict(side.summary) for side in report.sides}
     alternates = header.mode == "alternate"
     return {
         "path": str(run.path) if run.path is None else text_of(run.path),
@@ -133,27 +121,31 @@ def run_as_dict(one: RunReport) -> dict[str, Any]:
         "closed": run.closed,
         "notes": list(run.notes),
         "events": [asdict(event) for event in run.events],
-        "readings": metrics_as_dict(one.metrics),
-        "stages": stages_as_dict(one.stages),
-        "operators": operators_as_dict(one.operators),
-        "threads": threads_as_dict(one.threads),
-        "diagnosis": None if one.diagnosis is None else diagnosis_as_dict(one.diagnosis),
+        "readings": metrics_as_dict(report.metrics),
+        "stages": stages_as_dict(report.stages),
+        "operators": operators_as_dict(report.operators),
+        "threads": threads_as_dict(report.threads),
+        "diagnosis": None if report.diagnosis is None else diagnosis_as_dict(report.diagnosis),
         **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
     }
 
 
-def backends_as_dict(found: BackendReport) -> dict[str, Any]:
+def backends_as_dict(report: BackendReport) -> dict[str, Any]:
     """Several backends, but not their runs."""
     return {
-        "backends": [_backend_as_dict(one) for one in found.backends],
+        "backends": [_backend_as_dict(backend) for backend in report.backends],
         "differences": [
-            {**asdict(one), "shown": one.shown, "words": difference_sentence(one)}
-            for one in found.differences
+            {
+                **asdict(difference),
+                "shown": difference.shown,
+                "words": backend_words.difference_sentence(difference),
+            }
+            for difference in report.differences
         ],
-        "unit": found.unit,
-        "cautions": backend_cautions(found),
-        "caution_codes": _codes(found.cautions),
-        "not_measured": backend_not_measured(found),
+        "unit": report.unit,
+        "cautions": backend_words.backend_cautions(report),
+        "caution_codes": _codes(report.cautions),
+        "not_measured": backend_words.backend_not_measured(report),
     }
 
 
@@ -162,64 +154,68 @@ def metrics_as_dict(metrics: Metrics) -> dict[str, Any]:
     return {
         "gpu_idle_ns": dict(metrics.gpu_idle_ns),
         "quantities": [
-            {**asdict(found), "difference": found.difference} for found in metrics.quantities
+            {**asdict(quantity), "difference": quantity.difference}
+            for quantity in metrics.quantities
         ],
         "missing": [{"probe": probe, "reason": why} for probe, why in metrics.missing],
-        "growth": [growth_as_dict(found) for found in metrics.growths],
+        "growth": [growth_as_dict(growth) for growth in metrics.growths],
     }
 
 
-def stages_as_dict(found: StageReport | None) -> dict[str, Any] | None:
+def stages_as_dict(stages: StageReport | None) -> dict[str, Any] | None:
     """Where a loader's time goes; shares are of `total_ns`. None where it is not known."""
-    if found is None:
+    if stages is None:
         return None
     return {
-        **asdict(found),
-        "basis": found.basis.value,
+        **asdict(stages),
+        "basis": stages.basis.value,
         "stages": [
-            {**asdict(one), "stage": one.stage.value, "share": found.share(one.charged_ns)}
-            for one in found.stages
+            {**asdict(stage), "stage": stage.stage.value, "share": stages.share(stage.charged_ns)}
+            for stage in stages.stages
         ],
-        "not_attributed_share": found.share(found.not_attributed_ns),
+        "not_attributed_share": stages.share(stages.not_attributed_ns),
         "transforms": [
-            {**asdict(one), "share": found.transform_share(one)} for one in found.transforms
+            {**asdict(line), "share": stages.transform_share(line)} for line in stages.transforms
         ],
         "code": [
             {
-                **asdict(one),
-                "share": found.code_share(one.share),
-                "blocked_share": found.code_share(one.blocked_share),
+                **asdict(transform),
+                "share": stages.code_share(transform.share),
+                "blocked_share": stages.code_share(transform.blocked_share),
             }
-            for one in found.code
+            for transform in stages.code
         ],
-        "words": stages_in_short(found),
+        "calls": [
+            {**asdict(call), "share": stages.code_share(call.share)} for call in stages.calls
+        ],
+        "words": stages_in_short(stages),
     }
 
 
-def operators_as_dict(found: OperatorReport | None) -> dict[str, Any] | None:
+def operators_as_dict(operators: OperatorReport | None) -> dict[str, Any] | None:
     """What a loader's operators do, and which is the bottleneck. None where it is not known."""
-    if found is None:
+    if operators is None:
         return None
     return {
-        **asdict(found),
+        **asdict(operators),
         "operators": [
-            {**asdict(one), "busy_share": one.busy_share, "batch_ns": one.batch_ns}
-            for one in found.operators
+            {**asdict(operator), "busy_share": operator.busy_share, "batch_ns": operator.batch_ns}
+            for operator in operators.operators
         ],
-        "bottleneck": None if found.bottleneck is None else found.bottleneck.name,
-        "limit": None if found.limit is None else found.limit.value,
-        "words": operators_in_short(found),
+        "bottleneck": None if operators.bottleneck is None else operators.bottleneck.name,
+        "limit": None if operators.limit is None else operators.limit.value,
+        "words": operators_in_short(operators),
     }
 
 
-def threads_as_dict(found: ThreadReport | None) -> dict[str, Any] | None:
+def threads_as_dict(threads: ThreadReport | None) -> dict[str, Any] | None:
     """How busy threads are, and the wait for Python's lock. None where nobody read them."""
-    return None if found is None else asdict(found)
+    return None if threads is None else asdict(threads)
 
 
-def whatif_as_dict(curve: WorkerCurve, found: Prediction | None) -> dict[str, Any]:
-    """Throughput by workers, measured and predicted; and `found`, under other settings."""
-    with_options = None if found is None else prediction_as_dict(found)
+def whatif_as_dict(curve: WorkerCurve, prediction: Prediction | None) -> dict[str, Any]:
+    """Throughput by workers, measured and predicted; and `prediction`, under other settings."""
+    with_options = None if prediction is None else prediction_as_dict(prediction)
     return {**curve_as_dict(curve), "with_options": with_options}
 
 
@@ -236,29 +232,31 @@ def curve_as_dict(curve: WorkerCurve) -> dict[str, Any]:
     }
 
 
-def prediction_as_dict(found: Prediction) -> dict[str, Any]:
+def prediction_as_dict(prediction: Prediction) -> dict[str, Any]:
     """What is predicted under some settings."""
     return {
-        **asdict(found),
-        "limit": found.limit.value,
-        "limit_words": limit_sentence(found),
+        **asdict(prediction),
+        "limit": prediction.limit.value,
+        "limit_words": limit_sentence(prediction),
         "assumptions": [
-            {**_remark_as_dict(one), "words": assumption_in_words(one)} for one in found.assumptions
+            {**_remark_as_dict(assumption), "words": assumption_in_words(assumption)}
+            for assumption in prediction.assumptions
         ],
         "shortages": [
-            {**_remark_as_dict(one), "words": shortage_in_words(one)} for one in found.shortages
+            {**_remark_as_dict(shortage), "words": shortage_in_words(shortage)}
+            for shortage in prediction.shortages
         ],
     }
 
 
-def growth_as_dict(found: Growth) -> dict[str, Any]:
+def growth_as_dict(growth: Growth) -> dict[str, Any]:
     """How memory grows."""
     return {
-        **_figures(found),
-        "grows": found.grows,
-        "reason": growth_reason(found),
-        "reason_code": found.reason.code.value,
-        "advice": growth_advice(found),
+        **_figures(growth),
+        "grows": growth.grows,
+        "reason": growth_reason(growth),
+        "reason_code": growth.reason.code.value,
+        "advice": growth_advice(growth),
     }
 
 
@@ -278,11 +276,11 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "confidence": finding.confidence,
         **_remark_as_dict(finding.problem),
         "caveat": None if finding.caveat is None else _remark_as_dict(finding.caveat),
-        "sentence": finding_sentence(finding),
+        "sentence": finding_words.finding_sentence(finding),
         "evidence": [asdict(fact) for fact in finding.evidence],
         "changes": [_remark_as_dict(change) for change in finding.changes],
         "advice": finding_advice(finding),
-        "source": source_in_words(finding),
+        "source": finding_words.source_in_words(finding),
         "cost_share": finding.cost_share,
         "places": [asdict(place) for place in finding.places],
     }
@@ -291,11 +289,11 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
 def _check_as_dict(check: Check) -> dict[str, Any]:
     return {
         "rule": check.rule.value,
-        "question": QUESTIONS[check.rule],
+        "question": finding_words.WORDS[check.rule].question,
         "outcome": check.outcome,
         "code": None if check.reason is None else check.reason.code.value,
         "values": {} if check.reason is None else dict(check.reason.values),
-        "reason": why_not_checked(check),
+        "reason": finding_words.why_not_checked(check),
     }
 
 
@@ -303,53 +301,53 @@ def _remark_as_dict(remark: Remark) -> dict[str, Any]:
     return {"code": remark.code.value, "values": dict(remark.values)}
 
 
-def _headroom_as_dict(found: Headroom) -> dict[str, Any]:
+def _headroom_as_dict(headroom: Headroom) -> dict[str, Any]:
     return {
-        **_figures(found),
-        "verdict": str(found.verdict),
-        "reason": reason(found),
-        "advice": verdict_advice(found),
-        "caution": " ".join(cautions(found)),
-        "not_measured": not_measured(found),
-        **_verdict_codes(found.verdict),
-        "advice_codes": _codes(found.advice),
-        "caution_codes": _codes(found.cautions),
-        "not_measured_codes": _codes(found.not_measured),
+        **_figures(headroom),
+        "verdict": str(headroom.verdict),
+        "reason": reason(headroom),
+        "advice": verdict_advice(headroom),
+        "caution": " ".join(cautions(headroom)),
+        "not_measured": not_measured(headroom),
+        **_verdict_codes(headroom.verdict),
+        "advice_codes": _codes(headroom.advice),
+        "caution_codes": _codes(headroom.cautions),
+        "not_measured_codes": _codes(headroom.not_measured),
     }
 
 
-def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
-    gain = found.headroom
+def _backend_as_dict(backend: BackendResult) -> dict[str, Any]:
+    gain = backend.headroom
     return {
-        **_figures(found),
-        "state": found.state.value,
-        "verdict": backend_verdict(found),
-        "reason": backend_reason(found),
+        **_figures(backend),
+        "state": backend.state.value,
+        "verdict": backend_words.backend_verdict(backend),
+        "reason": backend_words.backend_reason(backend),
         "caution": "" if gain is None else " ".join(cautions(gain)),
-        "not_measured": missing_of(found),
-        **_verdict_codes(found.verdict),
-        "caution_codes": _codes(found.cautions),
-        "not_measured_codes": _codes(found.not_measured),
-        "readings": None if found.metrics is None else metrics_as_dict(found.metrics),
-        "stages": stages_as_dict(found.stages),
-        "operators": operators_as_dict(found.operators),
-        "threads": threads_as_dict(found.threads),
+        "not_measured": backend_words.missing_of(backend),
+        **_verdict_codes(backend.verdict),
+        "caution_codes": _codes(backend.cautions),
+        "not_measured_codes": _codes(backend.not_measured),
+        "readings": None if backend.metrics is None else metrics_as_dict(backend.metrics),
+        "stages": stages_as_dict(backend.stages),
+        "operators": operators_as_dict(backend.operators),
+        "threads": threads_as_dict(backend.threads),
     }
 
 
-def _verdict_codes(found: Verdict | None) -> dict[str, str | None]:
-    codes = (found.lowest, found.highest, found.objection) if found else (None, None, None)
+def _verdict_codes(verdict: Verdict | None) -> dict[str, str | None]:
+    codes = (verdict.lowest, verdict.highest, verdict.objection) if verdict else (None, None, None)
     values = (None if code is None else code.value for code in codes)
     return dict(zip(("lowest_level", "highest_level", "objection"), values, strict=True))
 
 
 def _codes(remarks: Iterable[Remark]) -> list[str]:
-    return [one.code.value for one in remarks]
+    return [remark.code.value for remark in remarks]
 
 
-def _figures(found: Any) -> dict[str, Any]:
+def _figures(record: Any) -> dict[str, Any]:
     """The fields that hold numbers, estimates and names, as plain data."""
-    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    values = {field.name: getattr(record, field.name) for field in fields(record)}
     return {
         name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in values.items()

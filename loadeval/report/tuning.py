@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping  # noqa: TC003 - dataclass fields
+from collections.abc import Callable, Mapping  # noqa: TC003 - dataclass reads its fields' types
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, final
 
-from loadeval.analysis.tuning import Trial, TuningReport
+from loadeval.analysis.predict.tuning import Trial, TuningReport
 from loadeval.errors import UsageError
-from loadeval.report.curve_figure import worker_curve_figure
-from loadeval.report.figure import figure_path, save_figure
-from loadeval.report.formatting import (
-    NOT_MEASURED,
-    estimated,
-    number,
-    printable,
-    short_name,
-    size,
-    speedup,
-)
+from loadeval.report.figure.curve_figure import worker_curve_figure
+from loadeval.report.figure.figure import figure_path, save_figure
+from loadeval.report.formatting import printable
 from loadeval.report.json import curve_as_dict
-from loadeval.report.tables import NO_LIMIT, table_lines, wrapped
+from loadeval.report.tables import NO_LIMIT
+from loadeval.report.terminal.tuning import tuning_lines
 from loadeval.report.wording.tuning import (
     NO_CURVE,
-    basis,
     beside_the_line,
-    chosen_in_words,
-    failures,
-    left_out_in_words,
-    predicted_in_words,
-    setting_in_words,
     stopped_in_words,
     tuning_headline,
 )
-from loadeval.report.wording.whatif import SPEEDUP
 
 if TYPE_CHECKING:
     import os
@@ -41,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.whatif import Prediction
+    from loadeval.analysis.predict.prediction import Prediction
 
 
 @final
@@ -62,7 +48,8 @@ class Tuning(TuningReport):
     def of(cls, report: TuningReport, maker: Callable[[Mapping[str, Any]], Any]) -> Self:
         """`maker` makes a loader with settings."""
         return cls(
-            **{one.name: getattr(report, one.name) for one in fields(TuningReport)}, maker=maker
+            **{field.name: getattr(report, field.name) for field in fields(TuningReport)},
+            maker=maker,
         )
 
     @property
@@ -100,77 +87,35 @@ class Tuning(TuningReport):
         An earlier page is replaced. Raises UsageError for another extension than .html, when
         another file is there, or when the page cannot be written.
         """
-        from loadeval.report.html.page import page_path, write_page  # noqa: PLC0415 - to write one
-        from loadeval.report.html.tuning import tuning_page  # noqa: PLC0415 - imports this module
+        from loadeval.report.page import page  # noqa: PLC0415 - needed only to write a page
+        from loadeval.report.page.tuning import tuning_page  # noqa: PLC0415 - needed only here
 
-        path = page_path(output)
-        write_page(tuning_page(self), path)
+        path = page.page_path(output)
+        page.write_page(tuning_page(self), path)
         return path
 
 
-def tuning_lines(found: TuningReport, width: int) -> list[str]:
-    """All that was found, in lines of `width`; settings as code stay on one."""
-    lines = wrapped(tuning_headline(found), width)
-    lines += [*wrapped(basis(found), width), "", *table_lines(trial_rows(found), width)]
-    lists = [("Failed", failures(found)), ("Left out", left_out_in_words(found))]
-    for title, told in lists:
-        if told:
-            lines += ["", title]
-            lines += [line for one in told for line in wrapped(printable(one), width)]
-    lines += ["", *wrapped(stopped_in_words(found), width)]
-    return [*lines, "", f"Settings: {chosen_in_words(found)}"]
-
-
-def trial_rows(found: TuningReport) -> list[list[str]]:
-    """A row for each trial, below their head; a column of which nothing is known is left out."""
-    head = [f"{short_name(found.unit)}/s", "predicted", "measured"]
-    with_epochs = found.epoch_batches is not None
-    if with_epochs:
-        head.append("with epoch starts")
-    rows = [[*head, SPEEDUP, "memory, predicted"]]
-    for trial in found.trials:
-        rates = [trial.throughput, *([trial.epoch_throughput] if with_epochs else [])]
-        cells = [estimated(rate, number) for rate in rates]
-        if trial.throughput is None:
-            cells[0] = trial.state.value
-        ratio = "" if trial is found.present else estimated(trial.ratio, speedup)
-        mark = " (best)" if trial is found.best else ""
-        rows.append(
-            [
-                setting_in_words(trial, found) + mark,
-                predicted_in_words(trial.prediction),
-                *cells,
-                ratio,
-                "-" if trial.memory_bytes is None else size(trial.memory_bytes),
-            ]
-        )
-    rows = [[cell.replace(NOT_MEASURED, "-") for cell in row] for row in rows]
-    columns = list(zip(*rows, strict=True))
-    known = [at for at, (_, *cells) in enumerate(columns) if not {*cells} <= {"-", ""}]
-    return [[row[at] for at in known] for row in rows]
-
-
-def tuning_as_dict(found: TuningReport) -> dict[str, Any]:
+def tuning_as_dict(tuning: TuningReport) -> dict[str, Any]:
     """Everything as plain data: codes for machines, sentences for people."""
     return {
-        "settings": plain(found.best.settings),
-        "best": found.trials.index(found.best),
-        "gain": None if found.gain is None else asdict(found.gain),
-        "stopped": found.stopped.value,
-        "stopped_words": stopped_in_words(found),
-        "unit": found.unit,
-        "step": found.step,
-        "predicted": found.predicted,
-        "epoch_batches": found.epoch_batches,
-        "curve": None if found.curve is None else curve_as_dict(found.curve),
-        "trials": [_trial_as_dict(one) for one in found.trials],
+        "settings": plain(tuning.best.settings),
+        "best": tuning.trials.index(tuning.best),
+        "gain": None if tuning.gain is None else asdict(tuning.gain),
+        "stopped": tuning.stopped.value,
+        "stopped_words": stopped_in_words(tuning),
+        "unit": tuning.unit,
+        "step": tuning.step,
+        "predicted": tuning.predicted,
+        "epoch_batches": tuning.epoch_batches,
+        "curve": None if tuning.curve is None else curve_as_dict(tuning.curve),
+        "trials": [_trial_as_dict(trial) for trial in tuning.trials],
         "left_out": [
             {
-                "settings": plain(one.settings),
-                "code": one.reason.code.value,
-                "values": dict(one.reason.values),
+                "settings": plain(settings.settings),
+                "code": settings.reason.code.value,
+                "values": dict(settings.reason.values),
             }
-            for one in found.left_out
+            for settings in tuning.left_out
         ],
     }
 
@@ -190,8 +135,8 @@ def _trial_as_dict(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _prediction(found: Prediction) -> dict[str, Any]:
-    return {**asdict(found.throughput), "limit": found.limit.value}
+def _prediction(prediction: Prediction) -> dict[str, Any]:
+    return {**asdict(prediction.throughput), "limit": prediction.limit.value}
 
 
 def plain(settings: Mapping[str, Any]) -> dict[str, Any]:

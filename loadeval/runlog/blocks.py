@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
 SMALLEST_BLOCK = 8
-"""The fewest counted batches of one arm in one pair."""
+"""An arm has at least so many counted batches in a pair."""
 SHORTEST_WARMUP = 3
-"""Batches until a memory-bound step runs at full speed again after a switch of arms."""
+"""After a switch of arms a memory-bound step runs at full speed from this batch on."""
 
 
 def head_for(prefetch_depth: int) -> int:
@@ -53,12 +53,12 @@ def whole_epochs(run: Run) -> dict[int, int]:
     They are too short for two blocks, and their batches are of one arm, and of one pair: but the
     first one, unless it is the only one.
     """
-    steps, found = run.steps, {}
+    steps, pair_of = run.steps, {}
     longest = two_blocks_for(run.header.loader.prefetch_depth or 0)
     epochs, starts = np.unique(steps.epoch, return_index=True)
     for epoch, start, end in zip(epochs.tolist(), starts, [*starts[1:], len(steps)], strict=False):
         pairs = np.unique(steps.pair[start + min(end - start - 1, 1) : end])
         is_block = end - start < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
         if is_block and len(np.unique(steps.arm[start:end])) == 1:
-            found[epoch] = int(pairs[0])
-    return found
+            pair_of[epoch] = int(pairs[0])
+    return pair_of

@@ -11,7 +11,7 @@ Column = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 ValuesByName = Mapping[str, Values]
 UNKNOWN = -1
-"""Stands for "not known" in a column of integers; `null` on disk."""
+"""It stands for "not known" in a column of integers, and is `null` on disk."""
 
 
 def constant(value: int, length: int) -> Column:

@@ -6,11 +6,12 @@ import os
 import platform
 import shutil
 import sys
+from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 Fact = TypeVar("Fact")
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
@@ -18,19 +19,23 @@ MODULES = {
     "loadeval": "loadeval",
     "numpy": "numpy",
     "torch": "torch",
-    "nvidia-dali-cuda120": "nvidia.dali",
-    "nvidia-dali-cuda130": "nvidia.dali",
-    "spdl-core": "spdl",
 }
+"""Packages that take part in training whatever the loader is, and what is imported of them."""
+BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
+"""OpenMP binds the thread that imports it to a CPU where one of these is set."""
+OFF = ("false", "disabled", "none")
 
 
-def describe_environment() -> dict[str, Any]:
+def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
     """Facts about this process as JSON-ready values; what cannot be read is None.
 
-    `packages` lists the installed versions of loadeval, and of each framework that this
-    process has imported. `cpus_usable` counts the CPUs that the process may run on, and
-    `omp_num_threads` is what the variable of that name allows.
+    `packages` lists the versions of loadeval, of NumPy and torch if they are imported, and of those
+    of `distributions` that are installed. `cpus_usable` counts the CPUs that the process may run
+    on, `cpus_at_start` those when it started, as far as that was seen, and `cpu_binding` lists the
+    variables by which OpenMP binds threads to CPUs. `omp_num_threads` is what the variable of that
+    name allows.
     """
+    imported = [package for package, module in MODULES.items() if module in sys.modules]
     return {
         "host": _known(platform.node) or None,
         "platform": _known(platform.platform),
@@ -38,13 +43,15 @@ def describe_environment() -> dict[str, Any]:
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
+        "cpus_at_start": CPUS_AT_START,
+        "cpu_binding": [name for name in BINDING if _is_on(os.environ.get(name))],
         "omp_num_threads": _known(lambda: int(os.environ["OMP_NUM_THREADS"])),
         "memory_bytes": _known(_memory_bytes),
         "shm_free_bytes": _known(lambda: shutil.disk_usage(SHM).free),
         "packages": {
             package: version
-            for package, module in MODULES.items()
-            if module in sys.modules and (version := installed_version(package))
+            for package in dict.fromkeys((*imported, *distributions))
+            if (version := installed_version(package))
         },
     }
 
@@ -66,10 +73,19 @@ def _memory_bytes() -> int:
 def cpus_usable() -> int | None:
     """How many CPUs this process may run on."""
     # macOS and Windows have no affinity call.
-    found = _known(lambda: len(os.sched_getaffinity(0)))
-    return os.cpu_count() if found is None else found
+    cpus = _known(lambda: len(os.sched_getaffinity(0)))
+    return os.cpu_count() if cpus is None else cpus
 
 
+CPUS_AT_START = getattr(sys.modules.get("loadeval_inject"), "CPUS_AT_START", None) or cpus_usable()
+"""As `loadeval run` saw it when Python started, or when this module was imported."""
+
+
+def _is_on(text: str | None) -> bool:
+    return bool(text) and str(text).lower() not in OFF
+
+
+@cache
 def installed_version(package: str) -> str | None:
     """The version of `package`; None where it is not installed."""
     return _known(lambda: metadata.version(package))

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from loadeval.runlog.columns import Column
 
 PARTS = 16
-"""Bins into which each doubling is cut: a value is known from its bin to a sixteenth of it."""
+"""Each doubling is cut into so many bins: a bin tells a value to a sixteenth of it."""
 BINS = 944
-"""Those for all values under 2**62."""
+"""So many bins hold all values under 2**62."""
 DOUBLING = 4
-"""The logarithm of PARTS."""
+"""2 to this power is PARTS."""
 
 
 def bin_of(values: Column) -> Column:
@@ -22,8 +22,8 @@ def bin_of(values: Column) -> Column:
     # Where a large value is rounded up to a power of two, the sum is that of its bin all the same.
     doublings = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
     shift = np.maximum(doublings - DOUBLING, 0)
-    found: Column = PARTS * shift + (values >> shift)
-    return found
+    bins: Column = PARTS * shift + (values >> shift)
+    return bins
 
 
 def least_of(bins: Column) -> Column:
@@ -46,6 +46,6 @@ def bin_counts(values: Column) -> Column:
 
 def dense(bins: Column, counts: Column) -> Column:
     """The `counts` of some `bins`, with 0 for all others; a bin's counts are added up."""
-    found = np.zeros(BINS, dtype=np.int64)
-    np.add.at(found, bins, counts)
-    return found
+    all_counts = np.zeros(BINS, dtype=np.int64)
+    np.add.at(all_counts, bins, counts)
+    return all_counts

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName, constant
-from loadeval.runlog.stages import (  # noqa: TC001 - as above
+from loadeval.runlog.stages import (  # noqa: TC001 - dataclass fields
     CodeSamples,
     OperatorTimes,
     StageTimes,
@@ -40,9 +40,9 @@ Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
-"""What is known of each batch of a block."""
+"""These columns of a block tell what is known of each batch."""
 NOT_RECORDED = "not recorded"
-"""Stands for text that every run log has and a file of another tool does not."""
+"""It stands for text that every run log has and a file of another tool does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,14 @@ class LoaderInfo:
     those that it had loaded before it was wrapped, so that the first request does not show what
     they cost. `dataset`, `sampler` and `worker_init` name the classes and the function. `in_order`
     tells whether batches come in the order in which they were asked for. `made_by` is the package
-    whose trainer made it, of arguments of its own.
+    whose trainer made it, of arguments of its own. `shards` are those that the dataset says it has,
+    each of which one worker reads. `dataset_objects` are the Python objects that it
+    holds, estimated from a few of each of its lists, tuples and dicts.
+
+    `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
+    them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
+    `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`, and
+    `concurrency` (items that one operator works on at once).
     """
 
     backend: str
@@ -72,6 +79,9 @@ class LoaderInfo:
     worker_init: str | None = None
     in_order: bool | None = None
     made_by: str | None = None
+    setting_names: Mapping[str, str] | None = None
+    shards: int | None = None
+    dataset_objects: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +145,13 @@ class Block:
 
     def numbered(self, batch: Column) -> Excerpt:
         """The same rows, with the number of each in its epoch."""
-        return Excerpt(**{one.name: getattr(self, one.name) for one in fields(Block)}, batch=batch)
+        return Excerpt(
+            **{field.name: getattr(self, field.name) for field in fields(Block)}, batch=batch
+        )
 
     def part(self, rows: slice | npt.NDArray[np.bool_]) -> Self:
-        """Some of its rows."""
-        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        """These rows alone."""
+        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, value in values.items():
             if isinstance(value, np.ndarray):
                 values[name] = value[rows]
@@ -156,7 +168,7 @@ class Excerpt(Block):
     batch: Column = field(kw_only=True)
 
     def with_steps(self) -> Excerpt:
-        """Itself: no row closes the step of another."""
+        """The excerpt itself: no row closes the step of another."""
         return self
 
 
@@ -181,14 +193,12 @@ class Steps:
     samples: Column
     nbytes: Column
     gpu_idle_ns: Column
+    gpu_step_ns: Column
     batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    gpu_step_ns: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.batch):
             object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
-        if not len(self.gpu_step_ns):
-            object.__setattr__(self, "gpu_step_ns", constant(UNKNOWN, len(self)))
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -209,11 +219,12 @@ class Steps:
             arm=_repeated([ARMS.index(block.arm) for block in blocks], lengths),
             pair=_repeated(pairs, lengths),
             gpu_idle_ns=constant(UNKNOWN, sum(lengths)),
-            **{name: _concatenated([getattr(one, name) for one in blocks]) for name in COLUMNS},
+            gpu_step_ns=constant(UNKNOWN, sum(lengths)),
+            **{name: _concatenated([getattr(part, name) for part in blocks]) for name in COLUMNS},
         )
         excerpts = _repeated([isinstance(block, Excerpt) for block in blocks], lengths) == 1
         steps.batch[excerpts] = _concatenated(
-            [one.batch for one in blocks if isinstance(one, Excerpt)]
+            [part.batch for part in blocks if isinstance(part, Excerpt)]
         )
         steps._close(ends, ~excerpts)
         gpu_idle = tuple(gpu_idle)
@@ -253,8 +264,8 @@ class Steps:
             return
         next_ns = np.append(self.request_ns[1:], UNKNOWN)
         (last,) = np.nonzero(np.append(self.epoch[1:] != self.epoch[:-1], True))
-        found = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
-        next_ns[last] = [found.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
+        ends_ns = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
+        next_ns[last] = [ends_ns.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
         known = (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
         still_open = rows & (self.step_ns == UNKNOWN) & known
         self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
@@ -264,12 +275,12 @@ class Steps:
         epochs, starts = np.unique(self.epoch, return_index=True)
         bounds = pairwise([*starts.tolist(), len(self)])
         rows_of = dict(zip(epochs.tolist(), bounds, strict=True))
-        for found in gpu_idle:
-            start, stop = rows_of.get(found.epoch, (0, 0))
-            first = start + int(np.searchsorted(self.batch[start:stop], found.first))
-            count = min(stop - first, len(found))  # of a killed process, batches may be missing
-            gpu_idle_ns[first : first + count] = found.gpu_idle_ns[:count]
-            gpu_step_ns[first : first + count] = found.gpu_step_ns[:count]
+        for times in gpu_idle:
+            start, stop = rows_of.get(times.epoch, (0, 0))
+            first = start + int(np.searchsorted(self.batch[start:stop], times.first))
+            count = min(stop - first, len(times))  # of a killed process, batches may be missing
+            gpu_idle_ns[first : first + count] = times.gpu_idle_ns[:count]
+            gpu_step_ns[first : first + count] = times.gpu_step_ns[:count]
         return replace(self, gpu_idle_ns=gpu_idle_ns, gpu_step_ns=gpu_step_ns)
 
 
@@ -310,7 +321,7 @@ class Aggregate:
 
 
 def longest_aggregate_ns(now_ns: int) -> int:
-    """For how long an aggregate goes on, `now_ns` after the beginning of its run.
+    """The longest that an aggregate goes on, `now_ns` after the beginning of its run.
 
     A tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth. So there are
     some fifty in the first ten minutes, then one a minute for seventeen hours, and after three
@@ -341,9 +352,9 @@ class Prefetch:
 
     The last `timed` of the `batches`, those that the loader had not prefetched, took
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
-    `waits_ns` has the wait for each of all of them, in order; it is empty in logs that do not
-    tell. `end_ns` is how long the loader took to end its epoch; None if it did not end it here.
-    `began_ns` is when the first was asked for; None in logs that do not tell.
+    `waits_ns` has the wait for each of all of them, in order, and `began_ns` is when the first was
+    asked for; empty and None where that is not known. `end_ns` is how long the loader took to end
+    its epoch; None if it did not end it here.
     """
 
     pair: int
@@ -408,14 +419,29 @@ class GpuIdle:
     epoch: int
     first: int
     gpu_idle_ns: Column
-    gpu_step_ns: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-
-    def __post_init__(self) -> None:
-        if not len(self.gpu_step_ns):
-            object.__setattr__(self, "gpu_step_ns", constant(UNKNOWN, len(self)))
+    gpu_step_ns: Column
 
     def __len__(self) -> int:
         return len(self.gpu_idle_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PaddedBatches:
+    """How much of some batches of sequences is padding, in columns of equal length.
+
+    `batch` is the number of each in its epoch, from 0. It has `positions` in all, of which `padded`
+    hold nothing: each of its sequences is padded to `length`, and the longest has `longest`.
+    """
+
+    epoch: int
+    batch: Column
+    positions: Column
+    padded: Column
+    length: Column
+    longest: Column
+
+    def __len__(self) -> int:
+        return len(self.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,7 +456,7 @@ class Event:
     kind: EventKind = "note"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False)  # analysis keeps in it what it computed
 class Run:
     """One run, read from disk or just measured.
 
@@ -456,6 +482,7 @@ class Run:
     worker_starts: tuple[WorkerStart, ...] = ()
     code: tuple[CodeSamples, ...] = ()
     operators: tuple[OperatorTimes, ...] = ()
+    padding: tuple[PaddedBatches, ...] = ()
 
     @property
     def batches(self) -> int:
@@ -478,10 +505,10 @@ def rank_in_epoch(epoch: Column) -> Column:
 
 def join_readings(parts: Iterable[Readings]) -> tuple[Readings, ...]:
     """One Readings for each probe and subject, in the order in which they came first."""
-    found: dict[tuple[str, str], list[Readings]] = {}
+    by_subject: dict[tuple[str, str], list[Readings]] = {}
     for part in parts:
-        found.setdefault((part.probe, part.subject), []).append(part)
-    return tuple(map(_joined, found.values()))
+        by_subject.setdefault((part.probe, part.subject), []).append(part)
+    return tuple(map(_joined, by_subject.values()))
 
 
 def _joined(parts: list[Readings]) -> Readings:

@@ -11,23 +11,23 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalError
-from loadeval.runlog.codec import decode, encode, to_text
-from loadeval.runlog.folder import LOG, is_folder
+from loadeval.runlog.log_file.codec import decode, encode, to_text
+from loadeval.runlog.log_file.reader import LOG_START, opened
 from loadeval.runlog.model import Header
-from loadeval.runlog.processes import RECORD
-from loadeval.runlog.reader import LOG_START, opened
 from loadeval.runlog.redaction import placeholder, redacted
 from loadeval.runlog.remote import names_in, text_of
+from loadeval.runlog.run_folder.folder import LOG, is_folder
+from loadeval.runlog.run_folder.processes import RECORD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 OF_LOADEVAL = re.compile(r"rank\d+(-(validation|replay|run\d+|\d+))*")
-"""How `loadeval run` names logs, which tells nothing."""
+"""`loadeval run` names logs so, which tells nothing of anybody."""
 WITH_TEXT = tuple(
     b'{"type":"%s"' % kind for kind in (b"header", b"epoch", b"event", b"readings", b"code")
 )
-"""How the lines begin that `redacted` changes; a log has many others."""
+"""Lines that `redacted` changes begin so; a log has many others."""
 
 
 @contextmanager
@@ -81,8 +81,8 @@ def _copy_record(path: Path, copy: Path) -> None:
     """A file beside the logs, of a process; none if it says nothing."""
     try:
         with opened(path) as file:
-            found = json.load(file)
-        text = json.dumps({**found, "host": placeholder("host", found["host"])})
+            record = json.load(file)
+        text = json.dumps({**record, "host": placeholder("host", record["host"])})
     except (ValueError, TypeError, KeyError):
         return
     copy.write_text(text, encoding="utf-8")
@@ -100,11 +100,11 @@ def _line(text: bytes) -> bytes:
 def _metrics(text: bytes) -> bytes:
     """What `save_metrics()` wrote; DALI's file has numbers alone."""
     try:
-        found = json.loads(text)
-        lines = [_content(line) for line in found["run"]]
+        content = json.loads(text)
+        lines = [_content(line) for line in content["run"]]
     except (ValueError, TypeError, KeyError):
         return text
-    return json.dumps({**found, "run": lines}).encode()
+    return json.dumps({**content, "run": lines}).encode()
 
 
 def _content(content: Any) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from loadeval.runlog.stages import TORCHS_OWN, CodeSamples
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loadeval.runlog.codec import Line
+    from loadeval.runlog.log_file.codec import Line
 
 PLACEHOLDER = re.compile(r"[a-z]+-[0-9a-f]{8}")
 ERROR = re.compile(r"\b([A-Z]\w*|\w*error): (.+?)(?=\)?\Z)", re.DOTALL)
-"""The name of an exception, and its text, which ends the sentence or stands in brackets there."""
+"""It finds the name of an exception, and its text, up to the end or the closing bracket."""
 PATH = re.compile(r"""(?<!\w)'[^']+'|"[^"]+"|(?<![~\w.-])(?:\w+:)?[~\w.-]*[/\\][^\s'",;()]*""")
-"""A path, or whatever is quoted: it may be a path with blanks."""
+"""It finds paths, and whatever is quoted, which may be a path with blanks."""
 READ_ON = re.compile(r"(.*? raised )(.*)(, and was read on)", re.DOTALL)
-"""The message of an event of that kind, around the exception."""
+"""It finds the exception in the message of an event "error read on"."""
 
 
 def placeholder(kind: str, text: str) -> str:
@@ -51,16 +51,17 @@ def redacted(line: Line) -> Line:
     if isinstance(line, Readings) and line.missing is not None:
         return replace(line, missing=_sentence(line.missing))
     if isinstance(line, CodeSamples):
-        return replace(line, running=_places(line.running), blocked=_places(line.blocked))
+        counts = line.running, line.blocked, line.calls
+        return CodeSamples(line.worker, *map(_places, counts))
     return line
 
 
 def _message(event: Event) -> str:
     if event.kind == "failed backend":
         return _error(event.message)
-    found = READ_ON.fullmatch(event.message) if event.kind == "error read on" else None
-    if found is not None:
-        return f"{found[1]}{_error(found[2])}{found[3]}"
+    match = READ_ON.fullmatch(event.message) if event.kind == "error read on" else None
+    if match is not None:
+        return f"{match[1]}{_error(match[2])}{match[3]}"
     return _sentence(event.message)
 
 
@@ -73,8 +74,8 @@ def _error(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    text = ERROR.sub(lambda found: f"{found[1]}: {placeholder('text', found[2])}", text)
-    text = PATH.sub(lambda found: placeholder("path", found[0]), text)
+    text = ERROR.sub(lambda match: f"{match[1]}: {placeholder('text', match[2])}", text)
+    text = PATH.sub(lambda match: placeholder("path", match[0]), text)
     for kind, name in (("host", platform.node()), ("user", _user())):
         if name:
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", placeholder(kind, name), text)

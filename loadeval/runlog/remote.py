@@ -17,10 +17,10 @@ SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")
 def url_of(path: Path) -> str | None:
     """The URL that `path` was made of, which leaves it one slash; None for a local path."""
     text = path.as_posix()
-    found = SCHEME.match(text)
-    if found is None:
+    match = SCHEME.match(text)
+    if match is None:
         return None
-    return f"{found[1]}://{'/' if found[1] == 'file' else ''}{text[found.end() :]}"
+    return f"{match[1]}://{'/' if match[1] == 'file' else ''}{text[match.end() :]}"
 
 
 def text_of(path: Path) -> str:
@@ -50,14 +50,14 @@ def open_binary(path: Path) -> BinaryIO:
 
 
 def file_state(path: Path, file: BinaryIO) -> tuple[tuple[int, int], int, float]:
-    """Which file `file`, at `path`, is, its bytes, and when it was last written to.
+    """The identity of `file`, at `path`, its bytes, and when it was last written to.
 
-    That is in seconds since the epoch. Behind a URL all are the same file.
+    The time is in seconds since 1970. Behind a URL all are the same file.
     """
     url = url_of(path)
     if url is None:
-        found = os.fstat(file.fileno())
-        return (found.st_dev, found.st_ino), found.st_size, found.st_mtime
+        state = os.fstat(file.fileno())
+        return (state.st_dev, state.st_ino), state.st_size, state.st_mtime
     system = file_system(url)
     return (0, 0), system.size(url), system.modified(url).timestamp()
 
@@ -69,5 +69,5 @@ def names_in(folder: Path) -> list[str]:
         return [path.name for path in folder.iterdir() if path.is_file()]
     system = file_system(url)
     system.invalidate_cache()  # a job that goes on has more each time
-    found = system.ls(url, detail=False)
-    return [str(one).rstrip("/").rsplit("/", maxsplit=1)[-1] for one in found]
+    paths = system.ls(url, detail=False)
+    return [str(entry).rstrip("/").rsplit("/", maxsplit=1)[-1] for entry in paths]

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from types import FunctionType, WrapperDescriptorType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from loadeval.errors import UsageError, warn
 from loadeval.runlog.model import LoaderInfo
-from loadeval.runtime.batch import leaves, survey, whole
-from loadeval.runtime.copies import copied
+from loadeval.runtime.batches.copies import copied
+from loadeval.runtime.batches.tree import as_count, leaves, survey
 from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from loadeval.runtime.stages import LoaderStages
+    from loadeval.runtime.recording.stages import LoaderStages
 
 NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """What `loadeval run` and `install` watch for in programs that use a framework.
+
+    Attributes:
+        classes: by module, the classes whose `__iter__` begins an epoch, also in their subclasses.
+            By default all classes that the registered package defines and its module has.
+        methods: other methods of these classes that begin an epoch, and what makes the loader that
+            stands for a call: it is called with the object and a function that makes the iterator.
+        inside: packages that iterate such loaders within other loaders, which begins no epoch.
+        outside: packages with loaders that iterate one of these and pass its batches on, so that
+            the inner one is measured.
+        looks: functions, as module and name, that read a batch for a purpose other than training.
+        steps: by module, the class and method of optimizers that are not torch's, and the
+            module that must be imported for a call to count as a step.
+        is_dataset: programs also iterate such loaders for purposes other than training, so only
+            optimizer steps show which of them is the training loader.
+    """
+
+    classes: Mapping[str, tuple[str, ...]] | None = None
+    methods: Mapping[str, Callable[[Any, Callable[[], Iterator[Any]]], Any]] = field(
+        default_factory=dict
+    )
+    inside: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    looks: tuple[tuple[str, str], ...] = ()
+    steps: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    is_dataset: bool = False
 
 
 class Adapter(Protocol):
@@ -66,8 +97,25 @@ class Adapter(Protocol):
 
 
 class IterableAdapter:
-    """For any iterable. Samples are a batch's own count, or the first dimension of an array."""
+    """The adapter of any iterable.
 
+    The samples of a batch are its own count, or the first dimension of an array.
+
+    The attributes of the class declare what is known of a framework before a loader is there:
+
+    Attributes:
+        watch: what `loadeval run` watches for.
+        setting_names: what the user calls settings that loadeval gives advice on; see LoaderInfo.
+        distributions: the packages whose versions a run log has, if they are installed.
+        defaults: the values of settings that the loader was not given.
+        without_workers: the values of settings that a loader without workers insists on.
+    """
+
+    watch: ClassVar[Watch] = Watch()
+    setting_names: ClassVar[Mapping[str, str]] = {}
+    distributions: ClassVar[tuple[str, ...]] = ()
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    without_workers: ClassVar[Mapping[str, Any]] = {}
     _has_said_kept = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -75,7 +123,7 @@ class IterableAdapter:
         with AskingTheLoader():
             epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
-        restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` asks for none
+        restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` loop needs none
         # A chain can be continued, also after an exception, without another iter(loader).
         return chain(Begun(epoch)) if restarts else epoch
 
@@ -91,16 +139,16 @@ class IterableAdapter:
         return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
-        """New containers with a clone of each leaf, which is there even if it is on a device.
+        """New containers with a clone of each leaf, complete even if it is on a device.
 
-        What cannot be copied faithfully is in them as it is, which is said once.
+        What cannot be copied faithfully is in them as it is; a warning says so once.
         """
-        made, kept = copied(batch)
-        if kept and not self._has_said_kept:
+        batch_copy, uncopied = copied(batch)
+        if uncopied and not self._has_said_kept:
             self._has_said_kept = True
-            warn(NOT_COPIED.format(", ".join(dict.fromkeys(kept))), stacklevel=3)
-        finish_copies(leaves(made))
-        return made
+            warn(NOT_COPIED.format(", ".join(dict.fromkeys(uncopied))), stacklevel=3)
+        finish_copies(leaves(batch_copy))
+        return batch_copy
 
     def describe(self, loader: Any) -> LoaderInfo:
         """The loader's class, and its length if it has one."""
@@ -109,6 +157,7 @@ class IterableAdapter:
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
             adapter=f"{kind.__module__}.{kind.__qualname__}",
             length=length_of(loader),
+            setting_names=dict(kind.setting_names),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - adapters override it
@@ -118,7 +167,7 @@ class IterableAdapter:
             close()
 
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - adapters override it
-        """None."""
+        """No refusal: None."""
         return None
 
     def fence(self) -> None:
@@ -126,14 +175,14 @@ class IterableAdapter:
         synchronize()
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
-        """None."""
+        """No stages: None."""
         return None
 
     def dataset_was_read(self) -> None:
         """Does nothing."""
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
-        """Nothing."""
+        """No settings."""
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
@@ -166,9 +215,10 @@ def is_iterable(loader: Any) -> bool:
 
 
 def begun(epoch: Iterator[Any]) -> Iterator[Any]:
-    """The batches of `epoch`, whose own `__iter__` is not called: a `for` does not call it either.
+    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either.
 
-    Unless it does nothing but return itself, as that of a generator or of a DataLoader's iterator.
+    If `__iter__` only returns its object, as for generators and DataLoader's iterators, this is
+    `epoch` itself.
     """
     iterate = getattr(type(epoch), "__iter__", None)
     code = getattr(iterate, "__code__", None)
@@ -192,18 +242,18 @@ class Begun:
 
 
 def length_of(loader: Any) -> int | None:
-    """`len(loader)`, or None if it has none, or is 0 or less, as for some endless loaders.
+    """`len(loader)`; None if there is none, or if it is 0 or less, as for some endless loaders.
 
-    Or raises anything, since training need not ask for it; or is no count.
+    Also None if it is not a count, or raises anything: training need not ask for it.
     """
     try:
-        return whole(len(loader)) or None
-    except Exception:  # noqa: BLE001 - see above
+        return as_count(len(loader)) or None
+    except Exception:  # noqa: BLE001 - training need not ask for it
         return None
 
 
 class FactoryAdapter:
-    """For a callable that returns a loader or an iterator, and is called each epoch.
+    """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
     loader. Raises UsageError if what it returns cannot be iterated.
@@ -226,6 +276,7 @@ class FactoryAdapter:
         self.keep = inner.keep
         self.fence = inner.fence
         self.dataset_was_read = inner.dataset_was_read
+        self.distributions = getattr(inner, "distributions", ())
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""
@@ -241,25 +292,25 @@ class FactoryAdapter:
         """What is known about the loader that was made last."""
         return self._inner.describe(self._made)
 
-    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - as above
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - it would have to be made
         """What times the stages inside the loaders that it makes."""
         inside = self._inner.stages(self._made)
         self._stages = None if inside is None else MadeStages(inside)
         return self._stages
 
-    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - as above
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it would have to be made
         """Stop the background work of the loader that was made last."""
         self._inner.release(self._made, epoch)
 
-    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - as above
+    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - it would have to be made
         """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - as above
-        """Nothing: the callable itself can make other loaders."""
+    def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - it would have to be made
+        """No settings: the callable itself can make other loaders."""
         return {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:  # noqa: ARG002 - as above
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:  # noqa: ARG002 - it would have to be made
         """Raises UsageError."""
         raise UsageError(
             f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
@@ -287,7 +338,7 @@ class MadeStages:
         return known
 
     def made(self, loader: Any) -> None:
-        """An epoch of `loader` begins; if it cannot be looked into, its `known` raises that."""
+        """An epoch of `loader` begins; if it cannot be looked into, `known` raises the error."""
         begun, self._begun = self._begun, None
         if begun is not None:
             try:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MS_NS = 1_000_000
 RELAXED = 2
-"""CU_STREAM_CAPTURE_MODE_RELAXED."""
+"""CUDA calls it CU_STREAM_CAPTURE_MODE_RELAXED."""
 
 
 def synchronize() -> None:
@@ -60,7 +60,7 @@ def timing_events() -> Callable[[], Any] | None:
         return partial(cuda.Event, enable_timing=True)
 
     class OnDevice(cuda.Event):  # type: ignore[misc,name-defined]  # torch is not imported
-        """For a training on a device that is not the current one."""
+        """It serves a training on a device that is not the current one."""
 
         def record(self) -> None:
             super().record(cuda.current_stream(devices[0]))
@@ -97,7 +97,7 @@ class GpuIdleTimer:
             try:
                 asked = spare.pop() if spare else event()
                 asked.record()
-            except Exception:  # noqa: BLE001 - see above
+            except Exception:  # noqa: BLE001 - CUDA has failed: see the docstring
                 break
             try:
                 batch = next(source)
@@ -110,7 +110,7 @@ class GpuIdleTimer:
             try:
                 delivered = spare.pop() if spare else event()
                 delivered.record()
-            except Exception:  # noqa: BLE001 - see above
+            except Exception:  # noqa: BLE001 - CUDA has failed: see the docstring
                 yield batch
                 break
             passing.append((asked, delivered))
@@ -168,7 +168,7 @@ class GpuIdleTimer:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """For questions from any thread. Where CUDA has failed, what was asked for is unknown."""
+        """Ask CUDA from any thread. Where it has failed, what was asked for is unknown."""
         try:
             with _unnoticed() if self._passing else nullcontext():
                 yield

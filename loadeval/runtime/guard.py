@@ -1,4 +1,4 @@
-"""Where what loadeval itself raises ends: the loader is served without it from then on."""
+"""Ends what loadeval itself raises: the loader is served without it from then on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Guard:
 
 
 UNGUARDED = Guard(None)
-"""For who handles failures of loadeval's itself."""
+"""Whoever handles our failures asks this one."""
 _raised = threading.local()
 """`by_loader` is what a loader raised last in this thread, until a Guard was asked."""
 

@@ -13,40 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalError, LoadevalWarning, warn
 from loadeval.runlog.environment import describe_environment
+from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import CacheInfo
-from loadeval.runlog.writer import write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader, is_iterable
-from loadeval.runtime.alternate import AlternatingEpoch, Alternation
-from loadeval.runtime.annotate import annotation_for
-from loadeval.runtime.copies import REGIONS
-from loadeval.runtime.counting import Counter
-from loadeval.runtime.epoch_iterators import SharedEpoch, is_shared
+from loadeval.runtime.background.metrics_thread import NO_PROBES
+from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
-from loadeval.runtime.loop import WholeEpoch, served
-from loadeval.runtime.metrics_thread import NO_PROBES
-from loadeval.runtime.recorder import new_recorder
+from loadeval.runtime.recording.new_recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.replay import fill, replayed
-from loadeval.runtime.schedule import Schedule
+from loadeval.runtime.serving.annotate import annotation_for
+from loadeval.runtime.serving.counting import Counter
+from loadeval.runtime.serving.epoch_iterators import SharedEpoch, is_shared
+from loadeval.runtime.serving.loop import RealEpoch, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.loop import Plan
-    from loadeval.runtime.metrics_thread import Probes
-    from loadeval.runtime.recorder import Recorder
-    from loadeval.runtime.replay import BatchCache
-    from loadeval.runtime.schedule import Enough
-    from loadeval.runtime.settings import Settings
+    from loadeval.runtime.alternation.schedule import Enough, Schedule
+    from loadeval.runtime.background.metrics_thread import Probes
+    from loadeval.runtime.recording.recorder import Recorder
+    from loadeval.runtime.replay.cache import BatchCache
+    from loadeval.runtime.serving.loop import EpochPlan
+    from loadeval.runtime.settings import EvaluatorSettings
 
 
 IN_HEADER = (
     *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
     *("pairs", "batches", "precision", "seed", "annotate", "stages"),
 )
-"""The settings that a run's header tells."""
+"""A run's header tells these settings."""
 CLOSED = (
     "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
     "later"
@@ -62,13 +59,15 @@ class Measurement:
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
     `enough` tells an alternating run when to stop, see Schedule. `probes` are read while epochs
-    are served.
+    are served. What only one mode needs is imported in that mode.
     """
+
+    _schedule: Schedule
 
     def __init__(
         self,
         loader: Any,
-        settings: Settings,
+        settings: EvaluatorSettings,
         cache: BatchCache | None = None,
         enough: Enough | None = None,
         probes: Probes = NO_PROBES,
@@ -82,25 +81,30 @@ class Measurement:
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
         if cache is None and settings.mode == "replay":
+            from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+
             wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
         self.cache = cache
         fill_ns = settings.clock() - began
         self._real_left = settings.replay_after
-        self._real: WholeEpoch | None = None
+        self._real: RealEpoch | None = None
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         self.recorder = self._recorder(loader, info, fill_ns, probes)
         self.guard = self.recorder.guard
-        self._schedule = Schedule(
-            seed=settings.seed,
-            pairs=settings.pairs,
-            batches=settings.batches,
-            prefetch_depth=info.prefetch_depth or 0,
-            length=info.length,
-            enough=enough,
-        )
         self.alternation = None
         if settings.mode == "alternate":
+            from loadeval.runtime.alternation.alternate import Alternation  # noqa: PLC0415 - this mode alone
+            from loadeval.runtime.alternation.schedule import Schedule  # noqa: PLC0415 - this mode alone
+
+            self._schedule = Schedule(
+                seed=settings.seed,
+                pairs=settings.pairs,
+                batches=settings.batches,
+                prefetch_depth=info.prefetch_depth or 0,
+                length=info.length,
+                enough=enough,
+            )
             self.alternation = Alternation(
                 self._schedule, self.adapter, self.counter, info, settings, self.recorder
             )
@@ -135,33 +139,33 @@ class Measurement:
     def _epoch(
         self, loader: Any, owner: object, adapter: Adapter, opened: list[Iterator[Any]]
     ) -> Iterator[Any]:
-        """As `epoch`; the loader's iterator, once there is one, is `opened`, should this fail."""
+        """A measured epoch; if this fails, `opened` has the loader's iterator if there was one."""
         if self.recorder.closed:
             warn(CLOSED, stacklevel=4)
             return _opened(adapter, loader)
         if self.alternation is not None and self._schedule.is_over:
-            self.recorder.look_no_more()
+            self.recorder.stop_stages()
             return _opened(adapter, loader)
         clock, shared = self.settings.clock, is_shared()
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner, shared)
-        known = self.recorder.look_into(loader)
+        number_callback = self.recorder.begin_stages(loader)
         began = clock()
         source = _opened(adapter, loader)
         opened.append(source)
         opened_ns = clock() - began
-        plan: Plan
+        plan: EpochPlan
         if self.cache is not None:
             plan = self._real = self._real_first(
                 self.cache, adapter, loader, source, opened_ns, owner, shared
             )
         elif self.alternation is None:
-            plan = WholeEpoch(source, clock, opened_ns)
+            plan = RealEpoch(source, clock, opened_ns)
         else:
             self._switch_with_all_ranks()
             self.alternation.log_side_effects()
-            plan = AlternatingEpoch(self.alternation, source, opened_ns)
-        begin = partial(self.recorder.begin_epoch, known)
+            plan = self.alternation.epoch(source, opened_ns)
+        begin = partial(self.recorder.begin_epoch, number_callback)
         count, annotate = self.counter.best_for, None
         if self.annotation is not None:
             annotate = partial(self.annotation.spans, alternates=self.alternation is not None)
@@ -192,6 +196,8 @@ class Measurement:
     def _replayed(
         self, cache: BatchCache, batches: float, owner: object, shared: bool
     ) -> Iterator[Any]:
+        from loadeval.runtime.replay.loop import replayed  # noqa: PLC0415 - this mode alone
+
         recorder, clock = self.recorder, self.settings.clock
         begin, note = recorder.begin_epoch, recorder.note
         epoch: Any = replayed(cache, batches, begin, clock, note, owner, self.guard)
@@ -208,7 +214,7 @@ class Measurement:
         opened_ns: int,
         owner: object,
         shared: bool,
-    ) -> WholeEpoch:
+    ) -> RealEpoch:
         """The real batches before the replay, and then the rest of their epoch, replayed."""
         batches = self._batches_of(adapter, loader)
         most = min(self._left_real(), batches)
@@ -223,7 +229,7 @@ class Measurement:
                 return self._replayed(cache, left, owner, shared)
             return cache.unmeasured(left)
 
-        return WholeEpoch(source, self.settings.clock, opened_ns, most, then)
+        return RealEpoch(source, self.settings.clock, opened_ns, most, then)
 
     def _left_real(self) -> int:
         """How many real batches are still to be served before the replay."""
@@ -294,7 +300,10 @@ class Measurement:
             info,
             name=settings.name or file_name or type(loader).__name__,
             facts=facts,
-            environment={**describe_environment(), **place_among_ranks()},
+            environment={
+                **describe_environment(getattr(self.adapter, "distributions", ())),
+                **place_among_ranks(),
+            },
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
             stages=partial(self.adapter.stages, loader),
@@ -321,8 +330,8 @@ def place_among_ranks() -> dict[str, int]:
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        found = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+        place = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
     else:
-        told = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
-        found = {name: int(text) for name, text in told.items() if text and text.isdigit()}
-    return found if found.get("world_size", 1) > 1 else {}
+        variables = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+        place = {name: int(text) for name, text in variables.items() if text and text.isdigit()}
+    return place if place.get("world_size", 1) > 1 else {}

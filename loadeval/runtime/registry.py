@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import warnings
@@ -16,39 +17,37 @@ from loadeval.errors import LoadevalWarning
 from loadeval.runtime.adapter import FactoryAdapter, IterableAdapter, is_iterable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from importlib.machinery import ModuleSpec
 
     from loadeval.runtime.adapter import Adapter
 
 GROUP = "loadeval.adapters"
-OWN = {
-    "torch.utils.data": "pytorch:PyTorchAdapter",
-    "accelerate": "pytorch:PyTorchAdapter",
-    "lightning.fabric.wrappers": "pytorch:PyTorchAdapter",
-    "lightning_fabric.wrappers": "pytorch:PyTorchAdapter",
-    "torchdata.stateful_dataloader": "torchdata:StatefulDataLoaderAdapter",
-    "torchdata.nodes": "torchdata:NodesAdapter",
-    "nvidia.dali.plugin": "dali:DALIAdapter",
-    "nvidia.dali.pipeline": "dali:DALIPipelineAdapter",
-    "nvidia.dali.experimental.dynamic.pytorch": "torchdata:NodesAdapter",
-    "nvidia.dali.experimental.dynamic": "dali:DALIDynamicAdapter",
-    "spdl.dataloader": "spdl:SPDLAdapter",
-    "spdl.pipeline": "spdl:SPDLPipelineAdapter",
-    "webdataset": "webdataset:WebDatasetAdapter",
-    "datasets": "huggingface_datasets:DatasetsAdapter",
-    "litdata": "litdata:LitDataAdapter",
-    "grain": "grain:GrainAdapter",
-    "ray.data": "ray_data:RayDataAdapter",
-}
-"""The adapters that come with loadeval. A vendored or zipped copy has no entry points, and must not
-measure a loader that it knows as a plain iterable."""
+OWN = "loadeval_adapters"
+"""The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
+points, and must not measure a loader that it knows as a plain iterable."""
+
+NO_ADAPTERS = (
+    f"cannot import {OWN}, so this loader is measured as a plain iterable: its workers and its "
+    "queue are unknown, and results of mode='alternate' may be wrong. Install loadeval, or copy "
+    f"{OWN} too"
+)
 
 
 @cache
 def registered() -> dict[str, EntryPoint]:
     """Every registered adapter, by the module prefix under which its loaders' classes live."""
-    own = (EntryPoint(name, f"loadeval_adapters.{value}", GROUP) for name, value in OWN.items())
+    own = (EntryPoint(name, value, GROUP) for name, value in own_adapters().items())
     return {point.name: point for point in (*own, *entry_points(group=GROUP))}
+
+
+def own_adapters() -> Mapping[str, str]:
+    """The adapters that come with loadeval, as entry points name them; none if they are missing."""
+    try:
+        adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
+    except ImportError:
+        return {}
+    return adapters
 
 
 def adapter_for(loader: Any) -> Adapter:
@@ -66,6 +65,10 @@ def adapter_for(loader: Any) -> Adapter:
                 return _made(point)
     if callable(loader) and not is_iterable(loader):
         return FactoryAdapter(loader, adapter_for)
+    if type(loader).__module__ != "builtins" and not own_adapters():
+        warnings.warn(
+            NO_ADAPTERS, LoadevalWarning, stacklevel=5
+        )  # where the LoaderEvaluator is made
     return IterableAdapter()
 
 
@@ -104,20 +107,22 @@ class Registration:
 
 
 def registrations() -> list[Registration]:
-    """The registered adapters, in the order of their modules; neither they nor those imported."""
-    files = [(found, found.read_text("RECORD") or "") for found in distributions()]
+    """The registered adapters, ordered by module. Neither adapters nor modules are imported."""
+    files = [
+        (distribution, distribution.read_text("RECORD") or "") for distribution in distributions()
+    ]
     return [_registration(point, files) for _, point in sorted(registered().items())]
 
 
 def _registration(point: EntryPoint, files: list[tuple[Distribution, str]]) -> Registration:
-    by, spec = point.dist, _located(point.name)
+    distribution, spec = point.dist, _located(point.name)
     owner = None if spec is None else _owner(spec, point.name, files)
     return Registration(
         module=point.name,
         adapter=point.value,
-        distribution=None if by is None else by.name,
-        distribution_version=None if by is None else by.version,
-        # A folder that nobody installed is found as a package too: one of data, or of remains.
+        distribution=None if distribution is None else distribution.name,
+        distribution_version=None if distribution is None else distribution.version,
+        # A folder that nobody installed, with data or leftovers, is also found as a package.
         installed=owner is not None or (spec is not None and spec.origin is not None),
         framework=None if owner is None else owner.name,
         framework_version=None if owner is None else owner.version,
@@ -134,7 +139,7 @@ def _located(module: str) -> ModuleSpec | None:
     for part in inner:
         if spec is None:
             return None
-        # By its full name a package without __init__.py is only found once its parent is imported.
+        # A package without __init__.py is only found by its full name once its parent is imported.
         spec = PathFinder.find_spec(part, spec.submodule_search_locations or [])
     return spec
 
@@ -142,7 +147,7 @@ def _located(module: str) -> ModuleSpec | None:
 def _owner(
     spec: ModuleSpec, module: str, files: list[tuple[Distribution, str]]
 ) -> Distribution | None:
-    """The one distribution that has put `module` where `spec` is; None when that is unclear."""
+    """The distribution that installed `module` where `spec` is; None if that is unclear."""
     path = module.replace(".", "/")
     folders = spec.submodule_search_locations
     if folders is None:  # a module: its file, without what follows its name
@@ -150,8 +155,8 @@ def _owner(
     places = set(map(Path, folders))
     listed = re.compile(rf"^{re.escape(path)}[/.]", re.MULTILINE)
     owners = [
-        found
-        for found, record in files
-        if listed.search(record) and Path(str(found.locate_file(path))) in places
+        distribution
+        for distribution, record in files
+        if listed.search(record) and Path(str(distribution.locate_file(path))) in places
     ]
     return owners[0] if len(owners) == 1 else None

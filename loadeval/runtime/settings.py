@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Tool = Literal["nvtx", "torch"]
-"""The profilers that annotate.py makes ranges for."""
+"""Ranges are made for these profilers."""
 DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
@@ -27,7 +27,7 @@ ONLY_IN: dict[str, tuple[Mode, object]] = {
     "batches": ("alternate", None),
     "precision": ("alternate", None),
 }
-"""Options that one mode alone uses, with the value that means "not given"."""
+"""One mode alone uses each of these options; its value here means "not given"."""
 
 
 class NeverBack:
@@ -45,7 +45,7 @@ class NeverBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class EvaluatorSettings:
     """The arguments of LoaderEvaluator, whose docstring describes them. Raises UsageError."""
 
     mode: Mode

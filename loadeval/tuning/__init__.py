@@ -7,10 +7,10 @@ import warnings
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.tuning import WORKERS
+from loadeval.analysis.predict.tuning import WORKERS
 from loadeval.errors import UsageError
 from loadeval.probes import NAMES
-from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, Settings
+from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, EvaluatorSettings
 from loadeval.tuning.loaders import LoaderMaker
 from loadeval.tuning.progress import bar
 from loadeval.tuning.trials import Turns
@@ -50,10 +50,10 @@ def tune(  # noqa: PLR0913 - options, nearly all by keyword
     `compare_backends` does; with each measurement predictions get better. It ends when the best is
     better than its neighbours, or when less than 2% more is predicted. Settings that are as fast
     within the interval, or within 2%, count as equal: the fewest workers win, then the least
-    prefetch. Of a loader that loadeval cannot look into nothing is predicted: its settings are
-    doubled and halved as long as that helps.
+    prefetch. If loadeval cannot look into the loader, it predicts nothing, and doubles and
+    halves the settings as long as that helps.
 
-    Of a DataLoader `num_workers`, `prefetch_factor` and `in_order` are predicted. At the end
+    For a DataLoader, `num_workers`, `prefetch_factor` and `in_order` are predicted. At the end
     `pin_memory` is tried where there is CUDA, and `persistent_workers` where the start of an epoch
     takes 2% of it or more. Settings that need more memory or shared memory than is free are left
     out. Ctrl-C ends it with what is known until then.
@@ -100,7 +100,7 @@ def tune(  # noqa: PLR0913 - options, nearly all by keyword
             f"step is {step!r}; expected a function that trains on one batch: step(batch)"
         )
     maker = LoaderMaker(make, {} if settings is None else settings)
-    chosen = Settings(
+    evaluator_settings = EvaluatorSettings(
         mode="alternate",
         samples=samples,
         unit=unit,
@@ -113,41 +113,41 @@ def tune(  # noqa: PLR0913 - options, nearly all by keyword
         probes=tuple(probes),
         stages=True,
     )
-    with bar(progress, clock) as told, _quietly():
-        turns = Turns(maker, step or _no_step, chosen, told, epoch_batches)
-        found = Tuner(maker, turns, _values(space), max_trials).run()
-    report = found.report(unit, step is not None)
+    with bar(progress, clock) as on_progress, _quietly():
+        turns = Turns(maker, step or _no_step, evaluator_settings, on_progress, epoch_batches)
+        tuner = Tuner(maker, turns, _values(space), max_trials).run()
+    report = tuner.report(unit, step is not None)
     from loadeval.report.tuning import Tuning  # noqa: PLC0415 - training needs no report
 
     return Tuning.of(report, maker.make)
 
 
 def _no_step(_batch: Any) -> None:
-    """Nobody trains."""
+    """Stands in for a training step where there is none."""
 
 
 def _values(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
-    found = {}
+    choices = {}
     for name, values in ({} if space is None else space).items():
-        found[name] = [] if isinstance(values, str) else list(values)
-        if not found[name]:
+        choices[name] = [] if isinstance(values, str) else list(values)
+        if not choices[name]:
             raise UsageError(
                 f"space has {name}={values!r}; expected the values to choose from, such as "
                 f'{{"{WORKERS}": [2, 4, 8]}}'
             )
-        numbers = sum(isinstance(value, (int, float)) for value in found[name])
-        if 0 < numbers < len(found[name]) and None not in found[name]:
-            raise UsageError(f"space has {name}={found[name]!r}; expected numbers alone, or none")
-    return found
+        numbers = sum(isinstance(value, (int, float)) for value in choices[name])
+        if 0 < numbers < len(choices[name]) and None not in choices[name]:
+            raise UsageError(f"space has {name}={choices[name]!r}; expected numbers alone, or none")
+    return choices
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's warnings of settings that would not help: that is what is measured.
+    """Hide torch's warnings about settings that would not help: tuning measures that.
 
-    It would give them again for each epoch.
+    torch would repeat them for each epoch.
     """
     with warnings.catch_warnings():
-        for told in ("This DataLoader will create", "'pin_memory' argument is set as true"):
-            warnings.filterwarnings("ignore", told, UserWarning)
+        for message in ("This DataLoader will create", "'pin_memory' argument is set as true"):
+            warnings.filterwarnings("ignore", message, UserWarning)
         yield

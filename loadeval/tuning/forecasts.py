@@ -6,30 +6,31 @@ import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from loadeval.analysis.predict.prediction import Range
+from loadeval.analysis.predict.tuning import WORKERS, Forecast, LeftOut
+from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.tuning import WORKERS, Forecast, LeftOut
-from loadeval.analysis.whatif import LoaderModel, Range
 from loadeval.errors import UsageError
 from loadeval.probes.host import MachineLoad
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.tuning import Point
-    from loadeval.analysis.whatif import Prediction, WorkerCurve
+    from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
+    from loadeval.analysis.predict.tuning import Point
     from loadeval.runlog.model import Run
 
 PREDICTED = (WORKERS, "prefetch_factor", "in_order", "batch_size")
-"""Settings that predictions tell apart."""
+"""Settings that predictions distinguish."""
 SHARE_OF_FREE = 0.9
-"""Of the memory that is free: what loaders may take."""
+"""The share of the free memory that loaders may take."""
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
 LEAST_SHARE = 0.1
-"""Of the steady iteration: an epoch that starts fast takes that much per batch at least."""
+"""An epoch that starts fast takes at least this share of the steady iteration per batch."""
 
 
 class Room(NamedTuple):
-    """The bytes of memory, and of shared memory, that a loader may take; None is not known."""
+    """The bytes of memory, and of shared memory, that a loader may take; None: unknown."""
 
     memory_bytes: float | None
     shared_memory_bytes: float | None
@@ -39,11 +40,16 @@ class Room(NamedTuple):
         """SHARE_OF_FREE of what is free now."""
         available = MachineLoad().read()["memory_available_bytes"]
         try:
-            found = os.statvfs(SHM)
-            shared: float | None = found.f_bavail * found.f_frsize
+            filesystem = os.statvfs(SHM)
+            shared: float | None = filesystem.f_bavail * filesystem.f_frsize
         except (OSError, AttributeError):  # Windows has no such call
             shared = None
-        return cls(*(None if one is None else SHARE_OF_FREE * one for one in (available, shared)))
+        return cls(
+            *(
+                None if free_bytes is None else SHARE_OF_FREE * free_bytes
+                for free_bytes in (available, shared)
+            )
+        )
 
     def why_left_out(self, prediction: Prediction) -> Remark | None:
         """Why there is no room for what is predicted."""
@@ -66,39 +72,40 @@ class Forecaster:
         self._starts_ns: dict[bool, dict[int, float]] = {False: {}, True: {}}
 
     def saw_start(self, workers: int, persist: bool, starts_ns: float) -> None:
-        """What the start of an epoch takes with so many workers, which may persist."""
+        """Note how long an epoch takes to start with so many workers, which may persist."""
         self._starts_ns[persist][workers] = starts_ns
 
     def recalibrate(self, runs: Sequence[Run]) -> None:
-        """Of several runs, which differ in their workers; the last is the present one."""
+        """Fit the model to runs that differ in their workers; the last has the present settings."""
         try:
             self._model = LoaderModel.of(runs)
-        except UsageError:  # the one that there is goes on
+        except UsageError:  # the present model stays
             return
 
     def __call__(self, point: Point) -> Forecast:
         """What is predicted of `point`, and whether there is room for it."""
-        known = {name: point[name] for name in PREDICTED if name in point}
+        settings = {name: point[name] for name in PREDICTED if name in point}
         if not point.get(WORKERS, self._model.num_workers):  # then nothing is prefetched
-            known.pop("prefetch_factor", None)
-        found = self._model.predict(**known)
+            settings.pop("prefetch_factor", None)
+        prediction = self._model.predict(**settings)
         share = 1.0
         if self._epoch_batches is not None:
             persist = bool(point.get("persistent_workers"))
-            starts_ns = self._start_ns(found.num_workers, persist) / self._epoch_batches
-            share = max(1 + starts_ns / found.iteration_ns.value, LEAST_SHARE)
-        each = found.throughput
-        whole = Range(each.value / share, each.low / share, each.high / share)
-        return Forecast(whole, found, self._room.why_left_out(found))
+            starts_ns = self._start_ns(prediction.num_workers, persist) / self._epoch_batches
+            share = max(1 + starts_ns / prediction.iteration_ns.value, LEAST_SHARE)
+        steady = prediction.throughput
+        whole = Range(steady.value / share, steady.low / share, steady.high / share)
+        return Forecast(whole, prediction, self._room.why_left_out(prediction))
 
     def curve(self) -> WorkerCurve:
         """Throughput in the steady state by workers, with the other settings of the present."""
         return self._model.curve()
 
     def _start_ns(self, workers: int, persist: bool) -> float:
-        """As with the most similar number of workers; longer, where there are more of them.
+        """How long an epoch takes to start with so many workers.
 
-        What an epoch takes to start without workers, the first of them add to.
+        It is as measured with the most similar number, and longer in proportion for more.
+        If none was measured, workers add to what an epoch takes to start without them.
         """
         without = self._starts_ns[False].get(0, 0.0)
         if not workers:
@@ -107,5 +114,5 @@ class Forecaster:
         of_kind = self._starts_ns[persist].keys() - {0} or measured.keys() - {0}
         if not of_kind:
             return without + self._model.starts_ns(workers, math.inf if persist else 1)
-        nearest = min(of_kind, key=lambda one: (abs(one - workers), one))
+        nearest = min(of_kind, key=lambda count: (abs(count - workers), count))
         return measured[nearest] * max(workers / nearest, 1.0)

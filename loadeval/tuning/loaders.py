@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.tuning import OF_WORKERS, WORKERS
+from loadeval.analysis.predict.tuning import OF_WORKERS, WORKERS
 from loadeval.errors import UsageError
 from loadeval.runtime.adapter import is_iterable
 from loadeval.runtime.registry import adapter_for
@@ -13,25 +13,21 @@ from loadeval.runtime.registry import adapter_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.analysis.tuning import Point
+    from loadeval.analysis.predict.tuning import Point
 
-NEUTRAL: Mapping[str, Any] = {
-    "prefetch_factor": None,
-    "in_order": True,
-    "persistent_workers": False,
-    "multiprocessing_context": None,
-}
-"""What a DataLoader without workers takes for those in OF_WORKERS."""
-DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "prefetch_factor": 2, "pin_memory": False}
-"""What a DataLoader with workers takes where it is told nothing."""
-
-
+CLIMBED = ("num_workers", "prefetch_factor", "prefetch_depth")
+"""Settings that are doubled and halved where nothing is predicted, as LoaderInfo calls them."""
+COMMON = ("num_workers", "num_threads", "prefetch_factor", "buffer_size")
+"""Common names of such settings, for loaders whose adapter names none."""
 UNKNOWN_NAME = "unexpected keyword argument"
-"""In what Python says of a call with a name that is not known."""
+"""Part of Python's message for a call with an unknown keyword."""
 
 
 class LoaderMaker:
-    """Makes loaders with settings. `present` are those of today, and `loader` has them.
+    """Makes loaders with settings. `present` are the present ones, and `loader` has them.
+
+    `climbed` are the settings that may be doubled and halved, by their names, and `of_cpus` those
+    that more CPUs than there are would not help.
 
     Raises UsageError where `make` can make no loader, and what it raises.
     """
@@ -58,6 +54,13 @@ class LoaderMaker:
                 "settings that it can be made with, such as num_workers"
             ) from error
         self.check(self.loader, self.present)
+        adapter = adapter_for(self.loader)
+        self._defaults: Mapping[str, Any] = getattr(adapter, "defaults", {})
+        self._without_workers: Mapping[str, Any] = getattr(adapter, "without_workers", {})
+        names = adapter.describe(self.loader).setting_names or {}
+        own_names = [names[name] for name in CLIMBED if name in names]
+        self.climbed = [name for name in own_names or COMMON if self.takes(name)]
+        self.of_cpus = {names.get(WORKERS, WORKERS), *COMMON[:2]}
 
     def make(self, settings: Mapping[str, Any]) -> Any:
         """A new loader."""
@@ -75,18 +78,20 @@ class LoaderMaker:
 
     def value(self, name: str) -> Any:
         """The present value of a setting."""
-        for found in (self.present.get(name), self._known.get(name)):
-            if found is not None:
-                return found
-        found = getattr(self.loader, name, None)
-        return DEFAULTS.get(name) if found is None else found
+        for value in (self.present.get(name), self._known.get(name)):
+            if value is not None:
+                return value
+        value = getattr(self.loader, name, None)
+        return self._defaults.get(name) if value is None else value
 
     def settings(self, point: Point) -> dict[str, Any]:
         """What to pass to `make`: what was passed before, and what is different in `point`."""
-        found = dict(self.present)
+        settings = dict(self.present)
         if point.get(WORKERS) == 0:
-            found |= {name: NEUTRAL[name] for name in OF_WORKERS if name in found}
-        return found | {name: value for name, value in point.items() if value != self.value(name)}
+            named = [name for name in OF_WORKERS if name in settings]
+            settings |= {name: self._without_workers.get(name) for name in named}
+        changed = {name: value for name, value in point.items() if value != self.value(name)}
+        return settings | changed
 
     def check(self, loader: Any, settings: Mapping[str, Any]) -> None:
         """Raises UsageError for a loader that does not have the settings."""
@@ -97,22 +102,26 @@ class LoaderMaker:
             "batch_size": info.batch_size,
             "persistent_workers": info.persistent_workers,
         }
-        for name, found in has.items():
+        for name, actual in has.items():
             wanted = settings.get(name)
-            if wanted is not None and found is not None and found != wanted:
+            if wanted is not None and actual is not None and actual != wanted:
                 raise UsageError(
-                    f"make({name}={wanted!r}) returned a loader with {name}={found!r}; expected a "
+                    f"make({name}={wanted!r}) returned a loader with {name}={actual!r}; expected a "
                     "function that passes its settings on: lambda **settings: "
                     "DataLoader(dataset, **settings)"
                 )
 
 
 def _parameters(make: Callable[..., Any]) -> set[str] | None:
-    """The names that `make` takes by keyword; None is any."""
+    """The names that `make` takes by keyword; None: any name."""
     try:
-        found = inspect.signature(make).parameters.values()
+        parameters = inspect.signature(make).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(one.kind is one.VAR_KEYWORD for one in found):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return None
-    return {one.name for one in found if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    return {
+        parameter.name
+        for parameter in parameters
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }

@@ -1,4 +1,4 @@
-"""A bar that tells how far tuning is."""
+"""A bar that shows how far tuning is."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 REDRAW_NS = 200_000_000
 
-Told: TypeAlias = Callable[[str, int, int], None]
-"""Told what is measured, and how many of about how many batches are done."""
+ProgressCallback: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is measured, how many batches are done, and about how many there are."""
 
 
 @contextmanager
-def bar(wanted: bool, clock: Callable[[], int]) -> Iterator[Told]:
+def bar(wanted: bool, clock: Callable[[], int]) -> Iterator[ProgressCallback]:
     """A progress bar on stderr, if that is a terminal. No thread draws it: loaders fork."""
     if not wanted or not sys.stderr.isatty():
         yield lambda _naming, _done, _total: None
@@ -30,11 +30,11 @@ def bar(wanted: bool, clock: Callable[[], int]) -> Iterator[Told]:
         task = drawn.add_task("tune", total=None)
         last_ns = 0
 
-        def told(naming: str, done: int, total: int) -> None:
+        def on_progress(naming: str, done: int, total: int) -> None:
             nonlocal last_ns
             if clock() - last_ns >= REDRAW_NS:
                 last_ns = clock()
                 drawn.update(task, description=naming, completed=min(done, total), total=total)
                 drawn.refresh()
 
-        yield told
+        yield on_progress

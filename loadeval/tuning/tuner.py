@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.tuning import (
+from loadeval.analysis.predict.tuning import (
     WORKERS,
     Search,
     SettingsLeftOut,
@@ -15,7 +15,7 @@ from loadeval.analysis.tuning import (
     Trial,
     TuningReport,
 )
-from loadeval.analysis.whatif import LoaderModel
+from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.errors import UsageError
 from loadeval.probes.cgroup import tightest_cpu
 from loadeval.runlog.environment import cpus_usable
@@ -26,26 +26,22 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.tuning import Point
-    from loadeval.analysis.whatif import WorkerCurve
+    from loadeval.analysis.predict.prediction import WorkerCurve
+    from loadeval.analysis.predict.tuning import Point
     from loadeval.runlog.model import Run
     from loadeval.tuning.loaders import LoaderMaker
-    from loadeval.tuning.trials import Measured, Turns, WholeEpoch
+    from loadeval.tuning.trials import EpochThroughput, GroupResult, Turns
 
 ALIKE = (*PREDICTED[:3], "persistent_workers")
-"""Settings that change nothing of what each batch takes: runs with others do not calibrate."""
-CLIMBED = (WORKERS, "num_threads", "prefetch_factor", "prefetch_queue_depth", "buffer_size")
-"""Settings that are doubled and halved where nothing is predicted."""
-OF_CPUS = (WORKERS, "num_threads")
-"""Those of them that more CPUs than there are would not help."""
+"""Settings that do not change what a batch costs. Runs that differ in others do not calibrate."""
 COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers that are predicted."""
 PER_CPU = 2
-"""Workers for each CPU, at most: those that wait for storage need none."""
+"""The most workers for each CPU: workers that wait for storage need none."""
 PREFETCHES = (2, 4)
 DOUBLINGS = 10
 STARTS_MATTER = 0.02
-"""Share of an epoch that its start takes, from which workers may be worth keeping."""
+"""Workers may be worth keeping if the start of an epoch takes this share of it or more."""
 CALIBRATING = 0.5
 """Part of the batches of a trial: the present settings are measured again beside others."""
 
@@ -75,7 +71,7 @@ class Tuner:
         self._forecaster: Forecaster | None = None
 
     def run(self) -> Self:
-        """Raises what tune raises."""
+        """Measure until the search ends. Raises what tune raises."""
         first = self._turns.measure([self._maker.present], None, CALIBRATING)
         (outcome,), (run,), (error,), (whole,), interrupted = first
         if error is not None:
@@ -113,11 +109,11 @@ class Tuner:
         return self
 
     def _try(self, group: Sequence[Point]) -> bool:
-        """Measure points in turns; whether Ctrl-C ended it."""
-        found = self._turns.measure(list(map(self._settings, group)), self._by_sample)
-        self.search.add(group, found.outcomes)
-        self._learn(group, found)
-        return found.interrupted
+        """Measure points in turns. Returns whether Ctrl-C ended it."""
+        result = self._turns.measure(list(map(self._settings, group)), self._by_sample)
+        self.search.add(group, result.outcomes)
+        self._learn(group, result)
+        return result.interrupted
 
     def report(self, unit: str, step: bool) -> TuningReport:
         """What was found."""
@@ -140,10 +136,10 @@ class Tuner:
         )
 
     def _curve(self) -> WorkerCurve | None:
-        """With what was measured of points that differ from the present in their workers alone."""
+        """The predicted curve, with measurements of points that differ only in their workers."""
         if self._forecaster is None:
             return None
-        search, found = self.search, self._forecaster.curve()
+        search, curve = self.search, self._forecaster.curve()
         measured = [
             (point.get(WORKERS, self._workers), outcome.throughput)
             for number, (point, outcome) in enumerate(
@@ -153,10 +149,10 @@ class Tuner:
             and number
             and (number == search.best or self._are_present(point, leaving_out=(WORKERS,)))
         ]
-        _, last = found.measured[-1]
+        _, last = curve.measured[-1]
         present = search.outcomes[0].throughput or last  # where it failed when it ran again
         workers = search.points[0].get(WORKERS, self._workers)
-        return replace(found, measured=(*measured, (workers, present)))
+        return replace(curve, measured=(*measured, (workers, present)))
 
     def _are_present(self, point: Point, leaving_out: Sequence[str]) -> bool:
         """Whether the settings of `point` are the present ones, but for some."""
@@ -185,19 +181,19 @@ class Tuner:
         return self._maker.settings(point)
 
     def _model_of(self, run: Run) -> Forecaster | None:
-        """None where nothing is known of the inside of the loader."""
+        """A forecaster; None where nothing is known about the inside of the loader."""
         try:
             model = LoaderModel.of([run])
         except UsageError:
             return None
         return Forecaster(model, Room.free(), self.epoch_batches)
 
-    def _learn(self, group: Sequence[Point], found: Measured) -> None:
-        """What the runs of `group` tell for further predictions."""
+    def _learn(self, group: Sequence[Point], result: GroupResult) -> None:
+        """Use the runs of `group` for further predictions."""
         forecaster = self._forecaster
         if forecaster is None:
             return
-        for point, whole, run in zip(group, found.wholes, found.runs, strict=True):
+        for point, whole, run in zip(group, result.wholes, result.runs, strict=True):
             if run is None or whole is None:
                 continue
             if not self._are_present(point, leaving_out=ALIKE):
@@ -207,60 +203,61 @@ class Tuner:
             if workers != self._workers or point == self.search.points[0]:
                 self._runs[workers] = run
             forecaster.saw_start(workers, bool(loader.persistent_workers), whole.starts_ns)
-        present_last = sorted(self._runs.items(), key=lambda one: one[0] == self._workers)
+        present_last = sorted(self._runs.items(), key=lambda entry: entry[0] == self._workers)
         forecaster.recalibrate([run for _, run in present_last])
 
-    def _space(self, whole: WholeEpoch) -> dict[str, list[Any]]:
-        found = self._predicted_space(whole) if self._forecaster else self._climbed_space()
-        found |= self._asked
-        if not found:
+    def _space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
+        space = self._predicted_space(whole) if self._forecaster else self._climbed_space()
+        space |= self._asked
+        if not space:
             raise UsageError(
                 "nothing to tune: no known setting among settings=, and space= is empty; name "
                 'the settings, such as settings={"num_threads": 4}'
             )
-        return {name: _ordered(values, self._maker.value(name)) for name, values in found.items()}
+        return {name: _ordered(values, self._maker.value(name)) for name, values in space.items()}
 
     def _deepest(self, space: Mapping[str, Sequence[Any]]) -> float:
-        """Batches in a queue: it takes some multiple of them to measure what it holds up."""
+        """The most batches in a queue; a measurement takes some multiple of them."""
         if "prefetch_factor" in self._asked or not {WORKERS, "prefetch_factor"} <= space.keys():
             return math.inf
         return float(PREFETCHES[0] * max(space[WORKERS]))
 
-    def _predicted_space(self, whole: WholeEpoch) -> dict[str, list[Any]]:
-        most = max(PER_CPU * cpus(), 1)
+    def _predicted_space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
+        most_workers = max(PER_CPU * cpus(), 1)
         starts_matter = whole.factor is not None and 1 - whole.factor >= STARTS_MATTER
         values: dict[str, list[Any]] = {
-            WORKERS: [count for count in COUNTS if count <= most],
+            WORKERS: [count for count in COUNTS if count <= most_workers],
             "prefetch_factor": list(PREFETCHES),
             "in_order": [True, False],
             "persistent_workers": [False, True] if starts_matter else [],
             "pin_memory": [False, True] if has_cuda() else [],
         }
-        return {name: found for name, found in values.items() if found and self._maker.takes(name)}
+        return {
+            name: choices for name, choices in values.items() if choices and self._maker.takes(name)
+        }
 
     def _climbed_space(self) -> dict[str, list[Any]]:
-        found = {}
-        for name in CLIMBED:
-            value = self._maker.value(name)
-            if not self._maker.takes(name) or type(value) is not int:
-                continue
-            most = cpus() if name in OF_CPUS else value << DOUBLINGS
+        space = {}
+        present = {name: self._maker.value(name) for name in self._maker.climbed}
+        numbers = {name: value for name, value in present.items() if type(value) is int}
+        for name, value in numbers.items():
+            largest = cpus() if name in self._maker.of_cpus else value << DOUBLINGS
             up = [max(value, 1) << power for power in range(DOUBLINGS)]
             down = [value >> power for power in range(value.bit_length())]
             none = [0] if name == WORKERS else []
-            found[name] = [one for one in {*none, *up, *down} if one <= max(most, value)]
-        return found
+            space[name] = [count for count in {*none, *up, *down} if count <= max(largest, value)]
+        return space
 
 
 def _ordered(values: Iterable[Any], present: Any) -> list[Any]:
     """All `values` and the present one, once each, the cheapest first."""
-    found: list[Any] = []
+    ordered: list[Any] = []
     for value in (present, *values):
-        if value not in found:
-            found.append(value)
-    if all(type(value) in (int, float) for value in found):
-        return sorted(found)
-    return found
+        if value not in ordered:
+            ordered.append(value)
+    if all(type(value) in (int, float) for value in ordered):
+        return sorted(ordered)
+    return ordered
 
 
 def cpus() -> int:

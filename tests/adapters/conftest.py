@@ -18,7 +18,7 @@ IMAGES = 30
 @pytest.fixture(scope="session", autouse=True)
 def _workers_end_soon() -> Iterator[None]:
     """Torch waits for 5 s for each worker of an iterator that the garbage collector finds."""
-    from torch.utils.data import _utils  # noqa: PLC0415 - other adapters need no torch
+    from torch.utils.data import _utils
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
@@ -39,8 +39,8 @@ def jpegs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def dali_pipeline(jpegs: Path) -> Callable[..., Any]:
     """Makes CPU pipelines of an image, of 16 x 16 pixels if `resized`, and its number."""
-    from nvidia.dali import fn  # noqa: PLC0415 - other adapters need no DALI
-    from nvidia.dali.pipeline import pipeline_def  # noqa: PLC0415 - as above
+    from nvidia.dali import fn
+    from nvidia.dali.pipeline import pipeline_def
 
     files = sorted(jpegs.rglob("*.jpg"), key=lambda path: path.name)
 

@@ -12,15 +12,15 @@ from loadeval.runtime.registry import adapter_for, registered
 from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from loadeval import LoaderInfo
 
 
 def adapter_of(module: str) -> type[Any]:
     """The adapter that is registered for the loaders of a module."""
-    found: type[Any] = registered()[module].load()
-    return found
+    adapter: type[Any] = registered()[module].load()
+    return adapter
 
 
 def describe(loader: Any) -> LoaderInfo:
@@ -49,14 +49,22 @@ def contract(
     adapter: type[Any],
     base: type[AdapterContract] = AdapterContract,
     given: str | None = None,
+    slow: Collection[str] = (),
     **loaders: Callable[..., Any],
 ) -> type[AdapterContract]:
-    """The contract for each of `loaders`, made from the fixture `given` where there is one."""
+    """The contract for each of `loaders`, made from the fixture `given` where there is one.
+
+    It is `slow` for those of these names.
+    """
+    params = [
+        pytest.param(make, id=name, marks=[pytest.mark.slow] if name in slow else [])
+        for name, make in loaders.items()
+    ]
 
     class TestLoaders(base):  # type: ignore[valid-type, misc]
         adapter_type = adapter
 
-        @pytest.fixture(autouse=True, params=loaders.values(), ids=list(loaders))
+        @pytest.fixture(autouse=True, params=params)
         def _made(self, request: pytest.FixtureRequest) -> None:
             fixtures = [] if given is None else [request.getfixturevalue(given)]
             self.make = partial(request.param, *fixtures)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import json
 import multiprocessing
 import os
 import pickle
@@ -53,7 +54,7 @@ class Slotted:
 
 
 class Registering(type):
-    """As libraries of augmentations have it: each class is noted, and none may be changed."""
+    """Like in libraries of augmentations: each class is noted, and none may be changed."""
 
     known: tuple[type, ...] = ()
 
@@ -68,7 +69,7 @@ class Registering(type):
 class Registered(metaclass=Registering):
     def __call__(self, x: Any) -> Any:
         assert len(Registering.known) == 1
-        return x + random.random()  # noqa: S311 - it is compared
+        return x + random.random()
 
 
 class Composed:
@@ -76,8 +77,8 @@ class Composed:
         self.transforms = transforms
 
     def __call__(self, x: Any) -> Any:
-        for one in self.transforms:
-            x = one(x)
+        for transform in self.transforms:
+            x = transform(x)
         return x
 
 
@@ -85,8 +86,8 @@ class Backwards(torch.nn.Sequential):
     """A Sequential that is none."""
 
     def forward(self, x: Any) -> Any:
-        for one in reversed(self):
-            x = one(x)
+        for transform in reversed(self):
+            x = transform(x)
         return x
 
 
@@ -138,10 +139,77 @@ class Picky(Dataset[float]):
         assert callable(self.transforms[1])
         assert self.transforms[2].__name__ == "shifted"
         assert self.transforms[3].keywords == {"by": 2}
-        x = index + np.random.rand() + random.random() + torch.rand(()).item()  # noqa: NPY002, S311
+        x = index + np.random.rand() + random.random() + torch.rand(()).item()  # noqa: NPY002
         for transform in self.transforms:
             x = transform(x)
         return float(self.target_transform(x))
+
+
+class Halved(torch.nn.Module):
+    """A module without parameters."""
+
+    def forward(self, x: Any) -> Any:
+        return x / 2
+
+
+class Steady(torch.nn.Module):
+    """Calls its child, and a function of each name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = Halved()
+        self.smooth = torch.nn.Identity()
+        self.by_name: dict[str, Any] = {"shifted": shifted, "abs": abs}
+
+    def forward(self, x: Any) -> Any:
+        for function in self.by_name.values():
+            x = function(x)
+        return self.smooth(self.child(x))
+
+
+class Tailor:
+    """A Compose of one's own: odd names, odd things in them, a different order each time."""
+
+    def __init__(self) -> None:
+        self.stages: list[Any] = [Doubled(), shifted, Composed([Doubled(), shifted])]
+        self.by_chance: list[tuple[Any, float]] = [(Registered(), 0.5), (shifted, 0.5)]
+        self.last: tuple[Any, ...] = (Steady(), abs)
+        self.me = [self]
+        self.own = [self.negated, self.negated]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # as when it is unpickled
+            raise AttributeError(name)
+        raise RuntimeError(f"asked for {name}")
+
+    @property
+    def lazy(self) -> Any:
+        raise RuntimeError("computed")
+
+    def negated(self, x: Any) -> Any:
+        return -x
+
+    def __call__(self, x: Any) -> Any:
+        random.shuffle(self.stages)
+        for stage in self.stages:
+            x = stage(x)
+        for transform, chance in self.by_chance:
+            x = transform(x) if random.random() < chance else x
+        for transform in (*self.last, *self.own):
+            x = transform(x)
+        return x
+
+
+class Tailored(Dataset[float]):
+    def __init__(self, size: int = 40) -> None:
+        self.size = size
+        self.transform = Tailor()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> float:
+        return float(self.transform(index))
 
 
 class WithItems(Dataset[int]):
@@ -218,8 +286,8 @@ class Repickling(Dataset[int]):
         return 8
 
     def __getitem__(self, index: int) -> int:
-        for one in self.transforms:
-            assert type(pickle.loads(pickle.dumps(one))) is type(copy.deepcopy(one))
+        for transform in self.transforms:
+            assert type(pickle.loads(pickle.dumps(transform))) is type(copy.deepcopy(transform))
         twin = pickle.loads(pickle.dumps(copy.deepcopy(self)))
         assert type(twin.transforms[0]) is Doubled
         assert twin.transforms[1] is shifted
@@ -321,6 +389,21 @@ class Numbers(Dataset[int]):
         return index % 1000
 
 
+class Strings(Dataset[int]):
+    """Reads strings of a page each, a hundred for a sample."""
+
+    COUNT = 16_000
+
+    def __init__(self) -> None:
+        self.strings = [letter * 4000 for letter in "abcd" * (self.COUNT // 4)]
+
+    def __len__(self) -> int:
+        return self.COUNT // 100
+
+    def __getitem__(self, index: int) -> int:
+        return sum(len(string) for string in self.strings[index * 100 : index * 100 + 100])
+
+
 class Slow(Dataset[int]):
     """Its first sample waits until others were read."""
 
@@ -365,7 +448,7 @@ class Greedy(Dataset[int]):
 
 
 def keep_lock() -> int:
-    """In one call that takes about 4 ms."""
+    """Keep the lock in one call that takes about 4 ms."""
     return sum(range(400_000))
 
 
@@ -381,6 +464,22 @@ class Late(Dataset[int]):
             select.select([reading], [], [], 0.005)
         os.close(reading)
         os.close(writing)
+        return index
+
+
+class Parsed(Dataset[int]):
+    """Calls a library's function in Python, and one that is not."""
+
+    def __init__(self) -> None:
+        self.numbers = list(range(60_000))
+        self.text = json.dumps(self.numbers)
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> int:
+        json.loads(self.text)
+        torch.tensor(self.numbers)
         return index
 
 

@@ -15,7 +15,7 @@ from nvidia.dali.plugin.pytorch import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.analysis.summary import epoch_start_waits
+from loadeval.analysis.estimate.epochs import epoch_start_waits
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import (
     GoesOnContract,
@@ -40,7 +40,7 @@ DENSE, LIST, COO = (
 )
 SPARSE = "ignore:Sparse invariant checks are implicitly disabled:UserWarning"  # torch's own
 BYTES = 16 * 16 * 3 + 4
-"""Of an image, and its number."""
+"""The bytes of an image and its number."""
 
 
 def ragged(pipeline: Any, *types: str, **options: Any) -> Any:
@@ -189,7 +189,7 @@ def test_the_length_of_a_filled_epoch_is_told_as_far_as_it_is_known(dali_pipelin
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_after_a_break_the_remainder_is_served(dali_pipeline: Make, mode: str) -> None:
-    """As DALI does, with one warning that points to the training loop."""
+    """DALI does the same. One warning points to the training loop."""
     bare, loader = iterator(dali_pipeline()), iterator(dali_pipeline())
     evaluator = LoaderEvaluator(loader, mode=mode)
     assert trained(evaluator, 1, batches=1) == trained(bare, 1, batches=1) == [[*range(8)]]
@@ -205,7 +205,7 @@ def test_after_a_break_the_remainder_is_served(dali_pipeline: Make, mode: str) -
 def test_no_warning_follows_a_break_at_the_last_batch(
     dali_pipeline: Make, policy: str, auto_reset: bool
 ) -> None:
-    """Whoever reads as many batches as there are has broken nothing off."""
+    """A consumer that reads as many batches as there are has broken nothing off."""
     loader = iterator(dali_pipeline(batch_size=10), policy, auto_reset=auto_reset)
     evaluator = LoaderEvaluator(loader)
     assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
@@ -268,7 +268,7 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
 
 @pytest.mark.parametrize("broken_off_after", [1, 3, 5])
 def test_after_a_break_the_remainder_of_a_source_is_served(broken_off_after: int) -> None:
-    """As DALI does, which near the end of the source reads on into its next epoch."""
+    """DALI does the same: near the end of the source it reads on into its next epoch."""
     bare, evaluator = sourcing(numbered(6)), LoaderEvaluator(sourcing(numbered(6)))
     for loader in (bare, evaluator):
         assert len(list(islice(loader, broken_off_after))) == broken_off_after
@@ -291,7 +291,7 @@ def test_an_endless_source_is_logged_and_replayed() -> None:
 
 
 def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
-    """Without a size, and with batches of one sample, `len` raises: there is no length."""
+    """There is no length: without a size, and with batches of one sample, `len` raises."""
     loader = sourcing(lambda: [np.zeros(3)], batch_size=1, cycle=None)
     with pytest.raises(ValueError, match="len"):
         len(loader)
@@ -301,11 +301,13 @@ def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
 def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
     """Once, where the loader is looked into; its threads are among the readings."""
     loader = iterator(dali_pipeline())
-    for stages, told in ((True, 1), (False, 0)):
+    for stages, expected in ((True, 1), (False, 0)):
         evaluator = LoaderEvaluator(loader, stages=stages, probes=())
         for _ in range(2):
             list(evaluator)
             loader.reset()
-        events = [one.message for one in evaluator.recorded().events]
-        assert len(events) == told
-        assert all("only to Nsight Systems: run nsys profile -t nvtx,cuda" in one for one in events)
+        events = [event.message for event in evaluator.recorded().events]
+        assert len(events) == expected
+        assert all(
+            "only to Nsight Systems: run nsys profile -t nvtx,cuda" in message for message in events
+        )

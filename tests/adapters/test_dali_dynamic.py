@@ -129,7 +129,7 @@ def test_a_break_is_warned_of_in_the_training_loop(jpegs: Path) -> None:
 
 
 def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
-    """Also in deferred mode what is kept is there, and not computed by the training step."""
+    """A kept batch is there in deferred mode too, and the training step does not compute it."""
     images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
     with ndd.EvalMode.deferred:
         lazy = ndd.resize(images, size=(16, 16))

@@ -82,7 +82,7 @@ def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
     assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
 
 
-"""Of an image, and its number."""
+"""The bytes of an image and its number."""
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
@@ -149,7 +149,7 @@ def test_a_source_without_end_has_no_length() -> None:
 
 
 def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
-    """Where two readers disagree nobody knows what an epoch is: the user is told what to do."""
+    """Nobody knows what an epoch is where two readers disagree; the user is told what to do."""
 
     @pipeline_def
     def disagreeing() -> Any:

@@ -72,7 +72,10 @@ def test_a_pipeline_keeps_its_executor_and_batches(dali_pipeline: Make, options:
     again = reconfigured(loader, num_threads=3)
     assert executor(again) == executor(loader)
     assert tunable(again) == {**tunable(loader), "num_threads": 3}
-    batches = [[numbers(batch) for batch in adapter_for(one).epoch(one)] for one in (loader, again)]
+    batches = [
+        [numbers(batch) for batch in adapter_for(source).epoch(source)]
+        for source in (loader, again)
+    ]
     assert batches[0] == batches[1]
 
 

@@ -56,6 +56,7 @@ TestLoaders = contract(
     dataloader=dataloader,
     process=lambda: dataloader(worker_count=1),
     prefetching_processes=lambda: in_processes(2),
+    slow=["prefetching_processes"],  # one process beside it does
 )
 
 
@@ -120,7 +121,7 @@ def test_the_description_is_the_loaders() -> None:
 
 
 def test_an_interleaving_of_the_users_is_not_described() -> None:
-    """Which of its datasets are read when is not known."""
+    """It is not known which of its datasets are read when."""
     for sources in ([elements()] * 3, grain.MapDataset.range(3).map(lambda _: elements())):
         info = describe(grain.experimental.InterleaveIterDataset(sources, cycle_length=2))
         assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)

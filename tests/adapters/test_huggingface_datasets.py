@@ -61,8 +61,14 @@ def test_a_dataset_is_read_in_this_process() -> None:
     assert (info.length, info.workers, info.prefetch_depth) == (None, None, None)
 
 
+def test_the_shards_of_a_stream_in_a_loader() -> None:
+    """Advice on them goes by the name of the class."""
+    info = describe(DataLoader(stream()))
+    assert (info.dataset, info.shards) == ("IterableDataset", 2)
+
+
 def test_a_batch_size_is_told_where_it_is_certain() -> None:
-    """By a column that is no list, or by the last step of a stream; else it is unknown."""
+    """A column that is no list tells it, or the last step of a stream; else it is unknown."""
 
     def batch_size(data: Any) -> int | None:
         return describe(data).batch_size

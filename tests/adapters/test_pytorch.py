@@ -93,6 +93,28 @@ def test_the_description_is_the_loaders() -> None:
     assert describe(DataLoader(Stream())).length is None
 
 
+def test_shards_are_those_that_the_dataset_tells() -> None:
+    """By either name; a property that fails, or another kind of value, tells none."""
+
+    class OfShards(Stream):
+        def __init__(self, **told: Any) -> None:
+            super().__init__()
+            vars(self).update(told)
+
+    class Failing(Stream):
+        @property
+        def num_shards(self) -> int:
+            raise RuntimeError("the files are not listed yet")
+
+    assert describe(DataLoader(OfShards(num_shards=5))).shards == 5
+    assert describe(DataLoader(OfShards(n_shards=3))).shards == 3
+    for dataset in (Stream(), OfShards(num_shards="5"), Failing(), Tensors):
+        assert describe(DataLoader(dataset)).shards is None
+    samples = iter([1, 2])
+    assert describe(DataLoader(OfShards(pipeline=samples))).shards is None
+    assert list(samples) == [1, 2]
+
+
 def test_a_batch_sampler_tells_the_batch_size() -> None:
     sampler = torch.utils.data.BatchSampler(range(40), batch_size=10, drop_last=False)
     loader = DataLoader(Tensors, batch_sampler=sampler)

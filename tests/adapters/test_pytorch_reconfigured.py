@@ -119,7 +119,7 @@ def test_others_stay() -> None:
 
 
 def test_without_workers_nothing_needs_them() -> None:
-    """As torch wants, also the start method and the timeout."""
+    """The start method and the timeout are also as torch wants."""
     loader = DataLoader(Numbers, 8, multiprocessing_context="fork", timeout=9, **WORKERS)
     again = reconfigured(loader, num_workers=0, prefetch_factor=4)
     assert (again.prefetch_factor, again.persistent_workers, again.timeout) == (None, False, 0)
@@ -144,7 +144,7 @@ def test_the_generator_goes_on_as_it_would() -> None:
     expected = [str(batch) for _ in range(2) for batch in loader]
     loader = shuffled()
     again = reconfigured(loader, pin_memory=False)
-    assert [str(batch) for one in (loader, again) for batch in one] == expected
+    assert [str(batch) for source in (loader, again) for batch in source] == expected
 
 
 def test_making_another_draws_no_random_numbers() -> None:

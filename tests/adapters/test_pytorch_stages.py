@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
+import mmap
 import multiprocessing
 import multiprocessing.queues
 import os
@@ -16,13 +18,15 @@ import warnings
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from time import sleep
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
@@ -32,6 +36,7 @@ from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
+from tests.faults.texts import bpe, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,17 +91,17 @@ def test_the_log_has_them_too(tmp_path: Path) -> None:
 def test_three_epochs_of_persistent_workers() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
     run = recorded(loader, epochs=3)
-    assert [(one.epoch, len(one)) for one in run.stages] == [(0, 5), (1, 5), (2, 5)]
-    assert all((one.fetch_ns >= 0).all() for one in run.stages)
-    assert [(one.epoch, one.worker) for one in run.worker_starts] == [(0, 0), (0, 1)]
+    assert [(stages.epoch, len(stages)) for stages in run.stages] == [(0, 5), (1, 5), (2, 5)]
+    assert all((stages.fetch_ns >= 0).all() for stages in run.stages)
+    assert [(start.epoch, start.worker) for start in run.worker_starts] == [(0, 0), (0, 1)]
 
 
 def test_workers_start_in_each_epoch() -> None:
     run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2), epochs=2)
     starts = run.worker_starts
-    assert [(one.epoch, one.worker) for one in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert all(one.start_ns < one.ready_ns and one.init_ns >= 0 for one in starts)
-    assert all(one.starting_ns > 0 for one in starts)
+    assert [(start.epoch, start.worker) for start in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(start.start_ns < start.ready_ns and start.init_ns >= 0 for start in starts)
+    assert all(start.starting_ns > 0 for start in starts)
 
 
 def test_an_epoch_broken_off_by_persistent_workers() -> None:
@@ -115,7 +120,7 @@ def test_two_iterators_at_once() -> None:
     with LoaderEvaluator(loader, stages=True) as evaluator:
         for _ in zip(evaluator, evaluator, strict=True):
             pass
-    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+    assert [len(stages) for stages in evaluator.recorded().stages] == [5, 5]
 
 
 def test_two_iterators_at_once_without_workers() -> None:
@@ -123,12 +128,12 @@ def test_two_iterators_at_once_without_workers() -> None:
     with LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True) as evaluator:
         for _ in zip(evaluator, evaluator, strict=True):
             pass
-    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+    assert [len(stages) for stages in evaluator.recorded().stages] == [5, 5]
     assert "__wrapped__" not in vars(some.Doubled.__call__)
 
 
 def test_an_iterator_whose_end_is_never_asked_for() -> None:
-    """As Lightning has it."""
+    """Lightning never asks for it."""
     with LoaderEvaluator(DataLoader(some.Picky(), batch_size=8), stages=True) as evaluator:
         first = iter(evaluator)
         for _ in range(5):
@@ -136,7 +141,7 @@ def test_an_iterator_whose_end_is_never_asked_for() -> None:
         for _ in evaluator:
             pass
         del first
-    names = [list(one.transform_ns) for one in evaluator.recorded().stages]
+    names = [list(stages.transform_ns) for stages in evaluator.recorded().stages]
     assert names[0] == names[1] != []
 
 
@@ -182,7 +187,38 @@ def test_a_state_asked_for_before_the_epoch() -> None:
             loader._iterator = None
             loader.state_dict()
             list(evaluator)
-    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+    assert [len(stages) for stages in evaluator.recorded().stages] == [5, 5]
+
+
+class SlowToBegin(Sampler[int]):
+    """Takes 50 ms before its first index."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[int]:
+        sleep(0.05)
+        yield from range(8)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"num_workers": 1}, {"num_workers": 2, "persistent_workers": True}]
+)
+def test_what_a_sampler_takes_before_its_first_index(settings: dict[str, Any]) -> None:
+    """It is with the first batch of each epoch, whoever loads; torch's class is as it was after."""
+    draw = _BaseDataLoaderIter._next_index
+    loader = DataLoader(
+        TensorDataset(torch.arange(8)), batch_size=2, sampler=SlowToBegin(), **settings
+    )
+    evaluator = LoaderEvaluator(loader, stages=True)
+    for _ in range(3):
+        assert len(list(evaluator)) == 4
+    run = evaluator.recorded()
+    evaluator.close()
+    for times in run.stages:
+        assert times.index_ns[0] >= 50e6
+        assert (times.index_ns[1:] < 50e6).all()
+    assert _BaseDataLoaderIter._next_index is draw
 
 
 @needs_in_order
@@ -201,7 +237,7 @@ def test_a_record_that_was_written_over_is_unknown() -> None:
         batches = iter(evaluator)
         next(batches)
         inside = pytorch_stages._all
-        (channel,) = [one._channel for stages in inside for one in stages._iterators]  # type: ignore[attr-defined]
+        (channel,) = [iterator._channel for stages in inside for iterator in stages._iterators]  # type: ignore[attr-defined]
         for _ in range(1, 5):
             for slot in range(channel.slots):  # as the batch of another worker would
                 channel.words[channel.slot(slot)] += channel.slots
@@ -218,8 +254,8 @@ class TestTransforms:
         run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
         (stages,) = run.stages
         assert list(stages.transform_ns) == [
-            *("Doubled", "Slotted", "abs", "shifted", "shifted (2)", "Identity"),
-            *("Doubled (2)", "Doubled (3)", "Registered", "Doubled (4)"),
+            *("Doubled", "Slotted.__call__", "abs", "shifted", "shifted (2)", "Identity"),
+            *("Doubled (2)", "Doubled (3)", "Registered", "Composed.__call__", "Doubled (4)"),
         ]
         assert all((calls == 8).all() for calls in stages.transform_calls.values())
 
@@ -230,23 +266,23 @@ class TestTransforms:
         transforms.thread[0] = threading.get_ident()
         assert outer(3) == 6
         transforms.restore()
-        assert transforms.names == ["Doubled", "Slotted"]
+        assert transforms.names == ["Doubled", "Slotted.__call__"]
         assert transforms.spent[1:4:2] == [1, 1]
 
     def test_other_threads_do_not_count(self) -> None:
         transforms = Transforms()
-        one = some.Doubled()
-        transforms.find(SimpleNamespace(transform=one))
-        assert one(3) == 6
+        transform = some.Doubled()
+        transforms.find(SimpleNamespace(transform=transform))
+        assert transform(3) == 6
         transforms.restore()
         assert transforms.spent[:2] == [0, 0]
 
     def test_no_more_than_twenty_four_are_told_apart(self) -> None:
         transforms = Transforms()
-        found = [some.Doubled() for _ in range(60)]
-        transforms.find(SimpleNamespace(transforms=found))
+        doubling = [some.Doubled() for _ in range(60)]
+        transforms.find(SimpleNamespace(transforms=doubling))
         assert len(transforms.names) == 24
-        assert all(one(2) == 4 for one in found)
+        assert all(transform(2) == 4 for transform in doubling)
         transforms.restore()
 
     def test_everything_is_restored(self) -> None:
@@ -290,7 +326,10 @@ class TestTransforms:
         holder = SimpleNamespace(transforms=[held, outer])
         transforms = Transforms(in_training=in_training)
         transforms.find(holder)
-        assert transforms.names == ["ReLU", "Backwards", "Identity", "ReLU (2)", "Tanh"]
+        assert transforms.names == [
+            *("ReLU", "Backwards", "Identity", "ReLU (2)", "Tanh"),
+            "Module.__call__",
+        ]
         transforms.thread[0] = threading.get_ident()
         assert outer(torch.tensor(-1.0)) == 0
         transforms.restore()
@@ -336,7 +375,7 @@ class TestTransforms:
 
 def test_lines_of_code_are_told() -> None:
     run = recorded(DataLoader(some.Busy(), batch_size=8, num_workers=1))
-    (code,) = [one for one in run.code if one.running][:1]
+    (code,) = [sampled for sampled in run.code if sampled.running][:1]
     place = max(code.running, key=lambda name: code.running[name])
     assert "stage_datasets.py:" in place
     assert "__getitem__" in place
@@ -344,15 +383,41 @@ def test_lines_of_code_are_told() -> None:
 
 def test_lines_of_code_are_told_without_workers() -> None:
     run = recorded(DataLoader(some.Busy(), batch_size=8))
-    places = [place for one in run.code for place in one.running]
-    assert {one.worker for one in run.code} == {None}
+    places = [place for sampled in run.code for place in sampled.running]
+    assert {sampled.worker for sampled in run.code} == {None}
     assert any("stage_datasets.py:" in place and "__getitem__" in place for place in places)
+
+
+def test_functions_that_lines_call_are_told() -> None:
+    run = recorded(DataLoader(some.Parsed(), batch_size=8, num_workers=1))
+    calls = {place.partition(" > ")[2] for sampled in run.code for place in sampled.calls}
+    assert "json.loads" in calls
+    assert sys.version_info < (3, 11) or "torch.tensor" in calls
 
 
 def test_code_that_keeps_pythons_lock_is_told() -> None:
     run = recorded(DataLoader(some.Greedy(), batch_size=8, num_workers=1))
-    counts = {name: n for one in run.code for name, n in one.running.items()}
+    counts = {name: n for sampled in run.code for name, n in sampled.running.items()}
     assert sum(n for name, n in counts.items() if "keep_lock" in name) > 0.5 * sum(counts.values())
+
+
+def end(sampler: CodeSampler) -> None:
+    """Stop it, and wait for its thread."""
+    sampler.stop()
+    for thread in threading.enumerate():
+        if thread.name == "loadeval-code":
+            thread.join(10)
+
+
+def test_a_compiled_tokeniser_is_told_by_the_line_that_calls_it() -> None:
+    """It has no frame of Python's own, so its name is what the line calls."""
+    tokenizer, written = bpe(), text(0)
+    sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=True)
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    while sum(sampler.calls.values()) < 3:
+        tokenizer.encode(written)
+    end(sampler)
+    assert any(place.endswith(" > tokenizer.encode") for place in sampler.calls)
 
 
 class TestSwitchInterval:
@@ -378,16 +443,57 @@ class TestSwitchInterval:
     @pytest.mark.parametrize("in_training", [False, True])
     def test_it_is_left_alone_between_looks(self, in_training: bool) -> None:
         """Nearly all the time, and wholly in training."""
-        before, found = sys.getswitchinterval(), []
+        before, unchanged = sys.getswitchinterval(), []
         sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=in_training)
         sampler.start(threading.get_ident(), threading.get_native_id())
         while sum(sampler.running.values()) < 3:
-            found.append(sys.getswitchinterval() == before)
-        sampler.stop()
-        for thread in threading.enumerate():
-            if thread.name == "loadeval-code":
-                thread.join(10)
-        assert sum(found) > (1.0 if in_training else 0.8) * len(found) - 1
+            unchanged.append(sys.getswitchinterval() == before)
+        end(sampler)
+        assert sum(unchanged) > (1.0 if in_training else 0.8) * len(unchanged) - 1
+
+
+class TestReadingFrames:
+    """A thread that runs on while its frames are read may free them, which ends the process."""
+
+    def look(self) -> None:
+        sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=True)
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        while not sampler.running:
+            pass
+        end(sampler)
+
+    @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
+    def test_nothing_is_collected_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not even with as many new objects as make Python look for garbage several times."""
+        current_frames, collections = sys._current_frames, list[int]()
+
+        def with_many_objects() -> Any:
+            before = gc.get_stats()[0]["collections"]
+            assert [[] for _ in range(10 * gc.get_threshold()[0])]
+            collections.append(gc.get_stats()[0]["collections"] - before)
+            return current_frames()
+
+        monkeypatch.setattr(sys, "_current_frames", with_many_objects)
+        self.look()
+        assert set(collections) == {0}
+        assert gc.isenabled()
+
+    def test_who_collects_no_garbage_still_does_not(self) -> None:
+        gc.disable()
+        try:
+            self.look()
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+
+    def test_without_a_lock_of_pythons_nothing_is_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+        before = threading.enumerate()
+        sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=True)
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        assert not set(threading.enumerate()) - set(before)
 
 
 def descriptors() -> list[str]:
@@ -396,11 +502,11 @@ def descriptors() -> list[str]:
     Without pipes: torch closes those of its queues later, in threads. And without the memory of
     multiprocessing, which keeps some of it for its next user.
     """
-    found = []
+    names = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # that of the folder itself
-            found.append(str(descriptor.readlink()))
-    return [name for name in found if not name.startswith("pipe:") and "/pym-" not in name]
+            names.append(str(descriptor.readlink()))
+    return [name for name in names if not name.startswith("pipe:") and "/pym-" not in name]
 
 
 def left() -> list[str]:
@@ -497,31 +603,112 @@ class TestConsumption:
         return used
 
     def test_a_slow_batch_after_quick_ones_is_since_the_last_reading(self) -> None:
-        found = self.used((0, 0, 0, 0, 0, 0), (500, 560, 90, 7, 8, 9), took_ns=80)
-        assert found == (70, 60, 80, 7, 8, 9)
+        used = self.used((0, 0, 0, 0, 0, 0), (500, 560, 90, 7, 8, 9), took_ns=80)
+        assert used == (70, 60, 80, 7, 8, 9)
 
     def test_times_are_no_longer_than_the_batch(self) -> None:
-        found = self.used((0, 0, 0, 0, 0, 0), (500, 900, 90, 7, 8, 9), took_ns=80)
-        assert found[1:3] == (80, 80)
+        used = self.used((0, 0, 0, 0, 0, 0), (500, 900, 90, 7, 8, 9), took_ns=80)
+        assert used[1:3] == (80, 80)
 
     def test_what_the_kernel_does_not_tell_is_unknown(self) -> None:
-        found = self.used((0, 0, -1, -1, -1, -1), (500, 560, -1, -1, -1, -1), took_ns=80)
-        assert found == (70, 60, -1, -1, -1, -1)
+        used = self.used((0, 0, -1, -1, -1, -1), (500, 560, -1, -1, -1, -1), took_ns=80)
+        assert used == (70, 60, -1, -1, -1, -1)
 
     def test_another_thread_begins_anew(self) -> None:
         consumption = pytorch_kernel.Consumption()
         consumption.start(asks=True)
-        found: list[Any] = []
+        used: list[Any] = []
 
         def fetch() -> None:
-            found.append(consumption.since(consumption.start(asks=False), 1000))
+            used.append(consumption.since(consumption.start(asks=False), 1000))
 
         thread = threading.Thread(target=fetch)
         thread.start()
         thread.join()
         consumption.close()
-        assert found[0][0] >= 0
-        assert found[0][1:] == (-1,) * 5
+        assert used[0][0] >= 0
+        assert used[0][1:] == (-1,) * 7
+
+    def test_pages_that_are_written_first_are_faults_in_the_kernel(self) -> None:
+        consumption = pytorch_kernel.Consumption()
+        consumption.start(asks=True)
+        pages = bytearray(64 << 20)
+        *_, minor, system = consumption.since(0, 10**9)
+        consumption.close()
+        assert minor >= len(pages) // mmap.PAGESIZE // 512  # they may be huge
+        assert system >= 0
+
+
+class TestOwnMemory:
+    """What of a process' memory is its own."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """Nanoseconds that have passed, and what a reading takes of them."""
+        times = [0, 0]
+
+        def spent() -> int:
+            times[1] += times[2] if len(times) > 2 else 0
+            return times[1]
+
+        monkeypatch.setattr(pytorch_kernel, "perf_counter_ns", lambda: times[0])
+        monkeypatch.setattr(pytorch_kernel, "thread_time_ns", spent)
+        return times
+
+    @needs_proc
+    def test_it_is_read_at_first_and_then_at_longer_and_longer_intervals(
+        self, clock: list[int]
+    ) -> None:
+        memory = pytorch_kernel.OwnMemory()
+        assert min(memory.take()) >= 0
+        read = []
+        for clock[0] in range(0, 100 * 10**9, 10**9):
+            if memory.take() != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**9)
+        assert read == [1, 2, 4, 8, 16, 32, 62, 92]
+
+    @needs_proc
+    def test_where_that_takes_long_it_is_read_seldom(self, clock: list[int]) -> None:
+        clock.append(30 * 10**6)
+        memory = pytorch_kernel.OwnMemory()
+        memory.take()
+        read = []
+        for clock[0] in range(0, 400 * 10**9, 10**9):
+            if memory.take() != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**9)
+        assert read == [3, 6, 12, 24, 48, 96, 192, 292, 392]
+
+    @needs_proc
+    def test_memory_that_takes_long_to_walk_is_not_read(
+        self, monkeypatch: pytest.MonkeyPatch, clock: list[int]
+    ) -> None:
+        monkeypatch.setattr(pytorch_kernel, "MOST_RESIDENT", 1000)
+        memory = pytorch_kernel.OwnMemory()
+        clock[0] = 10**15
+        assert memory.take() == pytorch_kernel.UNREAD
+
+    def test_what_the_system_does_not_tell_is_unknown(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pytorch_kernel, "Path", lambda _: Path("/nowhere"))
+        assert pytorch_kernel.OwnMemory().take() == pytorch_kernel.UNREAD
+
+
+@needs_proc
+def test_a_forked_worker_copies_the_pages_of_objects_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it shared when it started it has as its own in the end, page by page."""
+    monkeypatch.setattr(pytorch_kernel, "LEAST_GAP_NS", 0)
+    monkeypatch.setattr(pytorch_kernel, "FIRST_SHARE", math.inf)
+    loader = DataLoader(some.Strings(), batch_size=8, num_workers=1, multiprocessing_context="fork")
+    (stages,) = recorded(loader).stages
+    first, *_, last = (stages.private_bytes >= 0).nonzero()[0].tolist()
+    copied = stages.shared_bytes[first] - stages.shared_bytes[last]
+    assert copied > 0.6 * some.Strings.COUNT * mmap.PAGESIZE * last / len(stages)
+    assert stages.private_bytes[last] - stages.private_bytes[first] >= 0.8 * copied
+    assert stages.minor_faults[: last + 1].sum() * mmap.PAGESIZE >= 0.6 * copied
+    assert stages.system_ns[1:].sum() > 0
 
 
 def test_a_slow_batch_after_quick_ones_has_the_kernels_figures() -> None:
@@ -534,8 +721,8 @@ def test_a_slow_batch_after_quick_ones_has_the_kernels_figures() -> None:
 
 def test_blocked_lines_are_told() -> None:
     run = recorded(DataLoader(some.Blocked(), batch_size=2, num_workers=1))
-    blocked = {name: n for one in run.code for name, n in one.blocked.items()}
-    running = {name: n for one in run.code for name, n in one.running.items()}
+    blocked = {name: n for sampled in run.code for name, n in sampled.blocked.items()}
+    running = {name: n for sampled in run.code for name, n in sampled.running.items()}
     assert sum(blocked.values()) > sum(running.values())
     assert "stage_datasets.py:" in max(blocked, key=lambda name: blocked[name])
 
@@ -570,10 +757,10 @@ def test_a_killed_worker_that_was_started_before_is_told() -> None:
     worker.kill()
     os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
     signal.signal(signal.SIGCHLD, torchs)
-    found = stages.take()
+    taken = stages.take()
     stages.close()
     message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
-    assert found == [StageNote(message, "worker died")]
+    assert taken == [StageNote(message, "worker died")]
 
 
 def test_workers_that_torch_ends_have_not_died() -> None:
@@ -617,7 +804,7 @@ def test_a_loader_can_be_copied_and_pickled_while_it_is_measured() -> None:
             assert twin.worker_init_fn is some.seed_numpy
             assert len(list(twin)) == 5
         list(batches)
-    assert [len(one) for one in evaluator.recorded().stages] == [5]
+    assert [len(stages) for stages in evaluator.recorded().stages] == [5]
 
 
 def test_in_place() -> None:
@@ -663,7 +850,7 @@ def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_pinning_is_timed_in_its_thread() -> None:
-    """With queues of our own: there is no accelerator to pin for."""
+    """The queues are our own: there is no accelerator to pin for."""
     pins = Pins()
     incoming: queue.Queue[Any] = queue.Queue()
     outgoing: queue.Queue[Any] = queue.Queue()
@@ -706,16 +893,16 @@ class TestInOneProcess:
 
     @pytest.fixture
     def channel(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
-        found = Channel(1, 64)
+        channel = Channel(1, 64)
         info = SimpleNamespace(dataset=some.Picky())
         monkeypatch.setattr(pytorch_worker, "get_worker_info", lambda: info)
         monkeypatch.setattr(f"{pytorch_worker.__name__}.util.Finalize", lambda *_, **__: None)
-        init = pytorch_worker.WorkerInit(lambda _: None, found)
+        init = pytorch_worker.WorkerInit(lambda _: None, channel)
         init._training = -1
         init(0)
         self.dataset = info.dataset
-        yield found
-        found.words[pytorch_channel.OPEN] = 0
+        yield channel
+        channel.words[pytorch_channel.OPEN] = 0
         assert len(self.fetched([1])) == 1  # the last one, which leaves all as it was
 
     def fetched(self, index: list[int]) -> Any:

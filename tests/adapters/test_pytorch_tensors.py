@@ -77,13 +77,13 @@ def loader(**settings: Any) -> DataLoader[Any]:
 
 
 def test_the_first_batches_of_each_epoch_are_counted() -> None:
-    """In the training process; of workers it is known what passing a batch takes."""
+    """Only the training process counts them; for workers it is known what passing a batch takes."""
     with LoaderEvaluator(loader(), mode="log", stages=True) as evaluator:
         for _ in range(2):
             list(evaluator)
         run = evaluator.recorded()
     counted = [2] * COUNTED + [UNKNOWN] * (8 - COUNTED)
-    assert [one.tensors.tolist() for one in run.stages] == [counted] * 2
+    assert [stages.tensors.tolist() for stages in run.stages] == [counted] * 2
 
 
 def test_a_loader_that_another_thread_reads() -> None:
@@ -101,4 +101,4 @@ def test_a_loader_that_another_thread_reads() -> None:
         thread.join()
         events = evaluator.recorded().events
     assert before == 0
-    assert [one.kind for one in events] == ["read in a thread"]
+    assert [event.kind for event in events] == ["read in a thread"]

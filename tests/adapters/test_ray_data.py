@@ -95,7 +95,7 @@ def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
 
 
 def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
-    """Those of arrays are counted, and Arrow's; what a pandas table takes is unknown."""
+    """The bytes of arrays and of Arrow are counted; what a pandas table takes is unknown."""
     adapter: IterableAdapter = adapter_of("ray.data")()
 
     def nbytes(batch_format: str) -> int | None:
@@ -139,11 +139,11 @@ def looked_into(loader: Any, epochs: int = 1) -> tuple[list[Any], Run]:
 
 def tasks(run: Run, epoch: int) -> Counter[str]:
     """How many tasks of each operator ended in an epoch."""
-    found: Counter[str] = Counter()
-    for one in run.operators:
-        if one.epoch == epoch:
-            found[one.operator] += one.tasks
-    return found
+    counts: Counter[str] = Counter()
+    for times in run.operators:
+        if times.epoch == epoch:
+            counts[times.operator] += times.tasks
+    return counts
 
 
 @pytest.mark.parametrize(
@@ -159,29 +159,29 @@ def test_operators_are_told_in_their_order_for_each_epoch(dataset: Any, make: An
     batches, run = looked_into(make(dataset), epochs=2)
     assert len(batches) == 10
     for epoch in range(2):
-        found = tasks(run, epoch)
-        (mapped,) = (name for name in found if "Map(" in name)
-        assert found[mapped] == 2
-        assert found["make batches"] == 5
-        orders = {one.operator: one.order for one in run.operators if one.epoch == epoch}
+        counts = tasks(run, epoch)
+        (mapped,) = (name for name in counts if "Map(" in name)
+        assert counts[mapped] == 2
+        assert counts["make batches"] == 5
+        orders = {times.operator: times.order for times in run.operators if times.epoch == epoch}
         assert orders[mapped] < orders["get blocks"] < orders["make batches"]
-    assert all((one.task_ns or 0) > 0 and one.elapsed_ns > 0 for one in run.operators)
+    assert all((times.task_ns or 0) > 0 and times.elapsed_ns > 0 for times in run.operators)
     assert run.events == ()
 
 
 def test_rows_are_told_like_batches(dataset: Any) -> None:
     rows, run = looked_into(dataset.iter_rows())
     assert len(rows) == ROWS
-    assert any("Map(" in one.operator for one in run.operators)
+    assert any("Map(" in times.operator for times in run.operators)
 
 
 def test_a_dataset_in_memory_has_its_iterator_alone(dataset: Any) -> None:
     """What was computed before is not told as work of the epochs, each of which is."""
     _, run = looked_into(dataset.materialize().iter_batches(batch_size=8), epochs=2)
     for epoch in range(2):
-        found = tasks(run, epoch)
-        assert found["make batches"] == 5
-        assert not any("Map(" in name for name in found)
+        counts = tasks(run, epoch)
+        assert counts["make batches"] == 5
+        assert not any("Map(" in name for name in counts)
 
 
 def test_batches_are_the_same_where_operators_are_timed(dataset: Any) -> None:
@@ -205,7 +205,7 @@ def test_an_epoch_that_is_broken_off_is_told(dataset: Any) -> None:
 def test_statistics_of_a_running_epoch_are_read_now_and_then(
     dataset: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a shard come later: the next reading has them."""
+    """The statistics of a shard come later: the next reading has them."""
     monkeypatch.setattr("loadeval_adapters.ray_stages.EVERY_NS", 0)
     for loader in (
         dataset.iter_batches(batch_size=8),
@@ -214,12 +214,12 @@ def test_statistics_of_a_running_epoch_are_read_now_and_then(
         adapter = adapter_of("ray.data")()
         stages = adapter.stages(loader)
         stages.begin(loader)(0)
-        found = []
+        taken = []
         for _ in adapter.epoch(loader):
-            found += stages.take()
-        found += stages.take()
+            taken += stages.take()
+        taken += stages.take()
         assert stages.take() == []
-        batches = sum(one.tasks for one in found if one.operator == "make batches")
+        batches = sum(times.tasks for times in taken if times.operator == "make batches")
         assert batches == 5
         stages.close()
 

@@ -38,7 +38,7 @@ pytestmark = NEVER_RUN
 
 
 class Reiterated:
-    """In a subprocess: arrays of a megabyte each, as an arena takes them."""
+    """Runs in a subprocess: arrays of a megabyte each, as an arena takes them."""
 
     def __iter__(self) -> Iterator[Any]:
         return (np.full((4, 65_536), float(number), np.float32) for number in range(6))
@@ -273,7 +273,7 @@ def depth_of(loader: Any) -> int:
 
 
 def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
-    """After one batch was taken: how many are made, once the wanted ones are."""
+    """How many are made, once the wanted ones are, after one batch was taken."""
     make.wanted = wanted
     pipeline = builder.build(num_threads=4)
     adapter = ADAPTER()
@@ -315,7 +315,7 @@ def test_items_of_a_list_are_in_the_depth() -> None:
 
 
 def test_all_paths_of_a_merge_are_in_the_depth() -> None:
-    """Of two merged pipelines both hold batches; and they are as large as what each makes."""
+    """Both merged pipelines hold batches, which are as large as what each makes."""
     numbers: Any = SourceConfig(range(9))
     arrays: Any = PipelineConfig(numbers, [Pipe(array, concurrency=3)], SinkConfig(1))
     lists: Any = PipelineConfig(numbers, [Pipe(array), Aggregate(4)], SinkConfig(1))

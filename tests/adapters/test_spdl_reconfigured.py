@@ -112,7 +112,7 @@ def test_a_builder_that_was_made_again_is_measured() -> None:
 
 def test_two_pipelines_do_not_share_an_aggregation() -> None:
     made = builder()
-    both = [adapter_for(one).epoch(one) for one in (made, reconfigured(made))]
+    both = [adapter_for(source).epoch(source) for source in (made, reconfigured(made))]
     in_turns = list(zip(*both, strict=True))
     assert [len(batch) for batch, _ in in_turns] == [3] * 6 + [2]
     assert all(batch == other for batch, other in in_turns)

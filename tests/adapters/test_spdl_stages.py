@@ -50,19 +50,19 @@ def looked_into(loader: Any, epochs: int = 1, **options: Any) -> tuple[list[Any]
 
 def tasks(run: Run, epoch: int = 0) -> Counter[str]:
     """How many tasks of each operator ended in an epoch."""
-    found: Counter[str] = Counter()
-    for one in run.operators:
-        if one.epoch == epoch:
-            found[one.operator] += one.tasks
-    return found
+    counts: Counter[str] = Counter()
+    for times in run.operators:
+        if times.epoch == epoch:
+            counts[times.operator] += times.tasks
+    return counts
 
 
 def lines_of(run: Run, operator: str) -> list[OperatorTimes]:
-    return [one for one in run.operators if one.operator == operator]
+    return [times for times in run.operators if times.operator == operator]
 
 
 def total(run: Run, operator: str, field: str) -> int:
-    return sum(getattr(one, field) for one in lines_of(run, operator))
+    return sum(getattr(times, field) for times in lines_of(run, operator))
 
 
 def echo(item: Any) -> Any:
@@ -83,8 +83,8 @@ LOADERS: dict[str, Callable[[], Any]] = {
 def test_every_task_is_counted_in_its_epoch(make: Callable[[], Any]) -> None:
     _, run = looked_into(make(), epochs=2)
     for epoch in range(2):
-        found = tasks(run, epoch)
-        assert (found[DECODE], found[COLLATE]) == (40, 5)
+        counts = tasks(run, epoch)
+        assert (counts[DECODE], counts[COLLATE]) == (40, 5)
     assert run.events == ()
 
 
@@ -98,7 +98,7 @@ def test_tasks_in_processes_are_seen_from_here() -> None:
     """Their own times are not known."""
     _, run = looked_into(in_processes(), epochs=2)
     assert tasks(run, 1)["_get_items"] == 5
-    assert {one.run_ns for one in lines_of(run, "_get_items")} == {None}
+    assert {times.run_ns for times in lines_of(run, "_get_items")} == {None}
     assert total(run, "_get_items", "task_ns") > 0
 
 
@@ -110,12 +110,14 @@ ALL = {**LOADERS, "pipeline": pipeline, "processes": in_processes}
 def test_the_batches_and_warnings_are_the_same(make: Callable[[], Any], mode: str) -> None:
     served = []
     for stages in (False, True):
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             evaluator = LoaderEvaluator(make(), mode=mode, stages=stages, probes=())
             adapter = evaluator._measurement.adapter
             kept = list(map(adapter.keep, evaluator))
-        served.append((kept, [str(one.message) for one in told if one.category is not Warning]))
+        served.append(
+            (kept, [str(warning.message) for warning in caught if warning.category is not Warning])
+        )
     (plain, warned), (inside, warned_inside) = served
     assert len(plain) == len(inside) > 0
     assert all(map(same_batch, plain, inside))
@@ -126,7 +128,7 @@ def test_waiting_for_a_thread_is_told_from_working() -> None:
     """Two tasks at once share one thread: one of them waits."""
     made = source(range(12)).pipe(partial(_sleep, 0.004), concurrency=2).add_sink(2)
     _, run = looked_into(lambda: made.build(num_threads=1))
-    (name,) = {one.operator for one in run.operators} - {"src", "sink"}
+    (name,) = {times.operator for times in run.operators} - {"src", "sink"}
     task_ns, run_ns, cpu_ns = (total(run, name, field) for field in ("task_ns", "run_ns", "cpu_ns"))
     assert task_ns > 1.4 * run_ns
     assert run_ns >= 12 * 4_000_000 > cpu_ns
@@ -160,12 +162,12 @@ def test_a_generator_that_has_no_more_is_no_task() -> None:
 
 def test_stages_are_told_in_their_order_with_their_queues() -> None:
     _, run = looked_into(pipeline())
-    found = {one.operator: one for one in run.operators}
-    ordered = sorted(found, key=lambda name: found[name].order)
+    by_name = {times.operator: times for times in run.operators}
+    ordered = sorted(by_name, key=lambda name: by_name[name].order)
     assert [name.split("(")[0] for name in ordered] == ["src", DECODE, "aggregate", COLLATE, "sink"]
-    assert found[DECODE].concurrency == 2
+    assert by_name[DECODE].concurrency == 2
     assert total(run, COLLATE, "queue_items") >= 5  # and the end
-    assert (found["src"].task_ns, found["sink"].task_ns) == (None, None)
+    assert (by_name["src"].task_ns, by_name["sink"].task_ns) == (None, None)
 
 
 def test_a_queue_of_the_users_is_not_told_of() -> None:
@@ -174,8 +176,12 @@ def test_a_queue_of_the_users_is_not_told_of() -> None:
 
     made = builder()
     _, run = looked_into(lambda: made.build(num_threads=3, queue_class=Mine))
-    for one in lines_of(run, DECODE):
-        assert (one.queue_items, one.queue_occupied_ns, one.queue_blocked_ns) == (None, None, None)
+    for times in lines_of(run, DECODE):
+        assert (times.queue_items, times.queue_occupied_ns, times.queue_blocked_ns) == (
+            None,
+            None,
+            None,
+        )
     assert tasks(run)[DECODE] == 40
 
 
@@ -268,13 +274,13 @@ def test_a_pipeline_is_freed_with_its_epoch() -> None:
     made = []
 
     def make() -> Any:
-        found = pipeline()
-        made.append(weakref.ref(found._impl._event_loop._executor))
-        return found
+        running = pipeline()
+        made.append(weakref.ref(running._impl._event_loop._executor))
+        return running
 
     looked_into(make)
     gc.collect()
-    assert [one() for one in made] == [None]
+    assert [reference() for reference in made] == [None]
 
 
 def test_a_pipeline_that_was_started_is_not_timed() -> None:
@@ -324,20 +330,20 @@ def test_a_continuous_pipeline_has_many_epochs() -> None:
     with loader.auto_stop():
         watch(0)
         assert list(loader_epoch) == list(range(8))
-        first = sum(one.tasks for one in _operators(stages.take()) if one.operator == "echo")
+        first = sum(times.tasks for times in _operators(stages.take()) if times.operator == "echo")
         stages.begin(loader)(1)
         assert list(evaluator._measurement.adapter.epoch(loader)) == list(range(8))
-        second = [one for one in _operators(stages.take()) if one.operator == "echo"]
+        second = [times for times in _operators(stages.take()) if times.operator == "echo"]
         assert first >= 8
-        assert {one.epoch for one in second} == {1}
+        assert {times.epoch for times in second} == {1}
 
 
-def _operators(found: Any) -> list[OperatorTimes]:
-    return [one for one in found if isinstance(one, OperatorTimes)]
+def _operators(taken: Any) -> list[OperatorTimes]:
+    return [record for record in taken if isinstance(record, OperatorTimes)]
 
 
 def test_an_epoch_ends_in_the_middle_of_a_reading() -> None:
-    """As when the garbage collector ends it: the next reading has what is left."""
+    """The garbage collector may end it so: the next reading has what is left."""
     loader = pipeline()
     stages = SPDLStages()
     stages.begin(loader)(0)
@@ -351,7 +357,7 @@ def test_an_epoch_ends_in_the_middle_of_a_reading() -> None:
         thread.start()
         thread.join()
     assert stages.live == [epoch]
-    assert sum(one.tasks for one in _operators(stages.take()) if one.operator == DECODE) == 40
+    assert sum(times.tasks for times in _operators(stages.take()) if times.operator == DECODE) == 40
     assert stages.live == []
     epoch.end()
 

@@ -11,13 +11,13 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.stages import Basis, stages_of
+from loadeval.analysis.inside.stages import Basis, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.by_the_clock,
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
 ]
 
@@ -110,10 +110,10 @@ def test_the_stages_add_up_to_the_loader_alone(case: str) -> None:
         for _ in range(3):
             for _ in evaluator:
                 work(100)
-        found, run = evaluator.headroom(), evaluator.recorded()
+        headroom, run = evaluator.headroom(), evaluator.recorded()
     stages = stages_of(run)
     assert stages is not None
     assert stages.basis is Basis.LOADER_ALONE
-    charged_ns = sum(one.charged_ns for one in stages.stages)
+    charged_ns = sum(stage.charged_ns for stage in stages.stages)
     assert charged_ns + stages.not_attributed_ns == pytest.approx(stages.total_ns)
-    assert charged_ns == pytest.approx(found.loader_only_ns, rel=WITHIN)
+    assert charged_ns == pytest.approx(headroom.loader_only_ns, rel=WITHIN)

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.slow
 def hugging_face(**how: Any) -> Any:
     datasets = pytest.importorskip("datasets")
 
-    found = datasets.Dataset.from_dict({"x": list(range(40))})
-    return found.with_transform(**how) if how else found.with_format("torch")
+    dataset = datasets.Dataset.from_dict({"x": list(range(40))})
+    return dataset.with_transform(**how) if how else dataset.with_format("torch")
 
 
 def doubled(batch: dict[str, Any]) -> dict[str, Any]:
@@ -45,6 +45,9 @@ LAZY: Any = [some.LazyIndices(0), some.LazyIndices(4)]
 CASES: dict[str, Callable[..., Any]] = {
     "transforms of all kinds": lambda **how: DataLoader(
         some.Picky(), batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy, **how
+    ),
+    "a Compose of its own": lambda **how: DataLoader(
+        some.Tailored(), batch_size=4, shuffle=True, **how
     ),
     "a generator of its own": lambda **how: DataLoader(
         some.Picky(), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(3), **how
@@ -132,7 +135,7 @@ class Outcome:
                     self.batches.append(batch)
             except Exception as error:  # noqa: BLE001 - whatever the loader raises
                 self.error = type(error), str(error).splitlines()[-1]
-        numbers = random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002, S311
+        numbers = random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002
         self.random = numbers
 
 
@@ -161,8 +164,8 @@ def check(make: Callable[[], Any]) -> Run:
     assert same(plain.batches, measured.batches)
     assert plain.error == measured.error
     assert plain.random == measured.random
-    assert [str(one.message) for one in plain.warnings] == [
-        str(one.message) for one in measured.warnings if "batch" not in str(one.message)
+    assert [str(warning.message) for warning in plain.warnings] == [
+        str(warning.message) for warning in measured.warnings if "batch" not in str(warning.message)
     ]
     run: Run = measured.wrapped.recorded()
     measured.wrapped.close()
@@ -239,7 +242,11 @@ def test_an_error_of_the_users_worker_init_fn() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize(
-    "case", ["transforms of all kinds", "uneven stream", "a Dataset that pickles itself"]
+    "case",
+    [
+        *("transforms of all kinds", "a Compose of its own", "uneven stream"),
+        "a Dataset that pickles itself",
+    ],
 )
 def test_other_start_methods(case: str, method: str) -> None:
     check(lambda: CASES[case](num_workers=1, multiprocessing_context=method))

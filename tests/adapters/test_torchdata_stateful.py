@@ -137,7 +137,7 @@ def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_released_loader_can_be_asked_for_its_state(persistent: bool) -> None:
-    """Also where the iterator that was stopped had been made for a state."""
+    """This also holds where the iterator that was stopped had been made for a state."""
     others = set(active_children())
     asked = loader(2, persistent_workers=persistent)
     adapter = adapter_of("torchdata.stateful_dataloader")()

@@ -10,7 +10,7 @@ from spdl.dataloader import DataLoader as SPDLDataLoader
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import tune
-from loadeval.analysis.tuning import TrialState
+from loadeval.analysis.predict.tuning import TrialState
 from tests.dali_loaders import iterator
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, builder
@@ -33,52 +33,52 @@ def work(_batch: object) -> int:
     return sum(range(50_000))
 
 
-def measured(found: Tuning) -> list[dict[str, Any]]:
-    assert {trial.state for trial in found.trials} == {TrialState.MEASURED}
-    return [dict(trial.settings) for trial in found.trials]
+def measured(tuning: Tuning) -> list[dict[str, Any]]:
+    assert {trial.state for trial in tuning.trials} == {TrialState.MEASURED}
+    return [dict(trial.settings) for trial in tuning.trials]
 
 
 def test_a_dataloader() -> None:
     """Predicted: what is made is like it, but for the best settings."""
     dataset = TensorDataset(torch.zeros(400, 4))
-    found = tuned(DataLoader(dataset, batch_size=8), pin_memory=[False], num_workers=[0, 2])
-    assert found.predicted
-    assert found.curve is not None
-    assert measured(found)[0] == {}
-    again = found.make()
+    tuning = tuned(DataLoader(dataset, batch_size=8), pin_memory=[False], num_workers=[0, 2])
+    assert tuning.predicted
+    assert tuning.curve is not None
+    assert measured(tuning)[0] == {}
+    again = tuning.make()
     assert (again.dataset, again.batch_size) == (dataset, 8)
-    assert again.num_workers == found.settings.get("num_workers", 0)
+    assert again.num_workers == tuning.settings.get("num_workers", 0)
 
 
 def test_an_iterator_of_dalis(dali_pipeline: Callable[..., Any]) -> None:
-    found = tuned(
+    tuning = tuned(
         iterator(dali_pipeline(batch_size=1)), num_threads=[1, 2], prefetch_queue_depth=[2]
     )
-    assert not found.predicted
-    assert found.curve is None
-    assert measured(found) == [{}, {"num_threads": 1}]
-    assert next(iter(found.make()))
+    assert not tuning.predicted
+    assert tuning.curve is None
+    assert measured(tuning) == [{}, {"num_threads": 1}]
+    assert next(iter(tuning.make()))
 
 
 def test_a_pipeline_of_dalis(dali_pipeline: Callable[..., Any]) -> None:
     pipe = dali_pipeline(batch_size=1)
     pipe.build()
-    found = tuned(pipe, num_threads=[1, 2], prefetch_queue_depth=[2])
-    assert measured(found) == [{}, {"num_threads": 1}]
+    tuning = tuned(pipe, num_threads=[1, 2], prefetch_queue_depth=[2])
+    assert measured(tuning) == [{}, {"num_threads": 1}]
 
 
 def test_a_loader_of_spdls() -> None:
     loader: Any = SPDLDataLoader(
         FILES * 10, batch_size=8, preprocessor=decode, aggregator=collate, num_threads=1
     )
-    found = tuned(loader, num_threads=[1, 2], buffer_size=[loader._buffer_size])
-    assert measured(found) == [{}, {"num_threads": 2}]
-    assert sum(1 for _ in found.make()) == 10 * len(FILES) // 8
+    tuning = tuned(loader, num_threads=[1, 2], buffer_size=[loader._buffer_size])
+    assert measured(tuning) == [{}, {"num_threads": 2}]
+    assert sum(1 for _ in tuning.make()) == 10 * len(FILES) // 8
 
 
 def test_a_builder_of_spdls() -> None:
-    """Without a step: the loader alone."""
-    found = tune(
+    """There is no step: the loader is tuned alone."""
+    tuning = tune(
         builder(FILES * 10),
         space={"num_threads": [1, 2], "buffer_size": [2]},
         batches=12,
@@ -86,5 +86,5 @@ def test_a_builder_of_spdls() -> None:
         max_trials=2,
         probes=(),
     )
-    assert measured(found)[0] == {}
-    assert not found.step
+    assert measured(tuning)[0] == {}
+    assert not tuning.step

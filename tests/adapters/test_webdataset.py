@@ -41,6 +41,11 @@ def decoded(shards: list[str]) -> Any:
     return dataset.decode("torchrgb").to_tuple("jpg", "cls")
 
 
+def test_the_shards_of_a_dataset_in_a_loader(shards: list[str]) -> None:
+    """They are its tar files."""
+    assert describe(DataLoader(wds.WebDataset(shards, shardshuffle=False))).shards == 2
+
+
 def batched(shards: list[str]) -> Any:
     return decoded(shards).batched(8)
 
@@ -78,7 +83,7 @@ def test_a_pipeline_works_in_this_process(shards: list[str]) -> None:
 
 
 def test_a_queue_is_told_in_batches(shards: list[str]) -> None:
-    """Where batches are made anew behind the DataLoader, its queue holds fewer or more of them."""
+    """Its queue holds fewer or more batches where they are made anew behind the DataLoader."""
     loader = wds.WebLoader(batched(shards), batch_size=None, num_workers=2)
     info = describe(loader.unbatched().shuffle(20).batched(16))
     assert (info.prefetch_depth, info.batch_size) == (2, 16)

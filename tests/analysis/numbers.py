@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from enum import Enum
 
+    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.stats import Estimate
 
 
 def value(estimate: Estimate | None) -> float:
@@ -25,4 +25,4 @@ def bounds(estimate: Estimate | None) -> tuple[float, float]:
 
 
 def codes(remarks: Iterable[Remark]) -> list[Enum]:
-    return [one.code for one in remarks]
+    return [remark.code for remark in remarks]

@@ -66,10 +66,10 @@ def data(gigabytes: int, *, whole: bool = True) -> LoaderPlan:
 
 def test_a_machine_in_order() -> None:
     """Nothing is to be changed, and only what was not asked is not measured."""
-    found = checkup(FINE, PLAN)
-    assert [one.name for one in found] == list(CHECKS)
-    assert {one.status for one in found if one.name != "page cache"} == {OK}
-    assert found[-1].status is NOT_MEASURED
+    checks = checkup(FINE, PLAN)
+    assert [check.name for check in checks] == list(CHECKS)
+    assert {check.status for check in checks if check.name != "page cache"} == {OK}
+    assert checks[-1].status is NOT_MEASURED
 
 
 # Machines that are FINE but for some facts: what a check finds, and some of its numbers.
@@ -96,7 +96,7 @@ CASES: dict[str, list[tuple[dict[str, Any], LoaderPlan, CheckStatus, Code, dict[
         (SMALL, PLAN, OK, Code.THREADS, {}),
         (SMALL | {"cpus_usable": 2} | openmp(1), workers(2), OK, Code.THREADS, {}),
     ],
-    # As many as there are CPUs are meant where that was not said.
+    # Where no number was said, as many as there are CPUs are meant.
     "workers": [
         ({}, PLAN, OK, Code.WORKERS_ASSUMED, {"workers": 64}),
         ({"quota_cores": 0.5}, PLAN, OK, Code.WORKERS_ASSUMED, {"workers": 1}),
@@ -209,6 +209,6 @@ def test_a_check(
 ) -> None:
     """What it finds on a machine, as a code and numbers."""
     checks = checkup(replace(FINE, **facts), plan)
-    (check,) = (one for one in checks if one.name == name)
-    assert (check.status, check.found.code) == (status, code)
-    assert check.found.values.items() >= values.items()
+    (check,) = (check for check in checks if check.name == name)
+    assert (check.status, check.remark.code) == (status, code)
+    assert check.remark.values.items() >= values.items()

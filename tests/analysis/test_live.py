@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.analysis import live
+from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.live import (
     BatchSums,
     LiveJob,
@@ -21,36 +22,35 @@ from loadeval.analysis.live import (
     together,
     total,
 )
-from loadeval.analysis.summary import summarise
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.codec import Line, RunEnd
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.log_file.codec import Line, RunEnd
+from loadeval.runlog.log_file.reader import Follower, read_run
 from loadeval.runlog.model import Block, EpochEnd, Event, Header, LoaderInfo, Readings
-from loadeval.runlog.reader import Follower, read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from tests.runs import given
+from tests.runs.given import HEADER, MS
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.runlog.model import Mode
 
-MS = 1_000_000
 SECOND = 1_000 * MS
 
 
 def header(mode: Mode = "log", warmup: int = 1, **loader: Any) -> Header:
     info = LoaderInfo("loader", length=100, **loader)
-    return Header("id", "a run", mode, "2026-01-31T12:00:00+00:00", "images", warmup, info)
+    created = "2026-01-31T12:00:00+00:00"
+    return replace(HEADER, name="a run", mode=mode, created=created, warmup=warmup, loader=info)
 
 
 def block(requests_s: list[int], wait_s: int = 1, epoch: int = 0, **options: Any) -> Block:
     """Batches of four samples that waited for `wait_s`, the last step open."""
-    count = len(requests_s)
-    requests, waits = np.array(requests_s, np.int64) * SECOND, np.full(count, wait_s * SECOND)
-    sizes = np.full(count, options.pop("samples", 4))
-    open_steps = np.full(count, UNKNOWN)
-    found = Block(epoch, "real", requests, waits, open_steps, sizes, sizes, **options)
-    return found.with_steps()
+    sizes = options.pop("samples", 4)
+    times = {"request_ns": np.array(requests_s) * SECOND, "epoch": epoch, **options}
+    return given.block(
+        "real", wait_s * SECOND, UNKNOWN, samples=sizes, nbytes=sizes, **times
+    ).with_steps()
 
 
 def after(*lines: Line, quiet_s: int = 0) -> LiveState:
@@ -64,22 +64,15 @@ def after(*lines: Line, quiet_s: int = 0) -> LiveState:
 
 
 def overall(*lines: Line) -> Rates:
-    found = after(*lines).overall
-    assert found is not None
-    return found
+    rates = after(*lines).overall
+    assert rates is not None
+    return rates
 
 
 def recorded(path: Path, every: int = 1, mode: str = "log") -> Path:
     """Three epochs of 500 batches, of which number 123 waits for a second; steps of 10 ms."""
-    clock = FakeClock()
     waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
-    loader = ScriptedLoader([np.zeros((4, 2))] * 500, waits_ns, clock)
-    options: dict[str, Any] = {"every": every, "log_file": path, "clock": clock, "probes": ()}
-    with LoaderEvaluator(loader, mode, **options) as evaluator:
-        for _ in range(3):
-            for _ in evaluator:
-                clock.advance(10 * MS)
-    return path
+    return record(path, mode, waits_ns=waits_ns, epochs=3, every=every, probes=())
 
 
 def watch(path: Path, **options: Any) -> LiveState:
@@ -90,10 +83,10 @@ def watch(path: Path, **options: Any) -> LiveState:
 
 
 def test_now_is_the_last_minute_of_a_long_block() -> None:
-    """To the second, as if its batches had come one by one."""
+    """It is exact to the second, as if its batches had come one by one."""
     slow, quick = list(range(0, 400, 4)), list(range(400, 500, 2))
     whole = after(header(), block([*slow, *quick]), block([500]))
-    single = after(header(), *(block([one]) for one in [*slow, *quick, 500]))
+    single = after(header(), *(block([request_s]) for request_s in [*slow, *quick, 500]))
     assert whole.now == single.now
     assert whole.overall == single.overall
     assert whole.now is not None
@@ -134,7 +127,11 @@ def test_an_outlier_has_its_place(tmp_path: Path, every: int) -> None:
     whole = read_run(recorded(tmp_path / "whole.jsonl")).steps
     assert state.median_iteration_ns == pytest.approx(12 * MS, rel=1 / 16)
     assert state.outlier_count == 3
-    assert [(one.epoch, one.batch) for one in state.outliers] == [(0, 123), (1, 123), (2, 123)]
+    assert [(outlier.epoch, outlier.batch) for outlier in state.outliers] == [
+        (0, 123),
+        (1, 123),
+        (2, 123),
+    ]
     (row,) = np.flatnonzero((whole.epoch == 2) & (whole.batch == 123))
     assert state.outliers[-1] == Outlier(2, 123, int(whole.request_ns[row]), SECOND, 10 * MS)
 
@@ -204,7 +201,7 @@ def test_a_batch_that_is_not_kept_is_no_silence(tmp_path: Path) -> None:
 def test_an_open_step_is_closed_by_what_comes_next(
     end: EpochEnd, counted: int, elapsed_ns: int
 ) -> None:
-    """By the epoch's next block or its end; broken off, it is in no rate."""
+    """The epoch's next block or its end closes it; broken off, it is in no rate."""
     lines = header(warmup=0), block([0, 2]), block([5]), end
     state = after(*lines)
     assert (overall(*lines).batches, state.batches, state.elapsed_ns) == (counted, 3, elapsed_ns)
@@ -226,8 +223,8 @@ def test_only_real_blocks_count_of_an_alternating_run() -> None:
 
 def test_what_is_not_known_is_no_rate() -> None:
     """Samples of which one is not known, and a time of 0."""
-    found = overall(header(warmup=0), block([0, 2, 4], samples=UNKNOWN))
-    assert (found.samples_per_s, found.batches_per_s) == (None, 0.5)
+    overall_rates = overall(header(warmup=0), block([0, 2, 4], samples=UNKNOWN))
+    assert (overall_rates.samples_per_s, overall_rates.batches_per_s) == (None, 0.5)
     assert rates([BatchSums(5, 2, 0, 0, 8)]) == Rates(2, 0, None, None, None)
     assert total([BatchSums(samples=3), BatchSums(samples=None)]).samples is None
 
@@ -263,37 +260,37 @@ def test_what_is_held_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_few_iterations_have_no_median() -> None:
     """Before there are twenty nothing is called an outlier."""
-    found, rows = LiveOutliers(), block(list(range(0, 40, 2))).part(slice(-1))
-    found.add_to_median(rows)
-    found.find(rows, np.arange(19))
-    found.find_one(Outlier(0, 0, 0, 10**12, 0))
-    assert (found.median_ns, found.count) == (None, 0)
-    found.add_to_median(rows.part(slice(1)))
-    assert found.median_ns == pytest.approx(2 * SECOND, rel=1 / 16)
-    found.find_one(Outlier(0, 0, 0, 4 * SECOND, SECOND))
-    found.find_one(Outlier(0, 0, 0, SECOND, SECOND))
-    assert found.count == 1
+    outliers, rows = LiveOutliers(), block(list(range(0, 40, 2))).part(slice(-1))
+    outliers.add_to_median(rows)
+    outliers.find(rows, np.arange(19))
+    outliers.consider(Outlier(0, 0, 0, 10**12, 0))
+    assert (outliers.median_ns, outliers.count) == (None, 0)
+    outliers.add_to_median(rows.part(slice(1)))
+    assert outliers.median_ns == pytest.approx(2 * SECOND, rel=1 / 16)
+    outliers.consider(Outlier(0, 0, 0, 4 * SECOND, SECOND))
+    outliers.consider(Outlier(0, 0, 0, SECOND, SECOND))
+    assert outliers.count == 1
 
 
 def test_the_last_outliers_are_kept() -> None:
     """Five of them, whether they came together or apart."""
-    found = LiveOutliers()
-    found.add_to_median(block(list(range(0, 400, 2))).part(slice(-1)))
-    found.find(block(list(range(0, 80, 10))).part(slice(-1)), np.arange(7))
-    assert (found.count, [one.batch for one in found.last]) == (7, [2, 3, 4, 5, 6])
+    outliers = LiveOutliers()
+    outliers.add_to_median(block(list(range(0, 400, 2))).part(slice(-1)))
+    outliers.find(block(list(range(0, 80, 10))).part(slice(-1)), np.arange(7))
+    assert (outliers.count, [outlier.batch for outlier in outliers.last]) == (7, [2, 3, 4, 5, 6])
 
 
 def test_the_ranks_of_a_job_are_added_up() -> None:
     """The job waits no less than the rank that waits most."""
-    one, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, 24.0, 0.3)
-    assert together([one, other]) == Rates(10, 100, 5.0, 44.0, 0.3)
+    first, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, 24.0, 0.3)
+    assert together([first, other]) == Rates(10, 100, 5.0, 44.0, 0.3)
 
 
 def test_of_ranks_without_samples_batches_are_told() -> None:
-    one, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, None, 0.3)
-    found = together([one, other])
-    assert found is not None
-    assert found.samples_per_s is None
+    first, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, None, 0.3)
+    rates = together([first, other])
+    assert rates is not None
+    assert rates.samples_per_s is None
 
 
 @pytest.mark.parametrize("ranks", [[], [None], [Rates(10, 100, 5.0, 20.0, 0.1), None]])

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.doctor import DEFAULT_PREFETCH
+from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.protocol import Answers, plan_of
 from loadeval.analysis.report import Report
-from loadeval.analysis.stats import Estimate
 from loadeval.runlog.model import LoaderInfo
-from tests.report.conftest import alternating, record
+from tests.runs.given import randomised
+from tests.runs.measured import recorded
 
 if TYPE_CHECKING:
-    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.estimate.headroom import Headroom
 
-REAL, REPLAY = record("log"), record("replay")
+REAL, REPLAY = recorded("log"), recorded("replay")
 LOGGED = Report.of([REAL])
 SEPARATE = Report.of([REAL, REPLAY])
-ALTERNATING = Report.of([alternating()])
-TOO_SHORT = Report.of([alternating(pairs=1)])
+ALTERNATING = Report.of([randomised()])
+TOO_SHORT = Report.of([randomised(pairs=1)])
 
 
 def gains(report: Report) -> Headroom:
@@ -34,13 +35,13 @@ def claiming(
 ) -> Report:
     """`report` with another speed-up, of whole epochs, and another one of the steady state."""
     assert report.comparison is not None
-    found = replace(
+    claimed = replace(
         gains(report),
         speedup=Estimate(*interval) if interval else None,  # type: ignore[arg-type]  # value first
         steady_speedup=Estimate(steady),
         epoch_starts_ns=Estimate(1.0) if of_epochs else None,
     )
-    return replace(report, comparison=replace(report.comparison, headroom=found))
+    return replace(report, comparison=replace(report.comparison, headroom=claimed))
 
 
 @pytest.mark.parametrize(
@@ -75,14 +76,14 @@ def test_which_to_believe(
 def test_they_agree_where_their_intervals_meet(
     separate: tuple[float | None, ...], alternate: tuple[float | None, ...], agree: bool | None
 ) -> None:
-    found = Answers(claiming(SEPARATE, *separate), claiming(ALTERNATING, *alternate))
-    assert found.agree is agree
+    answers = Answers(claiming(SEPARATE, *separate), claiming(ALTERNATING, *alternate))
+    assert answers.agree is agree
 
 
 def test_how_far_they_are_apart() -> None:
     """A ratio, whichever is the larger."""
-    found = Answers(claiming(SEPARATE, 3.0, 2.9, 3.1), claiming(ALTERNATING, 2.0, 1.9, 2.1))
-    assert found.apart == pytest.approx(1.5)
+    answers = Answers(claiming(SEPARATE, 3.0, 2.9, 3.1), claiming(ALTERNATING, 2.0, 1.9, 2.1))
+    assert answers.apart == pytest.approx(1.5)
 
 
 def test_what_is_compared_is_of_the_same_span() -> None:
@@ -94,8 +95,8 @@ def test_what_is_compared_is_of_the_same_span() -> None:
 
 @pytest.mark.parametrize("separate", [None, LOGGED, claiming(SEPARATE)])
 def test_one_answer_agrees_with_nothing(separate: Report | None) -> None:
-    found = Answers(separate, ALTERNATING)
-    assert (found.speedups, found.agree, found.apart) == (None, None, None)
+    answers = Answers(separate, ALTERNATING)
+    assert (answers.speedups, answers.agree, answers.apart) == (None, None, None)
 
 
 def test_the_machine_is_judged_for_the_loader_that_was_measured() -> None:

@@ -51,7 +51,7 @@ CASES: dict[str, tuple[Callable[[], Any], float]] = {
 
 
 def seconds(loader: Iterable[Any], step: Sleep) -> float:
-    """Of a whole loop."""
+    """The time of a whole loop."""
     began = time.perf_counter()
     for _ in loader:
         step(0)

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe
-from loadeval.runtime.alternate import Alternation
-from loadeval.runtime.metrics_thread import MetricsReader
+from loadeval.runtime.alternation.alternate import Alternation
+from loadeval.runtime.background.metrics_thread import MetricsReader
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ def loader_with(workers: int, load_ms: float) -> DataLoader[Any]:
 
 
 def pauses_s(workers: int) -> dict[str, float]:
-    """For how long training was paused in an alternating run, by what for."""
-    found: dict[str, float] = defaultdict(float)
+    """The time for which an alternating run paused training, by what for."""
+    spent_s: dict[str, float] = defaultdict(float)
 
     def timed(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def measured(*arguments: Any) -> Any:
             began = time.perf_counter()
             result = work(*arguments)
-            found[name] += time.perf_counter() - began
+            spent_s[name] += time.perf_counter() - began
             return result
 
         return measured
@@ -72,8 +72,8 @@ def pauses_s(workers: int) -> dict[str, float]:
         for _ in range(EPOCHS):
             for _ in evaluator:
                 step(0)
-    found["all pauses"] = sum(found.values())
-    return {f"alternating, {name}": found[name] for name in (*PAUSES, "all pauses")}
+    spent_s["all pauses"] = sum(spent_s.values())
+    return {f"alternating, {name}": spent_s[name] for name in (*PAUSES, "all pauses")}
 
 
 def reading_ms_per_s(workers: int) -> float:

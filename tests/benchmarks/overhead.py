@@ -28,7 +28,7 @@ from rich.table import Table
 
 from loadeval import LoaderEvaluator
 from loadeval.runtime.cuda import GpuIdleTimer
-from loadeval.runtime.loop import CHUNK
+from loadeval.runtime.serving.loop import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -101,11 +101,11 @@ class NoEvent:
 def gpu_idle_timed(loader: Batches) -> Iterator[Any]:
     """The loader, with the GPU idle time in its waits measured: two events for each batch."""
     event = partial(torch.cuda.Event, enable_timing=True) if CUDA else NoEvent
-    found = GpuIdleTimer(0, event, deque())
-    batches = found.watched(iter(loader))
+    timer = GpuIdleTimer(0, event, deque())
+    batches = timer.watched(iter(loader))
     for _ in range(0, BATCHES, CHUNK):
         yield from islice(batches, CHUNK)
-        found.take()
+        timer.take()
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def kinds() -> list[Kind]:
     dicts = [dict(three) for _ in range(8)]
     arrays = {name: tensor.numpy() for name, tensor in three.items()}
     encoded = [[b"jpeg" * (number + more) for number in range(64)] for more in range(99)]
-    found = [
+    listed = [
         Kind("number", [NUMBER], 1.5),
         Kind("tensor", [x]),
         Kind("NumPy array", [x.numpy()]),
@@ -209,8 +209,8 @@ def kinds() -> list[Kind]:
     ]
     encoding = peer("transformers", "BatchEncoding")
     if encoding is not None:
-        found.insert(15, Kind("BatchEncoding of three", [encoding(three)]))
-    return found
+        listed.insert(15, Kind("BatchEncoding of three", [encoding(three)]))
+    return listed
 
 
 def peer(module: str, name: str) -> Any:
@@ -225,24 +225,28 @@ def subjects() -> list[Subject]:
     """What is timed with one kind of batch, and the limit where we promise one."""
     dali = peer("nvidia.dali.plugin.pytorch.loader_evaluator", "LoaderEvaluator")
     spdl = peer("spdl.dataloader", "CacheDataLoader")
-    of_two, of_one = [TENSORS], [NUMBER]
-    found = [
-        Subject("bare for", of_two, iter),
-        Subject("floor", of_two, floor),
-        Subject("loadeval log, to a file", of_two, logged_to_file),
-        Subject('loadeval log, annotate="torch"', of_two, annotated),
+    of_tensors, of_number = [TENSORS], [NUMBER]
+    listed = [
+        Subject("bare for", of_tensors, iter),
+        Subject("floor", of_tensors, floor),
+        Subject("loadeval log, to a file", of_tensors, logged_to_file),
+        Subject('loadeval log, annotate="torch"', of_tensors, annotated),
         Subject(
             f"GPU idle time alone, {'events on the device' if CUDA else 'no CUDA'}",
-            of_one,
+            of_number,
             gpu_idle_timed,
         ),
     ]
     if dali is not None:
-        found.append(Subject("DALI LoaderEvaluator log", of_two, dali))
-        found.append(Subject("DALI LoaderEvaluator replay", of_two, lambda b: dali(b, "replay")))
+        listed.append(Subject("DALI LoaderEvaluator log", of_tensors, dali))
+        listed.append(
+            Subject("DALI LoaderEvaluator replay", of_tensors, lambda b: dali(b, "replay"))
+        )
     if spdl is not None:
-        found.append(Subject("SPDL CacheDataLoader", of_two, lambda b: spdl(b, 20, 20, BATCHES)))
-    return found
+        listed.append(
+            Subject("SPDL CacheDataLoader", of_tensors, lambda b: spdl(b, 20, 20, BATCHES))
+        )
+    return listed
 
 
 def subjects_of(kind: Kind) -> list[Subject]:
@@ -282,23 +286,23 @@ def iterations_by_arm() -> dict[str, float]:
 
     Of numbers, since only a batch that was prefetched ahead has memory to free.
     """
-    found = {}
+    medians_ns = {}
     logged = LoaderEvaluator(Batches([NUMBER]))
     alternating = LoaderEvaluator(Batches([NUMBER]), mode="alternate", batches=4000)
     for evaluator in (logged, alternating):
         for _ in evaluator:
             pass
     steps = logged.recorded().steps
-    found["log"] = float(np.median(steps.wait_ns + steps.step_ns))
+    medians_ns["log"] = float(np.median(steps.wait_ns + steps.step_ns))
     steps = alternating.recorded().steps
     for code, arm in enumerate(("real", "ideal")):
         rows = (steps.arm == code) & (steps.pair >= 0)
-        found[f"alternate, {arm} block"] = float(
+        medians_ns[f"alternate, {arm} block"] = float(
             np.median(steps.wait_ns[rows] + steps.step_ns[rows])
         )
-        found[f"alternate, {arm} block, wait"] = float(np.median(steps.wait_ns[rows]))
-    found["log, wait"] = float(np.median(logged.recorded().steps.wait_ns))
-    return dict(sorted(found.items()))
+        medians_ns[f"alternate, {arm} block, wait"] = float(np.median(steps.wait_ns[rows]))
+    medians_ns["log, wait"] = float(np.median(logged.recorded().steps.wait_ns))
+    return dict(sorted(medians_ns.items()))
 
 
 def table_of(title: str, timed: list[Subject], added: dict[str, float]) -> Table:

@@ -16,7 +16,7 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from loadeval.analysis.report import Report
-from loadeval.report.html.page import page_of, write_page
+from loadeval.report.page.page import page_of, write_page
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import EpochEnd, Header, LoaderInfo, Readings, Run, Steps
 
@@ -49,7 +49,7 @@ def long_run(mode: Mode, batches: int = BATCHES) -> Run:
         wait_ns[arm == 1] //= 1_000
     request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
     epoch = np.arange(batches) * EPOCHS // batches
-    many = np.full(batches, 32)
+    many, unknown = np.full(batches, 32), np.full(batches, -1)
     times = np.linspace(0, int(request_ns[-1]), 200_000).astype(np.int64)
     readings = tuple(
         Readings(probe, subject, times, {name: random.uniform(0, high, len(times))})
@@ -62,7 +62,7 @@ def long_run(mode: Mode, batches: int = BATCHES) -> Run:
     )
     return Run(
         Header("id", mode, mode, "2026-11-21", "images", 5, LoaderInfo("a.Loader", workers=8)),
-        Steps(epoch, arm, pair, request_ns, wait_ns, step_ns, many, many * 4, np.full(batches, -1)),
+        Steps(epoch, arm, pair, request_ns, wait_ns, step_ns, many, many * 4, unknown, unknown),
         ends=tuple(EpochEnd(number, "exhausted", 10**18, 0) for number in range(EPOCHS)),
         readings=readings,
         closed=True,
@@ -70,7 +70,7 @@ def long_run(mode: Mode, batches: int = BATCHES) -> Run:
 
 
 def opened_in_s(browser: Browser, path: Path) -> float:
-    """From the request for the page to the last figure, the best of some rounds."""
+    """The time from the request for the page to the last figure, the best of some rounds."""
     times = []
     for _ in range(ROUNDS):
         page = browser.new_page()

@@ -61,27 +61,28 @@ TUNE_HEADS = (
 )
 
 
-def summary(found: Sequence[Outcome]) -> dict[str, float]:
+def summary(results: Sequence[Outcome]) -> dict[str, float]:
     """Errors as shares of what was measured, and the share of ranges that contain that."""
     errors = {
-        "error": [abs(one.ratio - 1) for one in found],
-        "divided_error": [abs(one.divided_ratio - 1) for one in found],
+        "error": [abs(outcome.ratio - 1) for outcome in results],
+        "divided_error": [abs(outcome.divided_ratio - 1) for outcome in results],
     }
     return {
-        "predictions": len(found),
-        "in_range": statistics.mean(one.is_in_range for one in found),
+        "predictions": len(results),
+        "in_range": statistics.mean(outcome.is_in_range for outcome in results),
+        "bias": statistics.median(outcome.ratio for outcome in results) - 1,
         **{f"median_{name}": statistics.median(values) for name, values in errors.items()},
         **{f"largest_{name}": max(values) for name, values in errors.items()},
     }
 
 
-def summary_in_words(found: dict[str, float]) -> str:
+def summary_in_words(figures: dict[str, float]) -> str:
     return (
-        f"{found['predictions']:.0f} predictions: median error {found['median_error']:.0%}, "
-        f"largest {found['largest_error']:.0%}; {found['in_range']:.0%} of the ranges contain "
-        "what was measured.\n"
-        f"Divided by n: median error {found['median_divided_error']:.0%}, "
-        f"largest {found['largest_divided_error']:.0%}."
+        f"{figures['predictions']:.0f} predictions: bias {figures['bias']:+.0%} (median), median "
+        f"error {figures['median_error']:.0%}, largest {figures['largest_error']:.0%}; "
+        f"{figures['in_range']:.0%} of the ranges contain what was measured.\n"
+        f"Divided by n: median error {figures['median_divided_error']:.0%}, "
+        f"largest {figures['largest_divided_error']:.0%}."
     )
 
 
@@ -101,28 +102,28 @@ def show(heads: Sequence[str], rows: list[list[str]], markdown: bool) -> None:
     Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
-def predict(workload: Workload, found: list[Outcome]) -> str:
-    """Add its outcomes to `found`, and tell them."""
+def predict(workload: Workload, results: list[Outcome]) -> str:
+    """Add its outcomes to `results`, and tell them."""
     ours = list(outcomes(workload))
-    found += ours
-    return ", ".join(f"{one.setting} {one.ratio:.2f}" for one in ours)
+    results += ours
+    return ", ".join(f"{outcome.setting} {outcome.ratio:.2f}" for outcome in ours)
 
 
-def compare_tuning(workload: Workload, found: list[Tuned]) -> str:
+def compare_tuning(workload: Workload, results: list[Tuned]) -> str:
     """Add what tune and the grid came to, and tell it."""
     ours = tuned(workload)
-    found.append(ours)
+    results.append(ours)
     return f"{ours.ratio:.2f} of the grid's best in {ours.tune_s / ours.grid_s:.2f} of its time"
 
 
 def chosen_by(options: argparse.Namespace, folder: Path, default: Sequence[str]) -> list[Workload]:
-    """Those that were asked for, as they were asked for. Raises KeyError for an unknown name."""
-    known = {one.name: one for one in workloads(folder)}
+    """The workloads that were asked for, in that order. Raises KeyError for an unknown name."""
+    known = {workload.name: workload for workload in workloads(folder)}
     chosen = [known[name] for name in options.only or default or known]
     if options.workers is not None:
-        chosen = [replace(one, workers=options.workers) for one in chosen]
+        chosen = [replace(workload, workers=options.workers) for workload in chosen]
     if options.quick:
-        chosen = [replace(one, rounds=3, settings=QUICK_SETTINGS) for one in chosen]
+        chosen = [replace(workload, rounds=3, settings=QUICK_SETTINGS) for workload in chosen]
     return chosen
 
 
@@ -134,8 +135,11 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="run this workload; may be given again")
     parser.add_argument("--quick", action="store_true", help="two settings, and fewer batches")
     parser.add_argument("--workers", type=int, help="record all with as many workers")
+    parser.add_argument("--cpus", type=int, help="use as many of the CPUs, by affinity")
     parser.add_argument("--json", type=Path, help="keep all numbers in this file")
     options = parser.parse_args()
+    if options.cpus is not None:
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cpus])
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
     predictions: list[Outcome] = []
@@ -150,31 +154,31 @@ def main() -> int:
             began = time.perf_counter()
             try:
                 if options.tune:
-                    told = compare_tuning(workload, tunings)
+                    summary_text = compare_tuning(workload, tunings)
                 else:
-                    told = predict(workload, predictions)
+                    summary_text = predict(workload, predictions)
             except Exception as error:  # noqa: BLE001 - the other workloads go on
-                failed, told = True, f"failed: {error!r}"
+                failed, summary_text = True, f"failed: {error!r}"
             took_s = time.perf_counter() - began
-            say(f"{number}/{len(chosen)} {workload.name}: {told} ({took_s:.0f} s)")
+            say(f"{number}/{len(chosen)} {workload.name}: {summary_text} ({took_s:.0f} s)")
     numbers: dict[str, Any] = {
         "cpus": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "python": sys.version.split()[0],
     }
     if tunings:
-        show(TUNE_HEADS, [one.row() for one in tunings], options.markdown)
-        numbers["tuning"] = [{**asdict(one), "reached": one.is_reached} for one in tunings]
+        show(TUNE_HEADS, [tuning.row() for tuning in tunings], options.markdown)
+        numbers["tuning"] = [{**asdict(tuning), "reached": tuning.is_reached} for tuning in tunings]
     if predictions:
-        show(HEADS, [one.row() for one in predictions], options.markdown)
+        show(HEADS, [prediction.row() for prediction in predictions], options.markdown)
         numbers["summary"] = summary(predictions)
         print(f"\n{summary_in_words(numbers['summary'])}")
         numbers["predictions"] = [
-            {**asdict(one), "in_range": one.is_in_range} for one in predictions
+            {**asdict(prediction), "in_range": prediction.is_in_range} for prediction in predictions
         ]
     if options.json:
         options.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    return 1 if failed or not all(one.is_reached for one in tunings) else 0
+    return 1 if failed or not all(tuning.is_reached for tuning in tunings) else 0
 
 
 if __name__ == "__main__":

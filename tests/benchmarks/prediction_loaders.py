@@ -64,13 +64,13 @@ class Setting:
     in_order: bool = True
 
     def __str__(self) -> str:
-        told = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        text = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         if self.prefetch_factor != Setting.prefetch_factor:
-            told += f", prefetch {self.prefetch_factor}"
-        return told if self.in_order else f"{told}, any order"
+            text += f", prefetch {self.prefetch_factor}"
+        return text if self.in_order else f"{text}, any order"
 
     def options(self) -> dict[str, Any]:
-        """As DataLoader's arguments; an older torch knows no order but one."""
+        """The arguments of DataLoader; an older torch knows no order but one."""
         options = {"num_workers": self.workers, "prefetch_factor": self.prefetch_factor}
         return options if self.in_order else {**options, "in_order": False}
 
@@ -212,8 +212,8 @@ class Sentences(Dataset[Any]):
 def padded(samples: list[list[int]]) -> dict[str, torch.Tensor]:
     """Tokens, and which of them are some, as long as the longest."""
     longest = max(map(len, samples))
-    tokens = [one + [0] * (longest - len(one)) for one in samples]
-    known = [[True] * len(one) + [False] * (longest - len(one)) for one in samples]
+    tokens = [sample + [0] * (longest - len(sample)) for sample in samples]
+    known = [[True] * len(sample) + [False] * (longest - len(sample)) for sample in samples]
     return {"tokens": torch.tensor(tokens), "known": torch.tensor(known)}
 
 
@@ -236,7 +236,7 @@ class Archive(Dataset[torch.Tensor]):
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         read = [bytearray(zlib.decompress(self.sample)) for _ in indices]
-        return [torch.frombuffer(one, dtype=torch.uint8) for one in read]
+        return [torch.frombuffer(data, dtype=torch.uint8) for data in read]
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class Uneven:
 
     @classmethod
     def drawn(cls, mean: float, shape: float) -> Uneven:
-        """From a gamma distribution with a standard deviation of `mean` / sqrt(`shape`)."""
+        """Draw from a gamma distribution with a standard deviation of `mean` / sqrt(`shape`)."""
         rounds = np.random.default_rng(7).gamma(shape, mean / shape, size=1000)
         return cls(tuple(rounds.astype(int).tolist()))
 

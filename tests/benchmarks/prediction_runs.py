@@ -73,8 +73,8 @@ class Outcome:
 def outcomes(workload: Workload) -> Iterator[Outcome]:
     """What was predicted from one run, beside what was measured after it."""
     present = Setting(workload.workers)
-    run, found = recorded(workload)
-    settings = [one for one in workload.settings if one != present]
+    run, headroom = recorded(workload)
+    settings = [setting for setting in workload.settings if setting != present]
     loaders = {str(setting): setting.options() for setting in (present, *settings)}
     measured = speedups(workload, loaders, str(present))
     for setting in settings:
@@ -94,7 +94,7 @@ def outcomes(workload: Workload) -> Iterator[Outcome]:
             measured=real.value,
             measured_low=real.low,
             measured_high=real.high,
-            divided=divided(found, present, setting) / divided(found, present, present),
+            divided=divided(headroom, present, setting) / divided(headroom, present, present),
         )
 
 
@@ -126,13 +126,13 @@ def speedups(
     ratios: dict[str, list[float]] = {name: [] for name in settings}
     for number in range(workload.rounds):
         order = list(settings)
-        random.Random(number).shuffle(order)  # noqa: S311 - no secret
+        random.Random(number).shuffle(order)
         took_s = {name: batch_s(workload, settings[name]) for name in order}
-        for name, found in ratios.items():
-            found.append(took_s[over] / took_s[name])
+        for name, values in ratios.items():
+            values.append(took_s[over] / took_s[name])
     return {
-        name: Estimate(statistics.median(found), min(found), max(found))
-        for name, found in ratios.items()
+        name: Estimate(statistics.median(values), min(values), max(values))
+        for name, values in ratios.items()
     }
 
 
@@ -149,9 +149,9 @@ def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
     return elapsed_s / workload.counted
 
 
-def divided(found: Headroom, present: Setting, setting: Setting) -> float:
+def divided(headroom: Headroom, present: Setting, setting: Setting) -> float:
     """Batches per second if the loader's time went by the workers, and the step is no faster."""
-    loader_ns = found.loader_only_ns or found.real_ns
-    if loader_ns is None or found.ideal_ns is None:
-        raise RuntimeError(f"too little was recorded: {found}")
-    return 1e9 / max(loader_ns * present.workers / setting.workers, found.ideal_ns)
+    loader_ns = headroom.loader_only_ns or headroom.real_ns
+    if loader_ns is None or headroom.ideal_ns is None:
+        raise RuntimeError(f"too little was recorded: {headroom}")
+    return 1e9 / max(loader_ns * present.workers / setting.workers, headroom.ideal_ns)

@@ -78,9 +78,9 @@ def tuned(workload: Workload) -> Tuned:
     grid_s = time.perf_counter() - began
     began = time.perf_counter()
     present = Setting(workload.workers).options()
-    found = tune(workload.loader, workload.train, settings=present)
+    tuning = tune(workload.loader, workload.train, settings=present)
     tune_s = time.perf_counter() - began
-    chosen = dict(found.settings)
+    chosen = dict(tuning.settings)
     ratio = speedups(workload, {"tune": chosen, "grid": best}, "grid")["tune"]
     return Tuned(workload.name, best, chosen, ratio.value, ratio.low, ratio.high, grid_s, tune_s)
 
@@ -89,5 +89,9 @@ def grid_best(workload: Workload) -> Mapping[str, Any]:
     """The fastest of the grid, with as many batches and rounds as tune has for each setting."""
     loaders = {str(number): workload.loader(**options) for number, options in enumerate(GRID)}
     measured = compare_backends(loaders, workload.train, batches=80, rounds=4)
-    rates = {one.name: one.real.value for one in measured.backends if one.real is not None}
+    rates = {
+        backend.name: backend.real.value
+        for backend in measured.backends
+        if backend.real is not None
+    }
     return GRID[int(max(rates, key=rates.__getitem__))]

@@ -21,9 +21,9 @@ from rich.console import Console
 from rich.progress import track
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.intervals import MeanTime, ratio
+from loadeval.analysis.estimate.intervals import MeanTime, ratio
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import Training
+from loadeval.demo.run import DemoTraining
 from loadeval.probes import host
 from loadeval.probes.gpu import GPUProbe
 from loadeval.runlog.columns import UNKNOWN
@@ -54,9 +54,9 @@ class Timed:
     def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
         """What the probe reads."""
         began_ns = time.thread_time_ns()
-        found: Mapping[str, Mapping[str, float | None] | str] = self.probe.read()
+        reading: Mapping[str, Mapping[str, float | None] | str] = self.probe.read()
         self.cpu_ns += time.thread_time_ns() - began_ns
-        return found
+        return reading
 
 
 def often() -> list[Timed]:
@@ -85,12 +85,12 @@ def switch_of(evaluator: LoaderEvaluator, on: list[bool]) -> Callable[[], None]:
 def trained(probes: list[Timed], on: list[bool]) -> Steps:
     """The demo's training over as many blocks as there are in `on`."""
     with tempfile.TemporaryDirectory() as folder:
-        training = Training(make_photographs(Path(folder), PHOTOGRAPHS))
+        training = DemoTraining(make_photographs(Path(folder), PHOTOGRAPHS))
         with LoaderEvaluator(
             training.dataloader, probes=probes, probe_interval_s=DEFAULT_PROBE_INTERVAL_S / DOSE
         ) as evaluator:
             after_step = switch_of(evaluator, on)
-            for _ in track(range(len(on) // 2), "Training", transient=True):
+            for _ in track(range(len(on) // 2), "DemoTraining", transient=True):
                 training.train_one_epoch(evaluator, after_step)
             return evaluator.recorded().steps
 
@@ -107,20 +107,20 @@ def pace(steps: Steps, on: list[bool], wanted: bool) -> MeanTime:
 def main() -> None:
     """Train, and print what the probes cost."""
     torch.set_num_threads(1)
-    order = random.Random(0)  # noqa: S311 - no secret
+    order = random.Random(0)
     on = [first for _ in range(PAIRS) for first in order.sample([True, False], 2)]
     probes = often()
     steps = trained(probes, on)
     without, with_probes = pace(steps, on, wanted=False), pace(steps, on, wanted=True)
-    found = ratio(without, with_probes)
+    overhead = ratio(without, with_probes)
     elapsed_ns = (steps.wait_ns + steps.step_ns)[np.repeat(on, BLOCK)[: len(steps)]].sum()
     console = Console()
-    low, high = found.low or 0, found.high or 0
+    low, high = overhead.low or 0, overhead.high or 0
     console.print(
         f"Throughput with all probes, {DOSE} times as often as by default, over that without: "
-        f"{found.value:.4f} [{low:.4f}, {high:.4f}] (95% interval over {PAIRS} pairs)"
+        f"{overhead.value:.4f} [{low:.4f}, {high:.4f}] (95% interval over {PAIRS} pairs)"
     )
-    loss, least, most = ((1 - paces) / DOSE for paces in (found.value, high, low))
+    loss, least, most = ((1 - paces) / DOSE for paces in (overhead.value, high, low))
     console.print(f"As often as by default they cost {loss:.2%} [{least:.2%}, {most:.2%}]")
     for probe in probes:
         share = probe.cpu_ns / elapsed_ns / DOSE

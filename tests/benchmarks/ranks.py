@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from loadeval.runlog.log_file.writer import RunLog
 from loadeval.runlog.model import Block, EpochEnd, Header, LoaderInfo
-from loadeval.runlog.writer import RunLog
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -79,14 +79,14 @@ def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
     log.end(each * EPOCHS)
 
 
-def peak_bytes(process: psutil.Popen, found: list[int]) -> None:
-    """Keep the most memory of `process` and its children in `found`, while it goes on."""
+def peak_bytes(process: psutil.Popen, most_bytes: list[int]) -> None:
+    """Keep the most memory of `process` and its children in `most_bytes`, while it goes on."""
     while process.poll() is None:
         total = 0
-        for one in [process, *process.children(recursive=True)]:
+        for member in [process, *process.children(recursive=True)]:
             with suppress(psutil.Error):
-                total += one.memory_full_info().pss
-        found[0] = max(found[0], total)
+                total += member.memory_full_info().pss
+        most_bytes[0] = max(most_bytes[0], total)
         time.sleep(READ_S)
 
 
@@ -125,14 +125,14 @@ def row(folder: Path, ranks: int, batches: int) -> list[str]:
     nbytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
     page = folder / "page.html"
     commands = (("show",), ("compare", "--json"), ("report", "-o", str(page)))
-    found = [measure(name, str(folder), *more) for name, *more in commands]
+    measured = [measure(name, str(folder), *more) for name, *more in commands]
     return [
         f"{ranks:,}",
         f"{batches:,}",
         f"{nbytes / 1e6:,.0f} MB",
-        *(f"{took_s:.1f} s" for took_s, _, _ in found),
-        f"{max(used_s for _, used_s, _ in found):.1f} s",
-        f"{max(peak for *_, peak in found):.2f} GiB",
+        *(f"{took_s:.1f} s" for took_s, _, _ in measured),
+        f"{max(used_s for _, used_s, _ in measured):.1f} s",
+        f"{max(peak for *_, peak in measured):.2f} GiB",
         f"{page.stat().st_size / 1e6:.1f} MB",
     ]
 

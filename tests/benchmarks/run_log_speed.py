@@ -19,17 +19,17 @@ from pathlib import Path
 import numpy as np
 
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.log_file.writer import RunLog
 from loadeval.runlog.model import Block, EpochEnd, Header, LoaderInfo, Readings
-from loadeval.runlog.writer import RunLog
 
 SORTS = ((1024, False), (50, False), (5, False), (1, False), (1, True))
 EPOCHS = 10
 READ_EVERY = 4
-"""So many lines of one batch are two seconds."""
+"""So many lines of one batch are written in two seconds."""
 QUANTITIES = 6
 READ = """
 import resource, sys, time
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 began = time.perf_counter()
 batches = len(read_run(sys.argv[1]).steps)
 read_s = time.perf_counter() - began

@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import Training
+from loadeval.demo.run import DemoTraining
 from loadeval_adapters import pytorch_worker
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def subjects() -> list[Subject]:
     tensor = torch.zeros(3, 8)
     record = {"x": tensor, "y": 1, "name": "a name"}
     default: dict[str, Any] = {"collate_fn": None}
-    found = [
+    listed = [
         Subject("sample: int", lambda: of_samples(1, LARGE), large, 150),
         Subject("sample: tensor", lambda: of_samples(tensor, LARGE), large, 150),
         Subject("sample: dict", lambda: of_samples(record, LARGE), large, 150),
@@ -151,13 +151,13 @@ def subjects() -> list[Subject]:
     ]
     # Eight of each, so that the sample's own part is small beside them.
     transforms = {"class": Same(), "slots": Slotted(), "function": same, "torch.nn": Identity()}
-    for name, one in transforms.items():
-        make = partial(of_samples, 1, LARGE, *[one] * 8, num_workers=0)
-        found.append(Subject(f"transform: {name}", make, 8 * large, 500))
+    for name, transform in transforms.items():
+        make = partial(of_samples, 1, LARGE, *[transform] * 8, num_workers=0)
+        listed.append(Subject(f"transform: {name}", make, 8 * large, 500))
     wrapped = tuple(Same() for _ in range(8))
     make = partial(of_samples, 1, LARGE, *wrapped)
-    found.append(Subject("transform: class, in a worker", make, 8 * large, 500))
-    return found
+    listed.append(Subject("transform: class, in a worker", make, 8 * large, 500))
+    return listed
 
 
 def cpu_s() -> float:
@@ -188,18 +188,18 @@ def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
 def added_ns(subject: Subject) -> list[float]:
     """What looking inside adds for each unit, pair by pair."""
     pytorch_worker.WORTH_NS = 0 if subject.asks_kernel else WORTH_NS
-    found = []
+    differences_ns = []
     for _ in range(PAIRS):
         arms = [False, True]
         random.shuffle(arms)
         took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
-        found.append((took[True] - took[False]) * NS / subject.units)
+        differences_ns.append((took[True] - took[False]) * NS / subject.units)
     pytorch_worker.WORTH_NS = WORTH_NS
-    return found
+    return differences_ns
 
 
 def interval(values: list[float]) -> tuple[float, float]:
-    """Of the median: the order statistics between which it lies in 95 of 100 such samples."""
+    """The interval of the median: order statistics between which it lies in 95 of 100 samples."""
     ordered = sorted(values)
     rank = max(0, int(len(values) / 2 - 0.98 * len(values) ** 0.5))
     return ordered[rank], ordered[-rank - 1]
@@ -207,15 +207,15 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def demo_ratios(folder: Path) -> list[float]:
     """CPU time of the demo's epochs with stages over that without, pair by pair."""
-    loader = Training(make_photographs(folder, 512)).dataloader
+    loader = DemoTraining(make_photographs(folder, 512)).dataloader
     subject = Subject("demo", lambda: loader, 1, 0)
-    found = []
+    ratios = []
     for _ in range(PAIRS):
         arms = [False, True]
         random.shuffle(arms)
         took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
-        found.append(took[True] / took[False])
-    return found
+        ratios.append(took[True] / took[False])
+    return ratios
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ class Result:
         truth, widest = self.truth.value, self.case.widest
         half_width = (speedup.high - speedup.low) / 2
         inside = speedup.low <= truth <= speedup.high
-        found = {
+        checks = {
             "misses the truth": not is_near(speedup.value, truth, CLOSE) and not inside,
             "wrong verdict": not named(verdict) & true_classes(*self.truth.spread),
             "inconclusive": verdict == "inconclusive"
@@ -86,7 +86,7 @@ class Result:
             "slow": self.time > LONGEST,
             "page faults": self.case.faults and not self.faults_alike(),
         }
-        return [fault for fault, holds in found.items() if holds]
+        return [fault for fault, holds in checks.items() if holds]
 
     def faults_alike(self) -> bool:
         """Whether a batch meets about as many page faults in both arms, as far as is known."""
@@ -96,7 +96,7 @@ class Result:
         return abs(real - ideal) <= max(FEW_FAULTS, FAULTS_SHARE * real)
 
     def row(self) -> list[str]:
-        """As text, a * at what is off.
+        """The row as text, a * at what is off.
 
         That is two plain runs by a twentieth, a peer by a tenth and outside the truth's spread.
         """
@@ -143,8 +143,8 @@ def plain(value: float | None) -> str:
 
 def named(verdict: str) -> set[str]:
     """The classes that a verdict leaves open."""
-    found = [CLASSES.index(word) for word in verdict.split() if word in CLASSES]
-    return set(CLASSES[min(found) : max(found) + 1]) if found else set(CLASSES)
+    positions = [CLASSES.index(word) for word in verdict.split() if word in CLASSES]
+    return set(CLASSES[min(positions) : max(positions) + 1]) if positions else set(CLASSES)
 
 
 def true_classes(low: float, high: float) -> set[str]:
@@ -191,11 +191,11 @@ def show(results: list[Result], markdown: bool) -> None:
     Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
-def found_peers() -> list[Peer]:
+def import_peers() -> list[Peer]:
     if TYPE_CHECKING:
-        from tests.benchmarks.truth_peers import dali, spdl  # noqa: PLC0415
+        from tests.benchmarks.truth_peers import dali, spdl
     else:
-        from truth_peers import dali, spdl  # noqa: PLC0415 - spawned workers import this file
+        from truth_peers import dali, spdl  # spawned workers import this file
 
     return [dali, spdl]
 
@@ -208,7 +208,7 @@ def main() -> int:
     parser.add_argument("--no-peers", action="store_true", help="run neither DALI nor SPDL")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    peers = [] if options.no_peers else found_peers()
+    peers = [] if options.no_peers else import_peers()
     results = []
     with tempfile.TemporaryDirectory() as folder:
         known = {case.name: case for case in cases(Path(folder))}

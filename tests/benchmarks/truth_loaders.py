@@ -98,7 +98,7 @@ class Items(Dataset[Any]):
 
 @dataclass(frozen=True)
 class Listed(Items):
-    """With a list of files, which a spawned worker is sent object by object."""
+    """Items with a list of files, which a spawned worker is sent object by object."""
 
     files: list[tuple[str, int]] = field(
         default_factory=lambda: [(f"images/{index:06}.jpg", index) for index in range(300_000)]
@@ -107,7 +107,7 @@ class Listed(Items):
 
 @dataclass(frozen=True)
 class Sleep:
-    """So many milliseconds, and `more_ms` at every `every`-th."""
+    """Sleeps so many milliseconds, and `more_ms` at every `every`-th."""
 
     ms: float
     more_ms: float = 0.0
@@ -291,12 +291,12 @@ def every(cost: Cost) -> Callable[[int], Step]:
 
 
 def growing_with_content(batches: int) -> Step:
-    """From 5 to 15 ms, by the number in the batch."""
+    """A step that grows from 5 to 15 ms, by the number in the batch."""
     return lambda batch: time.sleep(0.005 + 0.010 * float(batch[0, 0]) / batches)
 
 
 def growing_with_time(batches: int) -> Step:
-    """From 2 to 18 ms, whatever is in the batch."""
+    """A step that grows from 2 to 18 ms, whatever is in the batch."""
     served = cycle(range(batches))
     return lambda _batch: time.sleep(0.002 + 0.016 * next(served) / batches)
 

@@ -21,7 +21,7 @@ CACHED = 20
 
 
 def dali(case: Case) -> float:
-    """As its tutorial does: the total of a log run over that of a replay run."""
+    """What its tutorial computes: the total of a log run over that of a replay run."""
     count = min(case.peers_batches, case.batches)
     with steps(case, count, runs=2) as step:
         real_s = total_s(DALIEvaluator(case.loader(count), mode="log"), step)

@@ -20,7 +20,7 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Arm, Run
     from tests.benchmarks.truth_cases import Case
     from tests.benchmarks.truth_loaders import Step
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""
 WARM_S = 0.25
-"""For how long, at least: until CPU caches and allocator have settled."""
+"""The shortest warm-up: until CPU caches and allocator have settled."""
 ENOUGH = 100
 """Batches in memory at most: steps vary less than loading does."""
 CORE = 0
@@ -162,8 +162,8 @@ def disturbed(step: Step, batches: int) -> Iterator[Step]:
 
 def steps(case: Case, batches: int, runs: int = 1) -> Any:
     """The step of `runs` runs, each of `batches`, as a context."""
-    one = case.step(batches)
-    return disturbed(one, batches * runs) if case.drifts else nullcontext(one)
+    step = case.step(batches)
+    return disturbed(step, batches * runs) if case.drifts else nullcontext(step)
 
 
 def alternating(case: Case) -> Ours:
@@ -182,8 +182,8 @@ def alternating(case: Case) -> Ours:
 def page_faults(run: Run, arm: Arm) -> float | None:
     """Minor page faults per counted batch of an arm."""
     windows = [window for window in run.windows if window.arm == arm]
-    found = [window.minor_faults for window in windows if window.minor_faults is not None]
+    faults = [window.minor_faults for window in windows if window.minor_faults is not None]
     counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
-    if not counted.any() or len(found) < len(windows):
+    if not counted.any() or len(faults) < len(windows):
         return None
-    return float(sum(found) / counted.sum())
+    return float(sum(faults) / counted.sum())

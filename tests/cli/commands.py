@@ -1,27 +1,24 @@
-"""Commands, run in this process and beside it, and the runs that they are given."""
+"""Commands, run in this process and beside it."""
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 from typer.testing import CliRunner
 
 from loadeval.cli.main import app
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Run = Callable[..., tuple[int, str, str]]
 
-MS = 1_000_000
 COMMAND = Path(sys.executable).with_name("loadeval")
 
 
@@ -36,34 +33,16 @@ def runner(*command: str, columns: int = 80) -> Run:
     return run
 
 
-def record(
-    path: Path,
-    mode: str = "log",
-    *,
-    epochs: int = 1,
-    batches: int = 30,
-    wait_ms: int = 30,
-    **options: Any,
-) -> Path:
-    """The log of a run of four images a batch, with steps of 10 ms."""
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * batches, [wait_ms * MS] * batches, clock)
-    options = {"num_cached_batches": 2, "unit": "images", **options}
-    with LoaderEvaluator(loader, mode, log_file=path, clock=clock, **options) as evaluator:
-        for _ in range(epochs):
-            for _ in evaluator:
-                clock.advance(10 * MS)
-    return path
-
-
-def imported_by(*arguments: object) -> set[str]:
-    """The packages that a process has imported when it ends a command."""
+def imported_by(*commands: Sequence[object]) -> set[str]:
+    """The packages that a process has imported when it ends the last of these commands."""
     script = (
-        "import sys\nfrom loadeval.cli.main import app\n"
-        "try: app(standalone_mode=False)\nexcept SystemExit: pass\n"
+        "import json, sys\nfrom loadeval.cli.main import app\n"
+        "for arguments in json.loads(sys.argv[1]):\n"
+        "  try: app(arguments, standalone_mode=False)\n  except SystemExit: pass\n"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )
-    command = [sys.executable, "-c", script, *map(str, arguments)]
+    arguments = json.dumps([[str(word) for word in command] for command in commands])
+    command = [sys.executable, "-c", script, arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return set(done.stdout.splitlines()[-1].split())
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import subprocess
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -27,18 +28,25 @@ ABSENT = Registration(
 )
 
 
+listed = cache(run)
+registered = cache(registrations)
+"""Every installed distribution is looked at: once."""
+
+
 def test_each_adapter_has_a_line() -> None:
-    """Under the headings, one line for each adapter, in the order of modules."""
-    code, out, err = run()
+    """The headings are followed by a line for each adapter, in the order of modules."""
+    code, out, err = listed()
     assert (code, err) == (0, "")
     headings, *lines = out.splitlines()
     assert headings.split("  ")[0] == "module"
-    assert [line.split()[0] for line in lines] == [one.module for one in registrations()]
+    assert [line.split()[0] for line in lines] == [
+        registration.module for registration in registered()
+    ]
 
 
 def test_a_line_tells_class_distribution_and_framework() -> None:
     """Each with its version."""
-    (line,) = (line for line in run()[1].splitlines() if line.startswith("torch.utils.data "))
+    (line,) = (line for line in listed()[1].splitlines() if line.startswith("torch.utils.data "))
     assert line.split() == [
         "torch.utils.data",
         "loadeval_adapters.pytorch:PyTorchAdapter",
@@ -62,17 +70,18 @@ def test_what_is_absent_unknown_or_hostile(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], cells: list[str]
 ) -> None:
     """An adapter is listed all the same, and escapes of a third party's entry point are text."""
-    one = dataclasses.replace(ABSENT, **changes)
-    monkeypatch.setattr(command, "registrations", lambda: [one])
+    registration = dataclasses.replace(ABSENT, **changes)
+    monkeypatch.setattr(command, "registrations", lambda: [registration])
     _, line = run()[1].splitlines()
     assert re.split(" {2,}", line) == ["framework.loaders", *cells]
 
 
-def test_json_is_a_list_of_the_dataclasses() -> None:
+def test_json_is_a_list_of_the_dataclasses(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fields of Registration are the keys."""
+    monkeypatch.setattr(command, "registrations", registered)
     code, out, err = run("--json")
     assert (code, err) == (0, "")
-    assert json.loads(out) == [dataclasses.asdict(one) for one in registrations()]
+    assert json.loads(out) == [dataclasses.asdict(registration) for registration in registered()]
 
 
 def test_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,18 +91,20 @@ def test_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("--json")[1]) == []
 
 
+@pytest.mark.slow
 def test_the_installed_command_into_a_pipe() -> None:
     """Plain text, no line broken however long."""
     done = subprocess.run([COMMAND, "adapters"], capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    assert done.stdout == run()[1]
+    assert done.stdout == listed()[1]
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_installed_command_in_a_terminal() -> None:
     """A table as wide as the terminal, with headings in bold."""
     shown = in_a_terminal("adapters", columns=60)
     headings, *lines = shown.splitlines()
     assert headings.startswith("\x1b[1mmodule")
-    assert len(lines) > len(registrations())
+    assert len(lines) > len(registered())
     assert max(map(len, lines)) <= 60

@@ -10,9 +10,11 @@ import pytest
 
 from loadeval.analysis.report import Report
 from loadeval.report.json import report_as_dict
-from loadeval.runlog.reader import read_run
-from tests.cli.commands import COMMAND, record, runner
-from tests.staged import staged, write_run
+from loadeval.runlog.log_file.reader import read_run
+from tests.cli.commands import COMMAND, runner
+from tests.runs.given import write_run
+from tests.runs.measured import record
+from tests.runs.staged import staged
 
 Logs = tuple[Path, Path]
 run = runner("compare")
@@ -79,7 +81,7 @@ def test_one_alternating_run_is_compared_with_itself(alternated: Path, tmp_path:
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     assert words.startswith("Highly input-bound: training would be 4.00x as fast if loading were")
-    assert "(95% CI 4.00x)" in words
+    assert "(95% CI [4.00x, 4.00x])" in words
     assert "alternate, real arm alternate, ideal arm" in words
     assert out.endswith(f"Figure written to {output}\n")
     assert output.read_bytes().startswith(b"\x89PNG")
@@ -92,12 +94,12 @@ def test_json_is_the_report(logs: Logs, alternated: Path, tmp_path: Path) -> Non
         code, out, err = run(*files, "--json", "--output", figure)
         report = Report.of([read_run(file) for file in files])
         assert (code, err) == (0, "")
-        found = json.loads(out)
-        assert found == json.loads(json.dumps(report_as_dict(report)))
-        assert found["speedup"]["value"] == pytest.approx(4.0)
-        assert found["real"]["steady_batches"] == found["real_batches"]
-        assert found["ideal"]["steady_batches"] == found["ideal_batches"]
-        assert len(found["readings"]) == len(files)
+        document = json.loads(out)
+        assert document == json.loads(json.dumps(report_as_dict(report)))
+        assert document["speedup"]["value"] == pytest.approx(4.0)
+        assert document["real"]["steady_batches"] == document["real_batches"]
+        assert document["ideal"]["steady_batches"] == document["ideal_batches"]
+        assert len(document["readings"]) == len(files)
         assert figure.exists()
 
 
@@ -131,8 +133,9 @@ def test_a_replay_after_real_batches(logs: Logs, tmp_path: Path) -> None:
     assert "nothing was replayed" in refused(logs[0], short)
 
 
+@pytest.mark.slow
 def test_the_installed_command_compares(logs: Logs, tmp_path: Path) -> None:
-    """As a process of its own: plain text on stdout, and a figure."""
+    """Run as a process, it writes plain text to stdout, and a figure."""
     output = tmp_path / "figure.pdf"
     done = subprocess.run(
         [COMMAND, "compare", *logs, "--output", output], capture_output=True, text=True, check=True

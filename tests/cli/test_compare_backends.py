@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.backends import compare_backends
 from loadeval.testing import FakeClock, ScriptedLoader
-from tests.cli.commands import record, runner
+from tests.cli.commands import runner
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ def _compared(tmp_path: Path) -> tuple[BackendComparison, list[Path]]:
 def test_logs_in_turns_make_the_same_report(
     compared: tuple[BackendComparison, list[Path]],
 ) -> None:
-    """As compare_backends did; one screen of it unless everything is asked for."""
+    """It is that of compare_backends; one screen of it unless everything is asked for."""
     result, logs = compared
     assert run(*logs, "--full") == (0, f"{result}\n", "")
     lines = run(*logs)[1].splitlines()
@@ -71,7 +72,7 @@ def test_json_and_figure(compared: tuple[BackendComparison, list[Path]]) -> None
 
 
 def test_two_logs_that_did_not_replay_are_backends(tmp_path: Path) -> None:
-    """Of separate runs, alternating or not, with a caution."""
+    """The runs are separate, alternating or not; a caution says so."""
     logs = [logged(tmp_path, "torch", "alternate"), logged(tmp_path, "dali", "log")]
     code, out, err = run(*logs)
     assert (code, err) == (0, "")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from loadeval.analysis.headroom import headroom
+from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
 from loadeval.report.wording.advice import change_in_short, predicted_in_short
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def printed(folder: Path) -> list[str]:
 
 
 def first_advice(log: Path) -> list[str]:
-    """Where what it would bring is known."""
+    """The lines of the first advice, where it is known what it would bring."""
     finding = diagnose(read_run(log)).findings[0]
     gain, change = predicted_in_short(finding), change_in_short(finding)
     return ["", f"First {change}: predicted to make training {gain} as fast."] if gain else []
@@ -59,8 +59,8 @@ def first_advice(log: Path) -> list[str]:
 @pytest.mark.slow
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
-    found = headroom(read_run(folder / "run.jsonl"))
-    assert any(line.lower().startswith(str(found.verdict)) for line in printed)
+    estimate = headroom(read_run(folder / "run.jsonl"))
+    assert any(line.lower().startswith(str(estimate.verdict)) for line in printed)
 
 
 @pytest.mark.slow
@@ -142,7 +142,11 @@ def test_device_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert devices == ["cpu", "cuda"]
 
 
-@pytest.mark.parametrize("package", ["torch", "PIL", "matplotlib"])
+# What imports torch in a process of its own takes seconds.
+SLOW = [pytest.param(package, marks=pytest.mark.slow) for package in ("PIL", "matplotlib")]
+
+
+@pytest.mark.parametrize("package", ["torch", *SLOW])
 def test_package_missing(package: str, tmp_path: Path) -> None:
     """Without one of these it says in one line what to install, and makes nothing."""
     result = _in_python_without(package, "demo", "--output", str(tmp_path / "demo"))

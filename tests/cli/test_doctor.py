@@ -103,12 +103,12 @@ def test_json() -> None:
     """The checks, the facts that they are of, and whether all is in order."""
     code, out, err = run("--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert found["ok"] is True
-    assert [check["name"] for check in found["checks"]] == list(CHECKS)
+    document = json.loads(out)
+    assert document["ok"] is True
+    assert [check["name"] for check in document["checks"]] == list(CHECKS)
     cpus = {"code": "cpus", "values": {"cpus_usable": 4, "cpus": 4}, "text": "4 of 4 usable"}
-    assert found["checks"][0] == {"name": "CPUs", "status": "ok", **cpus}
-    assert found["machine"]["driver"]["gpus"] == ["NVIDIA H100"]
+    assert document["checks"][0] == {"name": "CPUs", "status": "ok", **cpus}
+    assert document["machine"]["driver"]["gpus"] == ["NVIDIA H100"]
     code, out, _ = run("--json", "--workers", "8")
     assert (code, json.loads(out)["ok"]) == (1, False)
 
@@ -121,7 +121,7 @@ def test_a_name_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_installed_command_into_a_pipe() -> None:
-    """On this machine, whatever is wrong with it: a plain line for each check."""
+    """It prints a plain line for each check, whatever is wrong with this machine."""
     done = subprocess.run([COMMAND, "doctor"], capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1)
     assert done.stderr == ""
@@ -130,7 +130,7 @@ def test_the_installed_command_into_a_pipe() -> None:
 
 
 def test_the_installed_command_in_a_terminal() -> None:
-    """As wide as the terminal, a status in colour."""
+    """The output is as wide as the terminal, with the status in colour."""
     shown = in_a_terminal("doctor", columns=70)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
     assert len(lines) > len(CHECKS)

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from loadeval import export
 from loadeval.cli.main import app
-from tests.cli.commands import record, runner
+from tests.cli.commands import runner
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,10 +37,10 @@ def files_in(folder: Path) -> set[Path]:
 
 @all_formats
 def test_it_goes_beside_the_run(form: str, log: Path) -> None:
-    """Under the run's name, and every file that was written is told."""
+    """It has the run's name, and every file that was written is told."""
     code, out, err = run(log, "--format", form)
     assert (code, err) == (0, "")
-    written = [found for name in WRITTEN[form] for found in log.parent.glob(name)]
+    written = [path for name in WRITTEN[form] for path in log.parent.glob(name)]
     assert out.splitlines() == [f"Written to {path}" for path in written]
     assert files_in(log.parent) == {log, *written}
 
@@ -61,7 +62,7 @@ def test_nothing_is_overwritten_unasked(form: str, log: Path) -> None:
 
 @all_formats
 def test_another_place_can_be_named(form: str, log: Path, tmp_path: Path) -> None:
-    """With --output, in a folder that exists."""
+    """It is given with --output, in a folder that exists."""
     (tmp_path / "there").mkdir()
     assert run(log, "-f", form, "-o", tmp_path / "there" / "it")[0] == 0
     assert files_in(tmp_path) == {log, *files_in(tmp_path / "there")}
@@ -79,7 +80,7 @@ def test_a_folder_that_is_not_there_is_told(form: str, log: Path, tmp_path: Path
 def test_what_fails_half_way_leaves_nothing(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is what an earlier export wrote touched."""
+    """What an earlier export wrote is not touched either."""
     run(log, "-f", "csv")
     before = {path: path.read_bytes() for path in files_in(tmp_path)}
 
@@ -100,7 +101,7 @@ def test_what_fails_half_way_leaves_nothing(
 def test_a_missing_package_is_told(
     form: str, package: str, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the extra that installs it."""
+    """The message names the extra that installs it."""
     without(package, monkeypatch)
     code, out, err = run(log, "-f", form)
     assert (code, out) == (1, "")

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.verdict import GateOutcome, Objection, Verdict, gate
+from loadeval.analysis.estimate.headroom import Headroom, headroom, headroom_of_two
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.estimate.verdict import GateOutcome, Objection, Verdict, gate
 from loadeval.report.wording.verdict import gate_sentence
-from loadeval.runlog.reader import read_run
-from tests.cli.commands import record, runner
+from loadeval.runlog.log_file.reader import read_run
+from tests.cli.commands import runner
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ def _alternated(tmp_path: Path) -> Path:
     return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
 
 
-def found(low: float | None, high: float | None, run: Path, **changes: Any) -> Headroom:
+def headroom_with(low: float | None, high: float | None, run: Path, **changes: Any) -> Headroom:
     """The headroom of `run`, with another interval of the share lost."""
     value = 0.3 if low is None or high is None else (low + high) / 2
     share = Estimate(value, low, high)
@@ -121,12 +122,12 @@ def test_the_whole_interval_decides(
     alternated: Path, low: float, high: float, outcome: GateOutcome
 ) -> None:
     """Above from its lower end on, not above up to its upper end, and else nobody knows."""
-    assert decided(found(low, high, alternated)) is outcome
+    assert decided(headroom_with(low, high, alternated)) is outcome
 
 
 def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> None:
     """The sentence names the interval and says to measure longer."""
-    said = gate_sentence(GateOutcome.SPANS, found(0.15, 0.25, alternated), 0.2)
+    said = gate_sentence(GateOutcome.SPANS, headroom_with(0.15, 0.25, alternated), 0.2)
     assert said == (
         "Undecided whether more than 20% is lost: 20.0% [15.0%, 25.0%] of the training time is "
         "lost to data loading; the 95% CI spans the limit. Measure more batches or epochs for a "
@@ -137,22 +138,22 @@ def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> Non
 @pytest.mark.parametrize("why", [Objection.WIDE_INTERVAL, Objection.MISSED_STALL])
 def test_a_wide_interval_may_be_wholly_above(alternated: Path, why: Objection) -> None:
     """A verdict that objects to the width alone leaves it to the interval."""
-    wide = found(0.3, 0.7, alternated, verdict=Verdict(objection=why))
+    wide = headroom_with(0.3, 0.7, alternated, verdict=Verdict(objection=why))
     outcomes = [decided(wide, bound) for bound in (0.2, 0.5, 0.8)]
     assert outcomes == [GateOutcome.ABOVE, GateOutcome.SPANS, GateOutcome.NOT_ABOVE]
 
 
 def test_figures_in_doubt_cannot_tell(alternated: Path) -> None:
     """Where the verdict objects to what the interval does not cover, it decides nothing."""
-    doubted = found(0.3, 0.4, alternated, verdict=Verdict(objection=Objection.DRIFT))
+    doubted = headroom_with(0.3, 0.4, alternated, verdict=Verdict(objection=Objection.DRIFT))
     assert decided(doubted) is GateOutcome.INCONCLUSIVE
     assert "drifted" in gate_sentence(GateOutcome.INCONCLUSIVE, doubted, 0.2)
 
 
 def test_without_an_interval_nobody_knows(alternated: Path) -> None:
     """A share without its interval is no reason to pass or to fail."""
-    assert decided(found(None, None, alternated)) is GateOutcome.INCONCLUSIVE
-    unmeasured = replace(found(0.3, 0.4, alternated), lost_share=None)
+    assert decided(headroom_with(None, None, alternated)) is GateOutcome.INCONCLUSIVE
+    unmeasured = replace(headroom_with(0.3, 0.4, alternated), lost_share=None)
     assert decided(unmeasured) is GateOutcome.INCONCLUSIVE
 
 

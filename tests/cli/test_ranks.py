@@ -10,41 +10,30 @@ import numpy as np
 import pytest
 
 from loadeval.cli.watch import job_states
-from loadeval.runlog.writer import RunLog
-from tests.cli.commands import in_a_terminal, record, runner
-from tests.synchronous import MS, alternating, runs_of, train
+from tests.cli.commands import in_a_terminal, runner
+from tests.runs.given import write_run
+from tests.runs.measured import record
+from tests.runs.ranks import MS, runs_of, train, train_in_pairs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from loadeval import Run
-    from loadeval.runlog.codec import Line
-
-
-def write(run: Run, folder: Path) -> Path:
-    """As the recorder would."""
-    path = folder / f"{run.header.name}.jsonl"
-    log = RunLog(path, run.header)
-    lines: list[Line] = [*run.steps.blocks(), *run.ends]
-    for line in lines:
-        log.write(line)
-    log.end(run.batches)
-    return path
 
 
 def folder_of(runs: Sequence[Run], folder: Path) -> Path:
     folder.mkdir()
     for run in runs:
-        write(run, folder)
+        write_run(run, folder / f"{run.header.name}.jsonl")
     return folder
 
 
 def waits(ranks: int = 4, batches: int = 160) -> Any:
     """Rank 2 waits for every other batch."""
-    found = np.random.default_rng(0).exponential(0.1 * MS, (ranks, batches)).astype(np.int64)
-    found[2, ::2] += 30 * MS
-    return found
+    wait_ns = np.random.default_rng(0).exponential(0.1 * MS, (ranks, batches)).astype(np.int64)
+    wait_ns[2, ::2] += 30 * MS
+    return wait_ns
 
 
 @pytest.fixture(name="job")
@@ -54,7 +43,7 @@ def _job(tmp_path: Path) -> Path:
 
 @pytest.fixture(name="alternated")
 def _alternated(tmp_path: Path) -> Path:
-    training, arm, pair = alternating(waits(batches=480))
+    training, arm, pair = train_in_pairs(waits(batches=480))
     return folder_of(runs_of(training, 2, arm=arm, pair=pair), tmp_path / "alternated")
 
 
@@ -81,7 +70,7 @@ def test_compare_has_the_verdict_of_a_job_that_alternated(alternated: Path) -> N
 
 
 def test_a_job_can_be_gated(alternated: Path, job: Path) -> None:
-    """By its verdict; without one it cannot."""
+    """Its verdict decides; without one it cannot."""
     assert runner("compare")(alternated, "--fail-above", "5")[0] == 3
     code, _, err = runner("compare")(job, "--fail-above", "5")
     assert code == 2
@@ -91,13 +80,13 @@ def test_a_job_can_be_gated(alternated: Path, job: Path) -> None:
 @pytest.mark.parametrize("which", ["job", "alternated"])
 def test_json_has_the_job_and_its_ranks(which: str, request: pytest.FixtureRequest) -> None:
     folder = request.getfixturevalue(which)
-    found = json.loads(runner("compare")(folder, "--json")[1])
-    assert found["job"]["stragglers"]["kind"] == "some ranks"
-    assert found["job"]["stragglers"]["ranks"] == [2]
-    assert [one["rank"] for one in found["job"]["ranks"]] == [0, 1, 2, 3]
-    assert ("verdict" in found) == (which == "alternated")
+    document = json.loads(runner("compare")(folder, "--json")[1])
+    assert document["job"]["stragglers"]["kind"] == "some ranks"
+    assert document["job"]["stragglers"]["ranks"] == [2]
+    assert [rank["rank"] for rank in document["job"]["ranks"]] == [0, 1, 2, 3]
+    assert ("verdict" in document) == (which == "alternated")
     (run,) = json.loads(runner("show")(folder, "--json")[1])["runs"]
-    assert run["job"] == found["job"]
+    assert run["job"] == document["job"]
 
 
 def test_the_logs_themselves_are_told_as_their_folder_is(job: Path) -> None:
@@ -145,10 +134,10 @@ def test_the_page_of_many_ranks_has_a_dot_for_each(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_one_rank_is_that_run(job: Path, tmp_path: Path) -> None:
-    one = tmp_path / "one"
-    one.mkdir()
-    shutil.copy(job / "rank1.jsonl", one / "rank1.jsonl")
-    of_folder, of_log = (runner("show")(path)[1] for path in (one, one / "rank1.jsonl"))
+    folder = tmp_path / "one"
+    folder.mkdir()
+    shutil.copy(job / "rank1.jsonl", folder / "rank1.jsonl")
+    of_folder, of_log = (runner("show")(path)[1] for path in (folder, folder / "rank1.jsonl"))
     assert of_folder == of_log
 
 
@@ -195,9 +184,9 @@ def test_a_job_is_watched(job: Path) -> None:
 
 
 def test_a_watched_job_as_json(job: Path) -> None:
-    found = json.loads(runner("watch")(job, "--once", "--json")[1])
-    assert found["path"] == str(job)
-    assert [one["log"] for one in found["ranks"]] == ["rank0", "rank1", "rank2", "rank3"]
+    document = json.loads(runner("watch")(job, "--once", "--json")[1])
+    assert document["path"] == str(job)
+    assert [rank["log"] for rank in document["ranks"]] == ["rank0", "rank1", "rank2", "rank3"]
 
 
 def test_a_watched_job_in_a_terminal(job: Path) -> None:
@@ -207,7 +196,7 @@ def test_a_watched_job_in_a_terminal(job: Path) -> None:
 
 
 def test_ranks_that_begin_later_are_watched_too(job: Path) -> None:
-    """And one that has not said that it ended is waited for."""
+    """One that has not said that it ended is waited for."""
     late = job / "rank3.jsonl"
     whole = late.read_bytes()
     late.unlink()
@@ -219,18 +208,20 @@ def test_ranks_that_begin_later_are_watched_too(job: Path) -> None:
         late.write_bytes(whole)
         first.write_bytes(b"".join(lines))
 
-    found = [len(one.ranks) for one in job_states(job, 1.0, lambda: 0.0, sleep) if one is not None]
-    assert found == [3, 4]
+    counts = [
+        len(state.ranks) for state in job_states(job, 1.0, lambda: 0.0, sleep) if state is not None
+    ]
+    assert counts == [3, 4]
 
 
 def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
     (run,) = runs_of(train(np.full((1, 4), MS)))
 
     def sleep(_: float) -> None:
-        write(run, tmp_path)
+        write_run(run, tmp_path / f"{run.header.name}.jsonl")
 
-    found = list(job_states(tmp_path, 1.0, lambda: 0.0, sleep))
-    assert [one is None for one in found] == [True, False]
+    states = list(job_states(tmp_path, 1.0, lambda: 0.0, sleep))
+    assert [state is None for state in states] == [True, False]
     code, _, err = runner("watch")(tmp_path / "none.jsonl", "--once")
     assert code == 1
     assert "there is no run log" in err

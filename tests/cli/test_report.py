@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import record, runner
+from tests.cli.commands import runner
+from tests.runs.measured import record
 
 Logs = tuple[Path, Path]
 HEAVY = {"plotly", "jinja2"}
@@ -22,7 +23,7 @@ def _logs(tmp_path: Path) -> Logs:
 
 
 def test_the_page_goes_beside_the_first_run(logs: Logs) -> None:
-    """Under its name, and the path is told."""
+    """It has the run's name, and the path is told."""
     page = logs[0].with_name("real.html")
     assert run(*logs) == (0, f"Page written to {page}\n", "")
     assert "training would be 4.00x as fast" in page.read_text("utf-8")
@@ -39,14 +40,14 @@ def test_the_page_goes_where_asked(logs: Logs, tmp_path: Path) -> None:
 
 
 def test_two_that_loaded_are_backends(logs: Logs, tmp_path: Path) -> None:
-    """As for compare."""
+    """This is as for compare."""
     other = record(tmp_path / "other.jsonl", "log")
     assert run(logs[0], other)[0] == 0
     assert "Backends side by side" in logs[0].with_name("real.html").read_text("utf-8")
 
 
 def test_an_earlier_page_is_replaced(logs: Logs) -> None:
-    """And nothing else is."""
+    """Nothing else is replaced."""
     page = logs[0].with_name("real.html")
     assert run(logs[0])[0] == run(logs[0])[0] == 0
     page.write_text("my thesis")
@@ -84,8 +85,8 @@ def test_runs_that_cannot_be_told_exit_with_1(logs: Logs, tmp_path: Path) -> Non
 
 
 def test_importing_loadeval_imports_neither() -> None:
-    """Nor does using it without a page."""
-    script = "import sys, loadeval, loadeval.report.html.page; print(*sys.modules)"
+    """Using it without a page imports neither."""
+    script = "import sys, loadeval, loadeval.report.page.page; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )

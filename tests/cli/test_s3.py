@@ -11,7 +11,7 @@ from moto.server import ThreadedMotoServer
 
 from tests.cli.commands import runner
 from tests.cli.test_ranks import folder_of, waits
-from tests.synchronous import runs_of, train
+from tests.runs.ranks import runs_of, train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,8 +51,8 @@ def test_a_job_in_a_bucket_is_told_as_one_here(job: Path, command: str) -> None:
 
 
 def test_json_of_a_job_in_a_bucket_has_its_ranks() -> None:
-    found = json.loads(runner("compare")(URL, "--json")[1])
-    assert found["job"]["stragglers"]["ranks"] == [2]
+    document = json.loads(runner("compare")(URL, "--json")[1])
+    assert document["job"]["stragglers"]["ranks"] == [2]
 
 
 def test_the_page_of_a_job_in_a_bucket(tmp_path: Path) -> None:

@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from loadeval.analysis.summary import summarise
+from loadeval.analysis.estimate.summary import summarise
 from loadeval.cli.main import app
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
-from loadeval.runlog.reader import read_run
-from loadeval.runlog.writer import write_metrics
-from tests.cli.commands import COMMAND, record, runner
-from tests.staged import staged, without_stages, write_run
+from tests.cli.commands import COMMAND, runner
+from tests.runs.given import write_run
+from tests.runs.measured import record
+from tests.runs.staged import staged, without_stages
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,11 +67,11 @@ def test_a_run_that_keeps_one_batch_in_ten(log: Path, tmp_path: Path) -> None:
     code, out, _ = run(thinned)
     assert code == 0
     figures, _, notes = out.partition("\nNotes")
-    told, expected = (
+    lines, expected = (
         [line for line in text.splitlines() if not line.startswith("recorded")]
         for text in (figures, run(log)[1].partition("\nFindings")[0])
     )
-    assert told == expected
+    assert lines == expected
     assert "real: the detail of one batch in 10 is kept" in " ".join(notes.split())
 
 
@@ -79,7 +81,7 @@ def test_json_has_the_summary_of_each_run(log: Path) -> None:
     shown = json.loads(out)
     summary = dataclasses.asdict(summarise(read_run(log)))
     assert (code, err) == (0, "")
-    assert [found["path"] for found in shown["runs"]] == [str(log)] * 2
+    assert [summary["path"] for summary in shown["runs"]] == [str(log)] * 2
     assert shown["runs"][0]["summary"] == json.loads(json.dumps(summary))
 
 
@@ -118,10 +120,10 @@ def test_the_inside_of_the_loader_too(looked_into: Path, log: Path) -> None:
 
 def test_stages_that_are_missing_and_workers_that_died_are_notes(tmp_path: Path) -> None:
     """Each in its own words; what happened again, once."""
-    found = without_stages(staged(), kind="stages missing", message="no fetcher known")
+    noted = without_stages(staged(), kind="stages missing", message="no fetcher known")
     died = [Event(at, f"worker {at} died", "worker died") for at in (1, 2, 2)]
     path = write_run(
-        dataclasses.replace(found, events=(*found.events, *died)), tmp_path / "a.jsonl"
+        dataclasses.replace(noted, events=(*noted.events, *died)), tmp_path / "a.jsonl"
     )
     _, out, _ = run(path)
     notes = out.partition("\nNotes")[2]
@@ -134,10 +136,10 @@ def test_stages_that_are_missing_and_workers_that_died_are_notes(tmp_path: Path)
 
 def test_json_has_the_stages_of_each_run(looked_into: Path, log: Path) -> None:
     """None of a loader that was not looked into."""
-    one, other = json.loads(run(looked_into, log, "--json")[1])["runs"]
-    assert one["stages"]["words"].startswith("fetch 72%")
-    shares = [stage["share"] for stage in one["stages"]["stages"]]
-    assert sum(shares) + one["stages"]["not_attributed_share"] == pytest.approx(1)
+    first, other = json.loads(run(looked_into, log, "--json")[1])["runs"]
+    assert first["stages"]["words"].startswith("fetch 72%")
+    shares = [stage["share"] for stage in first["stages"]["stages"]]
+    assert sum(shares) + first["stages"]["not_attributed_share"] == pytest.approx(1)
     assert other["stages"] is None
 
 
@@ -154,7 +156,7 @@ def test_version_is_told() -> None:
 
 
 def test_the_installed_command_shows_a_run(log: Path) -> None:
-    """As a process of its own, into a pipe of 80 columns: plain text, every figure whole."""
+    """Run as a process into a pipe of 80 columns, it prints plain text, every figure whole."""
     done = subprocess.run([COMMAND, "show", log], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "\x1b" not in done.stdout

@@ -81,9 +81,9 @@ def test_json_and_names_within_names() -> None:
         "program_to_tune:Loaders.make", *QUICK, "--set", "name=a b", "--trials", 1, "--json"
     )
     assert code == 0
-    found = json.loads(out)
-    assert found["settings"] == {"num_threads": 1, "name": "a b"}
-    assert found["step"] is False
+    document = json.loads(out)
+    assert document["settings"] == {"num_threads": 1, "name": "a b"}
+    assert document["step"] is False
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_json_and_names_within_names() -> None:
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], code: int, message: str) -> None:
-    found, out, err = run(*arguments)
-    assert (found, out) == (code, "")
+    exit_code, out, err = run(*arguments)
+    assert (exit_code, out) == (code, "")
     assert message in " ".join(err.replace("│", " ").split())
 
 

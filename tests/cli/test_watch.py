@@ -17,8 +17,10 @@ import pytest
 from loadeval.analysis.live import LiveState
 from loadeval.cli import watch as command
 from loadeval.cli.watch import states
-from loadeval.runlog.reader import read_run
-from tests.cli.commands import COMMAND, MS, record, runner
+from loadeval.runlog.log_file.reader import read_run
+from tests.cli.commands import COMMAND, runner
+from tests.runs.given import MS
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,10 +64,10 @@ def test_a_run_that_has_ended_is_told_once(log: Path, options: tuple[str, ...]) 
 def test_json_has_the_fields_of_the_state(log: Path) -> None:
     """One object, the path first."""
     code, out, err = run(log, "--once", "--json")
-    found = json.loads(out)
-    assert (code, err, found["path"]) == (0, "", str(log))
-    assert found["overall"]["samples_per_s"] == pytest.approx(100)
-    assert list(found) == ["path", *LiveState.__slots__]
+    document = json.loads(out)
+    assert (code, err, document["path"]) == (0, "", str(log))
+    assert document["overall"]["samples_per_s"] == pytest.approx(100)
+    assert list(document) == ["path", *LiveState.__slots__]
 
 
 def test_once_does_not_wait(tmp_path: Path) -> None:
@@ -121,13 +123,13 @@ def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
             file.write(content)
 
     actions = [partial(append, part) for part in (*lines[:-1], lines[-1][:9], lines[-1][9:])]
-    found = list(followed(path, *actions))
-    assert len(found) == len(actions) + 1
-    assert found[0] is None
-    assert (found[1].batches, found[1].ended) == (0, False)
-    assert [state.ended for state in found[1:]] == [False] * (len(actions) - 1) + [True]
-    assert found[-2].batches == found[-1].batches == 30
-    assert found[-1].overall.samples_per_s == pytest.approx(100)
+    states = list(followed(path, *actions))
+    assert len(states) == len(actions) + 1
+    assert states[0] is None
+    assert (states[1].batches, states[1].ended) == (0, False)
+    assert [state.ended for state in states[1:]] == [False] * (len(actions) - 1) + [True]
+    assert states[-2].batches == states[-1].batches == 30
+    assert states[-1].overall.samples_per_s == pytest.approx(100)
 
 
 def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None:
@@ -145,7 +147,7 @@ def test_a_log_that_was_read_in_parts_is_told_whole(
 ) -> None:
     """No state is told in between."""
     expected = next(states(log, 1))
-    monkeypatch.setattr("loadeval.runlog.reader.PART_BYTES", 10)
+    monkeypatch.setattr("loadeval.runlog.log_file.reader.PART_BYTES", 10)
     assert list(states(log, 1)) == [expected]
 
 
@@ -158,7 +160,7 @@ def test_silence_is_told(log: Path) -> None:
 
 
 def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes, and then the run."""
+    """It is told once however long it takes, and then the run follows."""
     path = tmp_path / "run.jsonl"
     looks = []
 
@@ -176,7 +178,7 @@ def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a run that goes on, and of one state alone."""
+    """It shows a run that goes on, and one state alone."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     for options in ((), ("--once",)):
@@ -229,8 +231,8 @@ def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> Non
         assert b"Traceback" not in rest
         with started(COMMAND, "watch", path, **pipes) as follower:
             training.communicate(b"\n", timeout=WAIT_S)
-            told, _ = follower.communicate(timeout=WAIT_S)
-    last = told.splitlines()[-1].decode()
+            printed, _ = follower.communicate(timeout=WAIT_S)
+    last = printed.splitlines()[-1].decode()
     assert (training.returncode, follower.returncode) == (0, 0)
     assert last.startswith("ended after")
     assert f"{read_run(path).batches:,} batches in total" in last

@@ -8,20 +8,32 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.whatif import LoaderModel, WorkerCurve
+from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.report.json import prediction_as_dict, whatif_as_dict
-from loadeval.report.whatif import curve_lines, prediction_lines
-from loadeval.runlog.reader import read_run
-from tests.cli.commands import imported_by, record, runner
+from loadeval.report.terminal.whatif import curve_lines, prediction_lines
+from loadeval.runlog.log_file.reader import read_run
+from tests.cli.commands import imported_by, runner
 from tests.runs import DEMO
-from tests.staged import staged, write_run
+from tests.runs.given import write_run
+from tests.runs.measured import record
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
+    from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.runlog.model import Run
 
 run = runner("whatif")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_replays() -> Iterator[None]:
+    """What is predicted matters less here than that the same is printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("loadeval.analysis.predict.costs.MOST_BATCHES", 64)
+        yield
 
 
 @pytest.fixture(name="model", scope="module")
@@ -48,7 +60,7 @@ def test_other_settings_beside_the_present_ones(model: LoaderModel, curve: Worke
     """All options go into the prediction."""
     options = ["--num-workers", 3, "--prefetch-factor", 4, "--cpus", 2.5, "--out-of-order"]
     options += ["--batch-size", 64, "--faster", "decode=4", "--faster", "step=2"]
-    found = model.predict(
+    prediction = model.predict(
         num_workers=3,
         prefetch_factor=4,
         cpus=2.5,
@@ -59,15 +71,15 @@ def test_other_settings_beside_the_present_ones(model: LoaderModel, curve: Worke
     code, out, err = run(DEMO, *options)
     assert (code, err) == (0, "")
     _, measured = curve.measured[-1]
-    assert out.splitlines() == prediction_lines(measured, model.predict(), found, 80)
+    assert out.splitlines() == prediction_lines(measured, model.predict(), prediction, 80)
     assert "present, measured" in out
 
 
 def test_json_has_the_curve_and_the_prediction(model: LoaderModel, curve: WorkerCurve) -> None:
     """The latter where options are given."""
     assert json.loads(run(DEMO, "--json")[1]) == whatif_as_dict(curve, None)
-    found = json.loads(run(DEMO, "--in-order", "--json")[1])
-    assert found["with_options"] == prediction_as_dict(model.predict(in_order=True))
+    document = json.loads(run(DEMO, "--in-order", "--json")[1])
+    assert document["with_options"] == prediction_as_dict(model.predict(in_order=True))
 
 
 def test_several_runs_are_all_measured(tmp_path: Path) -> None:
@@ -91,7 +103,7 @@ def rank_in(folder: Path, rank: int, run: Run) -> Path:
 
 
 def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None:
-    """Which is said beside it."""
+    """This is said beside it."""
     even = staged(workers=2)
     late = replace(even, steps=replace(even.steps, wait_ns=even.steps.wait_ns + 1_000_000))
     rank_in(tmp_path, 0, even)
@@ -128,7 +140,7 @@ def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
 def test_the_settings_that_were_given_are_drawn(
     model: LoaderModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a point; none without any."""
+    """They are a point; without any there is none."""
     drawn = []
     name = "loadeval.cli.whatif.plot_worker_curve"
     monkeypatch.setattr(name, lambda _curve, _path, chosen: drawn.append(chosen))
@@ -138,7 +150,7 @@ def test_the_settings_that_were_given_are_drawn(
 
 
 def test_a_function_that_the_screen_shows() -> None:
-    """By the last part of its name; its whole name is told."""
+    """The last part of its name will do; its whole name is told."""
     _, whole, _ = run(DEMO, "--faster", "Image.resize=4")
     _, short, _ = run(DEMO, "--faster", "resize=4")
     assert whole == short
@@ -157,7 +169,7 @@ def test_a_function_that_the_screen_shows() -> None:
     ],
 )
 def test_what_cannot_be_predicted_is_said_in_one_line(options: list[str], message: str) -> None:
-    """On stderr, and nothing on stdout."""
+    """The line is on stderr; nothing is on stdout."""
     code, out, err = run(DEMO, *options)
     assert (code, out) == (1, "")
     assert err.startswith("Error: ")
@@ -204,4 +216,4 @@ def test_values_that_no_loader_can_have_are_wrong_usage(options: list[str]) -> N
 
 def test_nothing_that_draws_is_imported_for_text() -> None:
     """Predicting is quick."""
-    assert not imported_by("whatif", DEMO) & {"matplotlib", "plotly", "jinja2", "torch"}
+    assert not imported_by(["whatif", DEMO]) & {"matplotlib", "plotly", "jinja2", "torch"}

@@ -29,9 +29,9 @@ def test_photographs_are_jpegs(tmp_path: Path) -> None:
 
 def test_reproducible(tmp_path: Path) -> None:
     """The same photographs come out each time."""
-    one = make_photographs(tmp_path / "one", 8)
-    other = make_photographs(tmp_path / "other", 8)
-    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+    first = make_photographs(tmp_path / "one", 8)
+    second = make_photographs(tmp_path / "other", 8)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_complete_files_are_kept(tmp_path: Path) -> None:

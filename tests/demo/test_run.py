@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from loadeval.analysis.headroom import headroom
+from loadeval.analysis.estimate.headroom import headroom
 from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.errors import UsageError
 from loadeval.runlog.blocks import block_for
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,10 +72,10 @@ def test_every_batch_is_served_once(demo: Demo) -> None:
 
 def test_it_has_a_speedup(demo: Demo) -> None:
     """Of real and of free loading, by a loader with two workers that is timed by itself too."""
-    found = headroom(demo.run)
-    assert found.speedup is not None
-    assert found.pairs is not None
-    assert found.pairs >= 2
+    estimate = headroom(demo.run)
+    assert estimate.speedup is not None
+    assert estimate.pairs is not None
+    assert estimate.pairs >= 2
     assert demo.run.header.loader.workers == 2
     assert sum(prefetch.timed for prefetch in demo.run.prefetches) > 0
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import BATCH_SIZE, Photographs, Training, one_thread, run_demo
+from loadeval.demo.run import BATCH_SIZE, DemoTraining, Photographs, one_thread, run_demo
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,15 +29,15 @@ def test_sample(paths: list[Path]) -> None:
 
 def test_reproducible(paths: list[Path]) -> None:
     """Each training begins with the same weights, and reads in the same random order."""
-    weights = [[*Training(paths).model.parameters()] for _ in range(2)]
+    weights = [[*DemoTraining(paths).model.parameters()] for _ in range(2)]
     assert all(map(torch.equal, *weights))
-    orders = [[*Training(paths).dataloader.sampler] for _ in range(2)]
+    orders = [[*DemoTraining(paths).dataloader.sampler] for _ in range(2)]
     assert orders[0] == orders[1] != sorted(orders[0])
 
 
 def test_learns(paths: list[Path]) -> None:
-    """Training on a batch again and again, the network comes to classify it."""
-    training = Training(paths)
+    """DemoTraining on a batch again and again, the network comes to classify it."""
+    training = DemoTraining(paths)
     dataset = Photographs(paths)
     images, labels = zip(*(dataset[index] for index in range(8)), strict=True)
     batch = torch.stack(images), torch.tensor(labels)

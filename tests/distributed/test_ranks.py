@@ -25,10 +25,10 @@ def test_all_ranks_switch_at_the_same_batch(tmp_path: Path) -> None:
         timeout=180,
     )
     assert done.returncode == 0, done.stderr
-    one, other = (
+    first, second = (
         json.loads((tmp_path / f"rank{rank}.json").read_text(encoding="utf-8")) for rank in (0, 1)
     )
-    assert one == other
-    assert len(one["arms"]) == 120
-    assert max(one["pairs"]) >= 2
-    assert "all ranks must switch" in one["events"][0]
+    assert first == second
+    assert len(first["arms"]) == 120
+    assert max(first["pairs"]) >= 2
+    assert "all ranks must switch" in first["events"][0]

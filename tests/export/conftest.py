@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, read_run
+from loadeval import LoaderInfo, read_run
+from loadeval.runlog.log_file.writer import RunLog
 from loadeval.runlog.model import Block, EpochEnd, Event, GpuIdle, Header, Readings
-from loadeval.runlog.writer import RunLog
-from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.runs.measured import record
+from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +44,7 @@ def log_file(tmp_path: Path) -> Path:
             nbytes=column(64, 64, 64),
         ),
         EpochEnd(0, "exhausted", 100_000, 7_000),
-        GpuIdle(0, 0, column(0, 500)),
+        GpuIdle(0, 0, column(0, 500), column(-1, -1)),
         Block(
             epoch=1,
             arm="real",
@@ -97,38 +96,37 @@ def dali_file(tmp_path: Path) -> Path:
     return path
 
 
-class Prefetching(ScriptedLoader):
-    """A loader that may have two batches ready; without workers, so nobody naps for them."""
+class Prefetching(SerialLoader):
+    """A loader that may have two batches ready."""
 
-
-class PrefetchingAdapter(IterableAdapter):
-    def describe(self, loader: Any) -> LoaderInfo:
-        return replace(super().describe(loader), workers=0, prefetch_depth=2)
+    prefetched = 2
 
 
 @pytest.fixture
 def alternating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Three epochs of an alternating run, the last one broken off."""
-    point = EntryPoint(__name__, f"{__name__}:PrefetchingAdapter", registry.GROUP)
-    monkeypatch.setattr(EntryPoint, "load", lambda _: PrefetchingAdapter)
-    monkeypatch.setattr(registry, "registered", lambda: {__name__: point})
+    register(monkeypatch, __name__, SerialAdapter)
     return measured(tmp_path / "alternate.jsonl", "alternate", Prefetching)
 
 
 @pytest.fixture
 def replayed(tmp_path: Path) -> Run:
     """Three epochs of kept batches, the last one broken off."""
-    return measured(tmp_path / "replay.jsonl", "replay", ScriptedLoader)
+    return measured(tmp_path / "replay.jsonl", "replay")
 
 
-def measured(path: Path, mode: str, kind: type[ScriptedLoader]) -> Run:
-    clock = FakeClock(5_000)
-    loader = kind([np.zeros((4, 2))] * 90, [WAIT_NS] * 90, clock)
-    options: dict[str, Any] = {"log_file": path, "clock": clock, "probes": ()}
-    with LoaderEvaluator(loader, mode, **options) as evaluator:
-        for epoch in range(3):
-            for number, _ in enumerate(evaluator):
-                clock.advance(STEP_NS)
-                if (epoch, number) == (2, 50):
-                    break
+def measured(path: Path, mode: str, loader: type[ScriptedLoader] = ScriptedLoader) -> Run:
+    record(
+        path,
+        mode,
+        waits_ns=[WAIT_NS] * 90,
+        step_ns=STEP_NS,
+        epochs=3,
+        left_after={(2, 50)},
+        loader=loader,
+        clock=FakeClock(5_000),
+        unit="samples",
+        num_cached_batches=20,
+        probes=(),
+    )
     return read_run(path)

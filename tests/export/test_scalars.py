@@ -34,10 +34,12 @@ def export(run: Run, folder: Path, **options: Any) -> list[Path]:
 def test_each_scalar_has_its_step_and_its_time(log_file: Path, tmp_path: Path) -> None:
     """The batch's number in the run, a reading's last batch by then; the unknown is left out."""
     export(read_run(log_file), tmp_path / "board")
-    found = read(tmp_path / "board")
-    offsets = [one.wall_time - CREATED_S for one in found["loadeval/wait_ms"]]
+    by_tag = read(tmp_path / "board")
+    offsets = [scalar.wall_time - CREATED_S for scalar in by_tag["loadeval/wait_ms"]]
     assert offsets == pytest.approx([1.001e-6, 51.001e-6, 90e-6, 200e-6], abs=5e-7)
-    values = {tag: [(one.step, one.value) for one in scalars] for tag, scalars in found.items()}
+    values = {
+        tag: [(scalar.step, scalar.value) for scalar in scalars] for tag, scalars in by_tag.items()
+    }
     approximately = [(n, pytest.approx(ms)) for n, ms in enumerate([0.04, 0, 0.0025, 0.001])]
     assert values["loadeval/wait_ms"] == approximately
     assert [step for step, _ in values["loadeval/step_ms"]] == [0, 1, 2]
@@ -57,7 +59,7 @@ def test_the_arms_of_an_alternating_run_are_runs(
     for code, arm in enumerate(ARMS):
         waits = read(tmp_path / "board" / arm)["loadeval/wait_ms"]
         assert len(waits) == (alternating.steps.arm == code).sum()
-        steps += [one.step for one in waits]
+        steps += [wait.step for wait in waits]
     assert sorted(steps) == list(range(len(alternating.steps)))
     (path,) = export(replayed, tmp_path / "replayed")
     assert path.parent == tmp_path / "replayed"
@@ -67,7 +69,7 @@ def test_the_arms_of_an_alternating_run_are_runs(
 def test_an_earlier_export_is_replaced_only_when_asked(
     alternating: Run, log_file: Path, tmp_path: Path
 ) -> None:
-    """Also that of another run, which would be mixed with it; other files stay."""
+    """That of another run is too, which would be mixed with it; other files stay."""
     folder = tmp_path / "board"
     earlier = export(alternating, folder)
     other = folder / "events.out.tfevents.1.host"
@@ -76,7 +78,7 @@ def test_an_earlier_export_is_replaced_only_when_asked(
         export(read_run(log_file), folder)
     assert all(path.exists() for path in earlier)
     (path,) = export(read_run(log_file), folder, overwrite=True)
-    assert {found for found in folder.rglob("*") if found.is_file()} == {path, other}
+    assert {file for file in folder.rglob("*") if file.is_file()} == {path, other}
 
 
 def test_a_time_of_day_is_needed(log_file: Path, dali_file: Path, tmp_path: Path) -> None:

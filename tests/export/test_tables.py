@@ -14,7 +14,7 @@ from loadeval.export import Format, export_run
 from loadeval.export import tables as module
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
-from tests.staged import staged
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,24 +115,24 @@ def test_parquet_keeps_whole_numbers_whole(replayed: Run, tmp_path: Path) -> Non
 
 @both
 def test_the_batches_of_a_loader_are_a_third_table(form: Format, tmp_path: Path) -> None:
-    """Of all epochs, if it was looked into; what is not known is missing."""
+    """It has those of all epochs, if it was looked into; what is not known is missing."""
     run = staged("log", batches=30, epochs=2)
     *_, path = export_run(run, form, tmp_path / "run.table")
     assert path.name == "run-stages.table"
-    found = READ[form](path)
-    assert list(found.columns[:3]) == ["epoch", "batch", "worker"]
-    assert found["epoch"].tolist() == [0] * 30 + [1] * 30
+    table = READ[form](path)
+    assert list(table.columns[:3]) == ["epoch", "batch", "worker"]
+    assert table["epoch"].tolist() == [0] * 30 + [1] * 30
     for name in ("requested_ns", "fetch_ns", "slowest_index"):
-        values = [value for one in run.stages for value in getattr(one, name).tolist()]
-        assert found[name].tolist() == values
-    assert found["pin_ns"].isna().all()
+        values = [value for stage in run.stages for value in getattr(stage, name).tolist()]
+        assert table[name].tolist() == values
+    assert table["pin_ns"].isna().all()
     in_process = staged("log", workers=0, batches=10, epochs=1)
     *_, path = export_run(in_process, form, tmp_path / "other.table")
     assert READ[form](path)["worker"].isna().all()
 
 
 def test_the_third_table_of_parquet_has_the_header(tmp_path: Path) -> None:
-    """And columns of integers."""
+    """Its columns are of integers."""
     *_, path = export_run(staged("log", batches=9), Format.PARQUET, tmp_path / "run.parquet")
     schema = pq.read_schema(path)
     assert {str(field.type) for field in schema} == {"int64"}

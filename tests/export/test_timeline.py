@@ -13,7 +13,7 @@ import pytest
 from loadeval import UsageError, read_run
 from loadeval.export import Format, export_run, trace
 from loadeval.runlog.columns import UNKNOWN
-from tests.staged import staged
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,8 +25,8 @@ Events = list[dict[str, Any]]
 
 def exported(run: Run, folder: Path) -> dict[str, Any]:
     (path,) = export_run(run, Format.CHROME, folder / "exported.json")
-    found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
-    return found
+    timeline: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    return timeline
 
 
 def events_of(run: Run, folder: Path) -> Events:
@@ -61,8 +61,8 @@ def check(events: Events) -> None:
 
 
 def check_nesting(slices: Events, whole: Any) -> None:
-    """Of one track: each slice is within another one, or begins when that is over."""
-    times = [(whole(one["ts"] * 1000), whole(one["dur"] * 1000)) for one in slices]
+    """Check one track: each slice is within another one, or begins when that is over."""
+    times = [(whole(span["ts"] * 1000), whole(span["dur"] * 1000)) for span in slices]
     around: list[int] = []
     for begin, length in sorted(times, key=lambda time: (time[0], -time[1])):
         assert length >= 0
@@ -77,8 +77,8 @@ def named(events: Events, name: str) -> Events:
 
 
 def thread(events: Events, name: str) -> int:
-    (found,) = [e["tid"] for e in named(events, "thread_name") if e["args"]["name"] == name]
-    return int(found)
+    (number,) = [e["tid"] for e in named(events, "thread_name") if e["args"]["name"] == name]
+    return int(number)
 
 
 @pytest.fixture
@@ -125,11 +125,11 @@ def test_readings_are_counters_and_events_instants(events: Events) -> None:
 
 def test_the_process_is_the_run(log_file: Path, tmp_path: Path) -> None:
     """It has its name and mode; what has no time is told beside the events."""
-    found = exported(read_run(log_file), tmp_path)
-    (process,) = named(found["traceEvents"], "process_name")
+    timeline = exported(read_run(log_file), tmp_path)
+    (process,) = named(timeline["traceEvents"], "process_name")
     assert process["args"]["name"] == 'a "run" (log)'
-    assert found["otherData"]["missing readings"] == {"host": "there is no /proc"}
-    assert found["otherData"]["created"] == "2026-01-31T12:00:00+00:00"
+    assert timeline["otherData"]["missing readings"] == {"host": "there is no /proc"}
+    assert timeline["otherData"]["created"] == "2026-01-31T12:00:00+00:00"
 
 
 def test_a_replayed_run_has_the_ideal_arm_alone(replayed: Run, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_replayed_run_has_the_ideal_arm_alone(replayed: Run, tmp_path: Path) -
 
 
 def track(events: Events, event: dict[str, Any]) -> str:
-    names = {one["tid"]: one["args"]["name"] for one in named(events, "thread_name")}
+    names = {event["tid"]: event["args"]["name"] for event in named(events, "thread_name")}
     return str(names[event["tid"]])
 
 
@@ -155,7 +155,7 @@ def test_pairs_and_arms_are_on_a_track_of_their_own(alternating: Run, tmp_path: 
     assert Counter(counted) - Counter(expected) <= Counter(counted[-1:])  # broken off in one
     assert not Counter(expected) - Counter(counted)
     (first, *_) = alternating.windows
-    (slice_,) = [one for one in arms if one["name"] == f"{first.arm}, pair {first.pair}"]
+    (slice_,) = [span for span in arms if span["name"] == f"{first.arm}, pair {first.pair}"]
     assert slice_["args"]["elapsed_ns"] == first.elapsed_ns == slice_["dur"]
     batches = alternating.steps.pair != UNKNOWN
     assert sum(e["args"]["batches"] for e in arms if "pair" in e["name"]) == batches.sum()
@@ -177,7 +177,7 @@ def test_a_prefetch_is_where_training_waited_for_it(alternating: Run, tmp_path: 
 
 
 def test_an_epoch_without_batches_has_its_end(empty_file: Path, tmp_path: Path) -> None:
-    """Where that is known: the request that got none."""
+    """It has it where the request that got none is known."""
     events = events_of(read_run(empty_file), tmp_path)
     assert [event["name"] for event in events if event["ph"] == "X"] == [
         "epoch 0",
@@ -192,7 +192,7 @@ def test_an_epoch_without_batches_has_its_end(empty_file: Path, tmp_path: Path) 
 def test_pieces_are_joined(
     alternating: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many batches are written at a time."""
+    """They are, however many batches are written at a time."""
     whole = exported(alternating, tmp_path)
     monkeypatch.setattr(trace, "CHUNK", 7)
     (tmp_path / "exported.json").unlink()
@@ -210,7 +210,7 @@ def test_a_file_of_dali_has_no_timeline(dali_file: Path, tmp_path: Path) -> None
 
 def on_track(events: Events, name: str) -> Events:
     number = thread(events, name)
-    return [one for one in events if one["tid"] == number and one["ph"] == "X"]
+    return [event for event in events if event["tid"] == number and event["ph"] == "X"]
 
 
 def test_workers_have_tracks(tmp_path: Path) -> None:
@@ -222,12 +222,12 @@ def test_workers_have_tracks(tmp_path: Path) -> None:
             own = times.part(times.worker == worker)
             name = f"epoch {times.epoch}: worker {worker}"
             fetch, collate = (
-                [one for one in on_track(events, name) if one["name"] == stage]
+                [event for event in on_track(events, name) if event["name"] == stage]
                 for stage in ("fetch", "collate")
             )
-            assert [one["ts"] for one in fetch] == own.fetch_start_ns.tolist()
-            assert [one["dur"] for one in fetch] == own.fetch_ns.tolist()
-            assert [one["dur"] for one in collate] == own.collate_ns.tolist()
+            assert [event["ts"] for event in fetch] == own.fetch_start_ns.tolist()
+            assert [event["dur"] for event in fetch] == own.fetch_ns.tolist()
+            assert [event["dur"] for event in collate] == own.collate_ns.tolist()
             assert fetch[3]["args"] == {
                 "batch": own.batch[3],
                 "samples": 32,
@@ -235,7 +235,7 @@ def test_workers_have_tracks(tmp_path: Path) -> None:
                 "slowest_ns": own.slowest_ns[3],
             }
             pickled = on_track(events, f"{name}, queue")
-            assert [one["ts"] for one in pickled] == own.pickle_start_ns.tolist()
+            assert [event["ts"] for event in pickled] == own.pickle_start_ns.tolist()
             assert pickled[0]["args"] == {"batch": worker, "pickled_bytes": 420}
 
 
@@ -246,17 +246,17 @@ def test_the_training_process_receives_pins_and_hands_out(tmp_path: Path) -> Non
     pinned = dataclasses.replace(times, pin_ns=np.full(len(times), 10_000))
     events = events_of(dataclasses.replace(run, stages=(pinned,)), tmp_path)
     slices = on_track(events, "epoch 0: receive and pin")
-    ends = [one["ts"] + one["dur"] for one in slices if one["name"] == "receive"]
+    ends = [event["ts"] + event["dur"] for event in slices if event["name"] == "receive"]
     assert ends == times.received_ns.tolist()
-    assert [one["ts"] for one in slices if one["name"] == "pin"] == ends
+    assert [event["ts"] for event in slices if event["name"] == "pin"] == ends
     indices = on_track(events, "epoch 0: indices")
-    assert [one["ts"] + one["dur"] for one in indices] == times.delivered_ns.tolist()
+    assert [event["ts"] + event["dur"] for event in indices] == times.delivered_ns.tolist()
 
 
 def test_a_loader_without_workers_has_one_track(tmp_path: Path) -> None:
-    """On which it loads; nothing is pickled or received."""
+    """It loads on this track; nothing is pickled or received."""
     events = events_of(staged("log", workers=0, batches=20, epochs=1), tmp_path)
-    names = [one["args"]["name"] for one in named(events, "thread_name")]
+    names = [event["args"]["name"] for event in named(events, "thread_name")]
     assert [name for name in names if "arms" not in name and "batches" not in name] == [
         "epoch 0: loading",
         "epoch 0: indices",
@@ -273,14 +273,14 @@ def test_what_overlaps_on_a_track_begins_later(tmp_path: Path) -> None:
 
 
 def test_times_that_are_not_known_are_not_drawn(tmp_path: Path) -> None:
-    """Nor what is not known of a batch."""
+    """What is not known of a batch is not drawn either."""
     run = staged("log", batches=12, epochs=1)
     (times,) = run.stages
     none = np.full(len(times), UNKNOWN)
     times = dataclasses.replace(times, collate_ns=none, slowest_index=none, received_ns=none)
     events = events_of(dataclasses.replace(run, stages=(times,)), tmp_path)
-    assert {one["name"] for one in on_track(events, "epoch 0: worker 0")} == {"fetch"}
+    assert {event["name"] for event in on_track(events, "epoch 0: worker 0")} == {"fetch"}
     assert "slowest_index" not in on_track(events, "epoch 0: worker 0")[0]["args"]
     assert not any(
-        "receive" in str(one["args"].get("name")) for one in named(events, "thread_name")
+        "receive" in str(event["args"].get("name")) for event in named(events, "thread_name")
     )

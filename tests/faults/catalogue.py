@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from tests.faults import batches, fetches, order, shared, threaded, transforms, workers
+from tests.faults import (
+    batches,
+    fetches,
+    formats,
+    objects,
+    order,
+    shards,
+    shared,
+    texts,
+    threaded,
+    transforms,
+    workers,
+)
 
 PROGRAMS = (
     *transforms.PROGRAMS,
     *fetches.PROGRAMS,
+    *formats.PROGRAMS,
     *batches.PROGRAMS,
     *order.PROGRAMS,
+    *shards.PROGRAMS,
     *shared.PROGRAMS,
     *workers.PROGRAMS,
     *threaded.PROGRAMS,
+    *texts.PROGRAMS,
+    *objects.PROGRAMS,
 )
-"""In the order of their themes."""
+"""The programs in the order of their themes."""

@@ -18,6 +18,7 @@ ALSO_RIGHT = {
     "slow fetch": {"slow transform"},
     "capacity": {"slow fetch", "slow transform"},
     "stalls": {"shallow queue", "slow fetch"},
+    "slow samples": {"shallow queue"},
 }
 """Other findings that name the same thing to change, as `Program.named` checks."""
 
@@ -46,4 +47,4 @@ def is_named(program: Program, findings: Sequence[Finding]) -> bool:
 
 def is_nothing_found(findings: Sequence[Finding]) -> bool:
     """Whether no finding tells to change the loader: none that matters, and costs time."""
-    return not any(one.severity != "low" and one.cost_share for one in findings)
+    return not any(finding.severity != "low" and finding.cost_share for finding in findings)

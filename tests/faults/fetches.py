@@ -29,15 +29,15 @@ FILES = 20
 
 
 def jpegs(side: int) -> list[bytes]:
-    """Of a photograph in so many different sizes."""
+    """JPEGs of a photograph in so many different sizes."""
     (whole,) = crops((0, 40, 512, 552))
-    found = []
+    encoded = []
     with Image.open(io.BytesIO(whole)) as image:
         for number in range(KEPT):
             file = io.BytesIO()
             image.resize((side + number, side)).save(file, "JPEG", quality=30)
-            found.append(file.getvalue())
-    return found
+            encoded.append(file.getvalue())
+    return encoded
 
 
 class Files(Dataset[Any]):
@@ -95,7 +95,7 @@ class Records(Dataset[Any]):
     """Annotations as lines of JSON, of which only the first box is used."""
 
     def __init__(self, boxes: int) -> None:
-        draw = random.Random(0)  # noqa: S311
+        draw = random.Random(0)
         box = [{"box": [draw.random() for _ in range(4)], "label": "x"} for _ in range(boxes)]
         self.lines = [json.dumps({"number": number, "boxes": box}) for number in range(KEPT)]
 
@@ -117,7 +117,7 @@ class Texts(Dataset[Any]):
     """Sentences, as the numbers of their words."""
 
     def __init__(self, split: Callable[[str], list[str]]) -> None:
-        draw = random.Random(0)  # noqa: S311
+        draw = random.Random(0)
         words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(500)]
         self.numbers = {word: number for number, word in enumerate(words)}
         self.texts = [" ".join(draw.choices(words, k=800)) + "." for _ in range(KEPT)]
@@ -143,7 +143,7 @@ class Rows(IterableDataset[Any]):
     """Rows of numbers as text, such as a CSV file has."""
 
     def __init__(self, columns: int) -> None:
-        draw = random.Random(0)  # noqa: S311
+        draw = random.Random(0)
         self.rows = [",".join(f"{draw.random():.6f}" for _ in range(columns)) for _ in range(KEPT)]
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -168,14 +168,14 @@ PROGRAMS = (
     ),
     Program(
         "compressed arrays",
-        "slow fetch",
+        "data format",
         "unpack",
         faulty=lambda _: train(Compressed(packed=True)),
         healthy=lambda _: train(Compressed(packed=False)),
     ),
     Program(
         "long annotations as JSON",
-        "slow fetch",
+        "data format",
         "parse_annotations",
         faulty=lambda _: train(Records(boxes=1200)),
         healthy=lambda _: train(Records(boxes=10)),

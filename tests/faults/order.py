@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import lzma
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
+from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, get_worker_info
 
 from tests.faults.programs import BATCHES, SIZE, STEP_MS, Program, burn, train
 from tests.faults.transforms import decoded
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import numpy.typing as npt
+
+    from tests.faults.programs import Training
 
 
 class Lengths(Dataset[Any]):
@@ -193,6 +196,31 @@ class ShuffleBuffer(IterableDataset[Any]):
         yield from buffer
 
 
+class InParts(Sampler[int]):
+    """The first thousand of a permutation, a part at a time."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return 50 * SIZE
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(self.samples)
+        for first in range(0, len(self), 10_000):
+            yield from order[first : min(first + 10_000, len(self))].tolist()
+
+
+def of_many(sampler: Callable[[Any], Sampler[int]]) -> Training:
+    """Each epoch takes 1,000 of four million samples."""
+    samples = Documents(ms=0, samples=4_000_000)
+    return train(samples, sampler=sampler(samples), epochs=6)
+
+
+def permuted(samples: Any, *, replacement: bool = False) -> Sampler[int]:
+    return RandomSampler(samples, replacement, num_samples=50 * SIZE)
+
+
 def seeded() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
@@ -220,9 +248,10 @@ PROGRAMS = (
         "one long recording in fifty",
         "head-of-line blocking",
         "in_order",
-        faulty=lambda _: train(Recordings(one_long), batch_size=1, workers=3),
+        # Long enough that several of the long ones come in real blocks.
+        faulty=lambda _: train(Recordings(one_long, 500), batch_size=1, workers=3),
         healthy=lambda _: train(Recordings(alike), batch_size=1, workers=3),
-        fixed=lambda _: train(Recordings(one_long), batch_size=1, workers=3, in_order=False),
+        fixed=lambda _: train(Recordings(one_long, 500), batch_size=1, workers=3, in_order=False),
     ),
     Program(
         "jitter, and a queue of one batch",
@@ -279,5 +308,13 @@ PROGRAMS = (
         faulty=lambda _: train(ShuffleBuffer(Thumbnails(1000), 1000), batch_size=40, epochs=5),
         healthy=lambda _: train(ShuffleBuffer(Thumbnails(1000), 4), batch_size=40, epochs=5),
         cpus=3,
+    ),
+    Program(
+        "a permutation of four million samples for a thousand",
+        "sampler start",
+        "RandomSampler",
+        faulty=lambda _: of_many(permuted),
+        healthy=lambda _: of_many(partial(permuted, replacement=True)),
+        fixed=lambda _: of_many(lambda samples: InParts(len(samples))),
     ),
 )

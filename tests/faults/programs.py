@@ -51,7 +51,7 @@ class Training:
     close: Callable[[], None] = nothing
 
     def batches(self, loader: Any = None) -> Iterator[Any]:
-        """Those of all epochs, from `loader` in place of its own where one is given."""
+        """The batches of all epochs, from `loader` in place of its own where one is given."""
         loader = self.loader if loader is None else loader
         for _ in range(self.epochs):
             if self.fresh is None:
@@ -73,7 +73,8 @@ class Program:
     loading does not limit training. `fixed` follows the advice literally, where that is something
     else; it is faster than `faulty`. Each makes its files in a folder of its own. `costs_time` is
     false for a fault that costs something else. `healthy` needs so many `cpus`: one for each worker
-    that computes, and one for training.
+    that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
+    nothing.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Program:
     fixed: Callable[[Path], Training] | None = None
     costs_time: bool = True
     cpus: int = 1
+    fault_cpus: int = 1
 
 
 def least_ms(work: Callable[[], Any]) -> float:

@@ -9,11 +9,14 @@ import os
 import socket
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing import get_context
 from socketserver import StreamRequestHandler, ThreadingTCPServer
+from threading import local
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -187,7 +190,11 @@ class Server:
 CONTENT = bytes(4096)
 LATENCY_S = 0.010
 OBJECTS = 3
-"""In a batch."""
+"""The objects in a batch."""
+MANY = 6
+"""More of them."""
+PIECE = 50_000
+PIECE_S = PIECE / 40e6
 
 
 class Store(BaseHTTPRequestHandler):
@@ -196,20 +203,43 @@ class Store(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     latency_s = LATENCY_S
+    content = CONTENT
 
     def do_GET(self) -> None:
         time.sleep(self.latency_s * slowness())
         self.send_response(200)
-        self.send_header("Content-Length", str(len(CONTENT)))
+        self.send_header("Content-Length", str(len(self.content)))
         self.end_headers()
-        self.wfile.write(CONTENT)
+        self.send_content()
+
+    def send_content(self) -> None:
+        self.wfile.write(self.content)
 
     def log_message(self, *_: Any) -> None:
         pass
 
 
+class SlowStore(Store):
+    latency_s = 0.008
+
+
 class NearStore(Store):
     latency_s = 0.0
+
+
+class SlowLink(NearStore):
+    """Brings each connection `PIECE` bytes in `PIECE_S`, 40 MB/s."""
+
+    content = bytes(8 * PIECE)
+
+    def send_content(self) -> None:
+        for start in range(0, len(self.content), PIECE):
+            time.sleep(PIECE_S * slowness())
+            self.wfile.write(self.content[start : start + PIECE])
+
+
+class SlowLinkCompressed(SlowLink):
+    content = bytes(PIECE)
 
 
 class Ranges(StreamRequestHandler):
@@ -239,21 +269,42 @@ class TCPServer(ThreadingTCPServer):
 class Downloads(Dataset[Any]):
     """Objects, over one connection for each worker."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, batch_size: int = OBJECTS) -> None:
         self.port = port
+        self.batch_size = batch_size
         self.connection: HTTPConnection | None = None
 
     def __len__(self) -> int:
-        return OBJECTS * BATCHES
+        return self.batch_size * BATCHES
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
+        content = torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
+        return content[: len(CONTENT)]
 
     def download(self, index: int) -> bytes:
         if self.connection is None:
             self.connection = HTTPConnection("127.0.0.1", self.port)
         self.connection.request("GET", f"/{index}")
         return self.connection.getresponse().read()
+
+
+class DownloadsAtOnce(Downloads):
+    """The objects of a batch at once, over a connection for each thread."""
+
+    threads: ThreadPoolExecutor | None = None
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        if self.threads is None:
+            self.threads = ThreadPoolExecutor(len(indices))
+            self.connections = local()
+        return list(self.threads.map(self.__getitem__, indices))
+
+    def download(self, index: int) -> bytes:
+        if not hasattr(self.connections, "own"):
+            self.connections.own = HTTPConnection("127.0.0.1", self.port)
+        connection: HTTPConnection = self.connections.own
+        connection.request("GET", f"/{index}")
+        return connection.getresponse().read()
 
 
 class Ranged(IterableDataset[Any]):
@@ -265,25 +316,32 @@ class Ranged(IterableDataset[Any]):
     def __iter__(self) -> Iterator[torch.Tensor]:
         worker = get_worker_info()
         first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self.connected() as connection:
             for number in range(first, OBJECTS * BATCHES, workers):
                 yield torch.frombuffer(self.read_range(connection, number), dtype=torch.uint8)
 
+    def connected(self) -> socket.socket:
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
     def read_range(self, connection: socket.socket, number: int) -> bytearray:
         connection.sendall(f"{number}\n".encode())
-        found = bytearray()
-        while len(found) < len(CONTENT):
-            found += connection.recv(len(CONTENT) - len(found))
-        return found
+        received = bytearray()
+        while len(received) < len(CONTENT):
+            received += connection.recv(len(CONTENT) - len(received))
+        return received
 
 
-def from_store(dataset: Any, server: Server, workers: int) -> Training:
-    return train(dataset(server.port), batch_size=OBJECTS, workers=workers, close=server.close)
+def from_store(dataset: Any, server: Server, workers: int, batch_size: int = OBJECTS) -> Training:
+    return train(dataset(server.port), batch_size=batch_size, workers=workers, close=server.close)
 
 
-def over_http(handler: type[Store], workers: int = 2) -> Training:
-    return from_store(Downloads, Server(HTTPServer(("127.0.0.1", 0), handler)), workers)
+def over_http(
+    handler: type[Store], workers: int = 2, dataset: Any = Downloads, batch_size: int = OBJECTS
+) -> Training:
+    server = Server(HTTPServer(("127.0.0.1", 0), handler))
+    return from_store(partial(dataset, batch_size=batch_size), server, workers, batch_size)
 
 
 def over_tcp(handler: type[Ranges], workers: int = 2) -> Training:
@@ -322,13 +380,14 @@ PROGRAMS = (
         "count_use",
         faulty=lambda folder: counted(folder, at_once=False),
         healthy=lambda folder: counted(folder, at_once=True),
+        cpus=4,
     ),
     Program(
         "a file past the page cache",
         "disk",
         "",
-        faulty=lambda folder: train(Blocks(folder, 18, direct=True), batch_size=1),
-        healthy=lambda folder: train(Blocks(folder, 18, direct=False), batch_size=1),
+        faulty=lambda folder: train(Blocks(folder, 36, direct=True), batch_size=1),
+        healthy=lambda folder: train(Blocks(folder, 36, direct=False), batch_size=1),
     ),
     Program(
         "files that the page cache forgot",
@@ -344,6 +403,20 @@ PROGRAMS = (
         faulty=lambda _: over_http(Store),
         healthy=lambda _: over_http(NearStore),
         fixed=lambda _: over_http(Store, workers=6),
+    ),
+    Program(
+        "downloads one at a time",
+        "storage latency",
+        "__getitems__",
+        faulty=lambda _: over_http(SlowStore, batch_size=MANY),
+        healthy=lambda _: over_http(SlowStore, dataset=DownloadsAtOnce, batch_size=MANY),
+    ),
+    Program(
+        "large downloads over a slow link",
+        "storage latency",
+        "bandwidth",
+        faulty=lambda _: over_http(SlowLink),
+        healthy=lambda _: over_http(SlowLinkCompressed),
     ),
     Program(
         "ranges from far away in a stream",

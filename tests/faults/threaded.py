@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from torch.utils.data import DataLoader, Dataset
+
 from tests.faults.programs import BATCHES, Program, Step, Training, loop
 
 if TYPE_CHECKING:
@@ -32,11 +34,12 @@ def digest(number: int) -> int:
 
 
 class Fed:
-    """Two threads feed a queue."""
+    """Threads feed a queue."""
 
-    def __init__(self, load: Load, batches: int = BATCHES) -> None:
+    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
         self.load = load
         self.batches = batches
+        self.threads = threads
 
     def __len__(self) -> int:
         return self.batches
@@ -47,7 +50,7 @@ class Fed:
         stopped = threading.Event()
         threads = [
             threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
-            for _ in range(2)
+            for _ in range(self.threads)
         ]
         for thread in threads:
             thread.start()
@@ -91,7 +94,7 @@ class Pooled:
 
 def pipeline(load: Load) -> Any:
     """SPDL's, with two threads for its one stage."""
-    from spdl.pipeline import PipelineBuilder  # noqa: PLC0415 - the other programs do without
+    from spdl.pipeline import PipelineBuilder
 
     builder: Any = PipelineBuilder()
     built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
@@ -111,6 +114,31 @@ class Piped:
         made = pipeline(self.load)
         with made.auto_stop():
             yield from made
+
+
+class Texts(Dataset[Any]):
+    """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+
+    def __len__(self) -> int:
+        return 250
+
+    def __getitem__(self, index: int) -> int:
+        return self.load(index)
+
+
+class Ahead(DataLoader[Any]):
+    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        return iter(Fed(lambda _: next(batches), len(self), threads=1))
+
+
+def ahead(load: Load, workers: int = 0) -> Training:
+    return threaded(Ahead(Texts(load), batch_size=None, num_workers=workers))
 
 
 def threaded(loader: Any) -> Training:
@@ -138,5 +166,14 @@ PROGRAMS = (
         "ThreadPoolExecutor",
         faulty=lambda _: threaded(Pooled(tokenise)),
         healthy=lambda _: threaded(Pooled(digest)),
+    ),
+    Program(
+        "a DataLoader that a thread reads ahead",
+        "Python lock",
+        "feed",
+        faulty=lambda _: ahead(tokenise),
+        healthy=lambda _: ahead(digest),
+        fixed=lambda _: ahead(tokenise, workers=1),
+        cpus=2,
     ),
 )

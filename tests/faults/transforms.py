@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image, ImageEnhance, ImageFilter
 from torch import nn
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Pixels = npt.NDArray[np.uint8]
 
 SIDE = 208
-"""Of a photograph, in pixels."""
+"""The side of a photograph, in pixels."""
 SAMPLES = BATCHES * SIZE
 
 
@@ -36,7 +36,7 @@ def photographs(side: int = SIDE, count: int = 16) -> list[Image.Image]:
 
 
 def decoded(file: bytes) -> Image.Image:
-    import io  # noqa: PLC0415
+    import io
 
     with Image.open(io.BytesIO(file)) as image:
         return image.convert("RGB")
@@ -80,6 +80,21 @@ class Compose:
         return sample
 
 
+class Recipe:
+    """A Compose of one's own: no name says that it holds transforms."""
+
+    def __init__(self, *transforms: Transform) -> None:
+        self.todo: dict[str, list[Transform]] = {
+            "first": list(transforms),
+            "last": [Resize(), ToTensor()],
+        }
+
+    def __call__(self, sample: Any) -> Any:
+        for transform in (*self.todo["first"], *self.todo["last"]):
+            sample = transform(sample)
+        return sample
+
+
 @dataclass
 class Resize:
     side: int = 24
@@ -96,6 +111,27 @@ class Flip:
 class GaussianBlur:
     def __call__(self, image: Image.Image) -> Image.Image:
         return image.filter(ImageFilter.GaussianBlur(4))
+
+
+class ColorJitter:
+    def __call__(self, image: Image.Image) -> Image.Image:
+        for enhance in (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness):
+            image = enhance(image).enhance(1.2)
+        return image
+
+
+class HueJitter(ColorJitter):
+    """That, and a change of hue."""
+
+    def __call__(self, image: Image.Image) -> Image.Image:
+        hue, *others = super().__call__(image).convert("HSV").split()
+        hue = hue.point(lambda value: value + 8)
+        return Image.merge("HSV", (hue, *others)).convert("RGB")
+
+
+class CenterCrop:
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.crop((72, 72, 136, 136))
 
 
 class Sharpen:
@@ -175,7 +211,7 @@ PROGRAMS = (
         "GaussianBlur",
         faulty=lambda _: train(Photographs(listed(Flip(), GaussianBlur()))),
         healthy=lambda _: train(Photographs(listed(Flip()))),
-        # After the image has become small.
+        # This comes after the image has become small.
         fixed=lambda _: train(Photographs(Compose([Flip(), Resize(), GaussianBlur(), ToTensor()]))),
     ),
     Program(
@@ -198,6 +234,21 @@ PROGRAMS = (
         "Sharpen",
         faulty=lambda _: train(Photographs(nested(Sharpen()))),
         healthy=lambda _: train(Photographs(nested())),
+    ),
+    Program(
+        "a jitter among others in a Compose of one's own",
+        "slow transform",
+        "ColorJitter takes",
+        faulty=lambda _: train(Photographs(Recipe(Flip(), ColorJitter(), GaussianBlur()))),
+        healthy=lambda _: train(Photographs(Recipe(CenterCrop(), Flip(), ColorJitter()))),
+    ),
+    Program(
+        "a change of hue ahead of a crop",
+        "slow transform",
+        "HueJitter takes",
+        faulty=lambda _: train(Photographs(Recipe(HueJitter(), CenterCrop()))),
+        healthy=lambda _: train(Photographs(Recipe(CenterCrop()))),
+        fixed=lambda _: train(Photographs(Recipe(CenterCrop(), HueJitter()))),
     ),
     Program(
         "a transform of a stream",

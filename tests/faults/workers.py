@@ -18,10 +18,13 @@ from tests.faults.transforms import photographs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from PIL import Image
 
 SIDE = 512
+BOXES = 300_000
+"""As many as a data set of photographs has annotations."""
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -130,6 +133,27 @@ def one_cpu() -> int:
     return max(os.sched_getaffinity(0))
 
 
+def all_on_one_cpu(_worker: int) -> None:
+    os.sched_setaffinity(0, {one_cpu()})
+
+
+def bound_and_freed(worker: int) -> None:
+    all_on_one_cpu(worker)
+    use_all_cpus()
+
+
+def use_all_cpus() -> None:
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+
+
+def on_one_cpu(*, is_freed: bool = False) -> Training:
+    """Training is bound to a CPU before its workers start, as by a library at its import."""
+    os.sched_setaffinity(0, {one_cpu()})
+    if is_freed:
+        use_all_cpus()
+    return train(Augmented(0.6), batch_size=1, close=use_all_cpus)
+
+
 def second_on_one_cpu(worker: int) -> None:
     if worker == 1:
         os.sched_setaffinity(0, {one_cpu()})
@@ -166,7 +190,7 @@ class Packed(IterableDataset[Any]):
 
 
 class Catalogue(Dataset[Any]):
-    """With a list of files, which a spawned worker is sent object by object."""
+    """A data set with a list of files, which a spawned worker is sent object by object."""
 
     def __init__(self, files: int, samples: int) -> None:
         self.files = [(f"images/{number:06}.jpg", number) for number in range(files)]
@@ -177,6 +201,43 @@ class Catalogue(Dataset[Any]):
 
     def __getitem__(self, index: int) -> int:
         return self.files[index][1]
+
+
+class Annotations(Dataset[Any]):
+    """Boxes of images, each an object of Python's, which a spawned worker is sent one by one."""
+
+    def __init__(self, images: int, samples: int) -> None:
+        self.boxes = [
+            {"image": number, "category": number % 80, "box": [number / 2, number / 4, 10.0, 20.0]}
+            for number in range(images)
+        ]
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> Any:
+        return self.boxes[index]["box"]
+
+
+class MappedAnnotations(Dataset[Any]):
+    """The same in a file, which each worker maps into memory once it reads."""
+
+    def __init__(self, folder: Path, images: int, samples: int) -> None:
+        self.path = folder / "boxes.npy"
+        self.boxes: np.ndarray[Any, Any] | None = None
+        self.samples = samples
+        number = np.arange(images)
+        sides = [number / 2, number / 4, np.full(images, 10.0), np.full(images, 20.0)]
+        np.save(self.path, np.stack(sides, axis=1))
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> Any:
+        if self.boxes is None:
+            self.boxes = np.load(self.path, mmap_mode="r")
+        return self.boxes[index]
 
 
 VOCABULARY = json.dumps({f"word {number}": number for number in range(250_000)})
@@ -205,11 +266,11 @@ class Remembering(Dataset[Any]):
         return int(pixels[0, 0, 0])
 
 
-def short_epochs(files: int, *, persistent: bool) -> Training:
+def short_epochs(dataset: Any, *, persistent: bool, workers: int = 1) -> Training:
     return train(
-        Catalogue(files, 80),
+        dataset,
         batch_size=1,
-        workers=1,
+        workers=workers,
         epochs=2,
         multiprocessing_context="spawn",
         persistent_workers=persistent,
@@ -268,6 +329,7 @@ PROGRAMS = (
         faulty=lambda _: train(AugmentedStream(1.6, shards=1), batch_size=1, workers=3),
         healthy=lambda _: train(AugmentedStream(1.6, shards=3), batch_size=1, workers=3),
         cpus=4,
+        fault_cpus=4,
     ),
     Program(
         "four threads in each worker",
@@ -290,8 +352,28 @@ PROGRAMS = (
         "other programs on all CPUs",
         "oversubscription",
         "",
-        faulty=lambda _: beside_others(CPUS, steps=1.6),
-        healthy=lambda _: beside_others(0, steps=1.6),
+        faulty=lambda _: beside_others(CPUS, steps=0.35 * CPUS),
+        healthy=lambda _: beside_others(0, steps=0.35 * CPUS),
+    ),
+    Program(
+        "training bound to a CPU at an import",
+        "confined workers",
+        "affinity",
+        faulty=lambda _: on_one_cpu(),
+        healthy=lambda _: train(Augmented(0.6), batch_size=1),
+        fixed=lambda _: on_one_cpu(is_freed=True),
+        cpus=3,
+        fault_cpus=2,
+    ),
+    Program(
+        "all workers bound to one CPU",
+        "confined workers",
+        "worker_init_fn",
+        faulty=lambda _: train(Augmented(1.6), batch_size=1, worker_init_fn=all_on_one_cpu),
+        healthy=lambda _: train(Augmented(1.6), batch_size=1),
+        fixed=lambda _: train(Augmented(1.6), batch_size=1, worker_init_fn=bound_and_freed),
+        cpus=4,
+        fault_cpus=2,
     ),
     Program(
         "a shard that is packed harder",
@@ -306,14 +388,27 @@ PROGRAMS = (
         "1",
         faulty=lambda _: pinned(busy=3),
         healthy=lambda _: pinned(busy=0),
+        cpus=4,
     ),
     Program(
         "spawn, and a long list of files",
         "worker start",
         "persistent_workers",
-        faulty=lambda _: short_epochs(200_000, persistent=False),
-        healthy=lambda _: short_epochs(300, persistent=True),
-        fixed=lambda _: short_epochs(200_000, persistent=True),
+        faulty=lambda _: short_epochs(Catalogue(200_000, 80), persistent=False),
+        healthy=lambda _: short_epochs(Catalogue(300, 80), persistent=True),
+        fixed=lambda _: short_epochs(Catalogue(200_000, 80), persistent=True),
+    ),
+    Program(
+        "spawn, and annotations in memory",
+        "worker start",
+        "dataset small",
+        faulty=lambda _: short_epochs(Annotations(BOXES, 80), persistent=False, workers=2),
+        healthy=lambda folder: short_epochs(
+            MappedAnnotations(folder, BOXES, 80), persistent=True, workers=2
+        ),
+        fixed=lambda folder: short_epochs(
+            MappedAnnotations(folder, BOXES, 80), persistent=False, workers=2
+        ),
     ),
     Program(
         "a vocabulary loaded by each worker",

@@ -27,7 +27,7 @@ def validation(task: Task) -> DataLoader[Any]:
 
 
 def loop(task: Task) -> None:
-    """By hand; asks for each batch by next()."""
+    """Train by hand; ask for each batch by next()."""
     for _ in range(EPOCHS):
         batches = iter(task.loader)
         while (batch := next(batches, None)) is not None:
@@ -62,8 +62,8 @@ def timm(task: Task) -> None:
 
 
 def lightning(task: Task, devices: int = 1) -> None:
-    """With a sanity check, and validation after each epoch."""
-    from lightning.pytorch import LightningModule, Trainer  # noqa: PLC0415 - only the one asked for
+    """Train with a sanity check, and validation after each epoch."""
+    from lightning.pytorch import LightningModule, Trainer
 
     class Module(LightningModule):
         def __init__(self) -> None:
@@ -94,7 +94,7 @@ def lightning(task: Task, devices: int = 1) -> None:
 
 def fabric(task: Task) -> None:
     """Gradients accumulated over four batches."""
-    from lightning.fabric import Fabric  # noqa: PLC0415 - as above
+    from lightning.fabric import Fabric
 
     fabric = Fabric(accelerator="cpu", devices=1)
     loader, held = fabric.setup_dataloaders(task.loader, validation(task))
@@ -112,7 +112,7 @@ def fabric(task: Task) -> None:
 
 def accelerate(task: Task) -> None:
     """Gradients accumulated over four batches."""
-    from accelerate import Accelerator  # noqa: PLC0415 - as above
+    from accelerate import Accelerator
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
     model, optimiser, loader, held = accelerator.prepare(
@@ -132,7 +132,7 @@ def accelerate(task: Task) -> None:
 
 def trainer(task: Task) -> None:
     """Hugging Face's, with evaluation."""
-    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 - as above
+    from transformers import Trainer, TrainingArguments
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -173,7 +173,7 @@ def trainer(task: Task) -> None:
 
 def ignite(task: Task) -> None:
     """An engine that trains, and one that evaluates."""
-    from ignite.engine import Engine, Events  # noqa: PLC0415 - as above
+    from ignite.engine import Engine, Events
 
     evaluator = Engine(lambda _, batch: task.model(batch[0]))
     engine = Engine(lambda _, batch: task.step(batch))
@@ -188,7 +188,7 @@ def ignite(task: Task) -> None:
 
 def keras(task: Task) -> None:
     """Keras's own model, loss and optimiser."""
-    import keras  # noqa: PLC0415 - as above
+    import keras
 
     def loss(numbers: torch.Tensor, predicted: torch.Tensor) -> Any:
         task.note(numbers)
@@ -202,7 +202,7 @@ def keras(task: Task) -> None:
 
 def webdataset(task: Task) -> None:
     """A pipeline without a DataLoader."""
-    import webdataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    import webdataset  # type: ignore[import-untyped]
 
     pipeline = webdataset.DataPipeline(
         lambda: map(task.dataset.__getitem__, range(len(task.dataset))),
@@ -215,7 +215,7 @@ def webdataset(task: Task) -> None:
 
 def datasets(task: Task) -> None:
     """A stream, iterated by itself."""
-    from datasets import IterableDataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    from datasets import IterableDataset  # type: ignore[import-untyped]
 
     def rows() -> Iterator[dict[str, Any]]:
         for inputs, number in map(task.dataset.__getitem__, range(len(task.dataset))):
@@ -229,7 +229,7 @@ def datasets(task: Task) -> None:
 
 def grain(task: Task) -> None:
     """Grain's dataset, without processes."""
-    import grain  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    import grain  # type: ignore[import-untyped]
 
     class Source:
         def __len__(self) -> int:
@@ -247,7 +247,7 @@ def grain(task: Task) -> None:
 
 def spdl(task: Task) -> None:
     """SPDL's DataLoader, with a thread."""
-    from spdl.dataloader import DataLoader  # noqa: PLC0415 - as above
+    from spdl.dataloader import DataLoader
 
     def batched(samples: list[int]) -> Any:
         inputs, numbers = zip(*(task.dataset[index] for index in samples), strict=True)
@@ -262,8 +262,8 @@ def spdl(task: Task) -> None:
 
 
 PROGRAMS = {
-    one.__name__: one
-    for one in (
+    program.__name__: program
+    for program in (
         *(loop, timm, lightning, fabric, accelerate, trainer, ignite, keras),
         *(webdataset, datasets, grain, spdl),
     )

@@ -34,13 +34,13 @@ OPTIONS: dict[str, Any] = {
     "dispatch_batches": True,
     "even_batches": False,
 }
-"""Of Accelerate's loaders."""
+"""Options of Accelerate's loaders."""
 IN_PLACE = [("in place", mode) for mode in ("log", "replay", "alternate")]
 
 
 def lightning(folder: Path) -> Train:
     """Two devices; Lightning gives each process its part of the data."""
-    from lightning.pytorch import LightningModule, Trainer  # noqa: PLC0415 - only the framework that is launched
+    from lightning.pytorch import LightningModule, Trainer
 
     class Module(LightningModule):
         def __init__(self, task: Task) -> None:
@@ -76,7 +76,7 @@ def lightning(folder: Path) -> Train:
 
 def fabric(*, after_setup: bool) -> Train:
     """As above, with a loop of one's own."""
-    from lightning.fabric import Fabric  # noqa: PLC0415 - only the framework that is launched
+    from lightning.fabric import Fabric
 
     def train(task: Task, measured: Measured) -> None:
         fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
@@ -96,8 +96,8 @@ def fabric(*, after_setup: bool) -> Train:
 
 
 def accelerate(*, prepared_first: bool = False, **options: Any) -> Train:
-    """With gradients accumulated over two batches; `options` are those of its loaders."""
-    from accelerate import (  # noqa: PLC0415 - only the framework that is launched
+    """Train with gradients accumulated over two batches; `options` are those of its loaders."""
+    from accelerate import (
         Accelerator,
         DataLoaderConfiguration,
     )
@@ -189,12 +189,12 @@ def main(framework: str, folder: Path) -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     rank = os.environ.get("LOCAL_RANK", "0")
-    found = []
+    seen = []
     for name, train, ways in trainings(framework, folder):
         for way, mode in [("", "log"), *ways]:
             log_file = folder / f"{name}-{way}-{mode}-rank{rank}.jsonl"
-            found.append({"name": name, **run(train, way, mode, log_file)})
-    (folder / f"rank{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+            seen.append({"name": name, **run(train, way, mode, log_file)})
+    (folder / f"rank{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MODES = ["log", "replay", "alternate"]
 UPDATES = 2 * 6
-"""In two epochs of 21 batches, four by four; the last group of an epoch has one."""
+"""Two epochs of 21 batches, four by four; the last group of an epoch has one."""
 
 
 def accelerated(**options: Any) -> Accelerator:
@@ -58,7 +58,7 @@ def prepared_first(task: Task, measured: Callable[[Any], Any]) -> None:
 def test_in_place_trains_the_same(
     train: Callable[..., None], mode: str, same_training: SameTraining
 ) -> None:
-    """Before prepare() or after it: the same groups of batches, and the same parameters."""
+    """Measured before prepare() or after: the same groups of batches, and the same parameters."""
     evaluator = same_training(train, "in place", mode)
     assert evaluator.recorded().header.loader.batch_size == 4
 
@@ -120,9 +120,9 @@ def test_a_resumed_epoch_of_what_was_wrapped_says_that_it_is_not_measured(
     accelerator = accelerated()
     loader = accelerator.prepare(task.loader) if train is prepared_first else task.loader
     wrapped, evaluator = measure(loader, "wrapped")
-    with pytest.warns(LoadevalWarning, match=r"not measured. Measure it in place.*") as told:
+    with pytest.warns(LoadevalWarning, match=r"not measured. Measure it in place.*") as caught:
         rests = [accelerator.skip_first_batches(wrapped, 10) for _ in range(2)]
-    assert len(told) == 1
+    assert len(caught) == 1
     assert [len(list(rest)) for rest in rests] == [11, 11]
     assert len(evaluator.recorded().steps) == 0
 
@@ -143,7 +143,7 @@ def test_validation_on_the_same_dataset_is_not_measured(
 
 
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
-    """In log mode, by the adapter of torch's DataLoader."""
+    """It is measured in log mode, by the adapter of torch's DataLoader."""
     evaluator = same_training(prepared_first, "wrapped")
     assert evaluator.recorded().header.loader.adapter.endswith(".PyTorchAdapter")
     assert evaluator.recorded().header.loader.device == "cpu"
@@ -190,7 +190,7 @@ def test_an_import_of_accelerate_refuses_nothing(task: Task, measure: Measure) -
 
 
 def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure: Measure) -> None:
-    """At once and at the end: prepare_data_loader() builds another loader of its attributes."""
+    """It says so at once and at the end: prepare_data_loader() builds another loader from it."""
     evaluator = measure(task.loader, "wrapped")[1]
     with pytest.warns(LoadevalWarning, match="builds a new DataLoader from this LoaderEvaluator"):
         prepared = accelerated().prepare_data_loader(evaluator)
@@ -201,12 +201,12 @@ def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure:
 
 
 def test_one_batch_is_read_ahead(read_ahead: ReadAhead) -> None:
-    """By Accelerate, so in place the row of a batch has the step of the batch before."""
+    """Accelerate reads it, so in place the row of a batch has the step of the batch before."""
     assert read_ahead(measured_first, "in place") == 2 * ([1] * 20 + [0])
     assert read_ahead(prepared_first, "wrapped") == [0] * 42
 
 
-# Of torchdata's StatefulDataLoader, about torch.
+# torchdata's StatefulDataLoader warns so about torch.
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 @pytest.mark.parametrize("mode", MODES)
 def test_what_prepare_makes_of_another_class_is_measured(

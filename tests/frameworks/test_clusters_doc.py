@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from loadeval.runlog.processes import processes_in
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.launch.conftest import ROOT, environment
 
 PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")
@@ -66,7 +66,7 @@ class Cluster(NamedTuple):
         )
 
     def here(self, text: str) -> str:
-        """With folders and a port of this test in place of the page's."""
+        """The text with folders and a port of this test in place of the page's."""
         moved = text.replace("/tmp/", f"{self.folder}/").replace("/logs/", f"{self.folder}/logs/")  # noqa: S108 - the page's
         return moved.replace(":29500", f":{self.variables['PORT']}")
 
@@ -97,16 +97,16 @@ def _cluster(tmp_path: Path) -> Cluster:
 
 def command(beginning: str) -> str:
     """The command of the page that begins so."""
-    found: list[str] = [one for one in COMMANDS if one.startswith(beginning)]
-    (one,) = found
-    return one
+    matching: list[str] = [command for command in COMMANDS if command.startswith(beginning)]
+    (only,) = matching
+    return only
 
 
 def logs_in(folder: Path) -> list[str]:
-    """Those of the training loaders."""
-    found = [one.main.log for one in processes_in(folder) if one.main is not None]
-    assert set(found) <= {path.name for path in folder.iterdir()}
-    return found
+    """The logs of the training loaders."""
+    logs = [process.main.log for process in processes_in(folder) if process.main is not None]
+    assert set(logs) <= {path.name for path in folder.iterdir()}
+    return logs
 
 
 def with_torchrun(script: str) -> str:
@@ -132,7 +132,7 @@ def test_the_job_script_measures_and_reports(launcher: str, cluster: Cluster) ->
 
 
 def test_the_job_script_ends_as_the_training(cluster: Cluster) -> None:
-    """After its report."""
+    """It ends after its report."""
     (cluster.folder / "train.py").write_text(f"{TRAIN}raise SystemExit(3)\n")
     done = cluster.run(f"bash {SLURM} train.py")
     assert done.returncode == 3
@@ -172,8 +172,8 @@ def test_nodes_that_share_nothing(cluster: Cluster) -> None:
 
 
 def test_pods_are_measured_and_told_as_one_job(cluster: Cluster) -> None:
-    (name,) = (one["name"] for one in POD["env"])
-    words = [re.sub(r"\$\((\w+)\)", r"$\1", one) for one in POD["command"]]
+    (name,) = (variable["name"] for variable in POD["env"])
+    words = [re.sub(r"\$\((\w+)\)", r"$\1", word) for word in POD["command"]]
     assert f"/logs/${name}" in words
     line = cluster.here(" ".join(words))
     done = cluster.run(f"(POD_NAME=a; {line}) & (POD_NAME=b; {line}) && wait $!")

@@ -37,7 +37,7 @@ def test_an_example_measures(block: str, tmp_path: Path, monkeypatch: pytest.Mon
     """It ends, and each batch that was trained on has its row."""
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
-    exec(BEGINNING + block, scope)  # noqa: S102 - the document is ours
+    exec(BEGINNING + block, scope)
     evaluator = scope.get("loader") or scope.get("evaluator") or scope["trainer"].evaluator
     assert isinstance(evaluator, LoaderEvaluator)
     read_to_build = int("keras" in scope)

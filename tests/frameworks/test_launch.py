@@ -13,7 +13,7 @@ from tests.frameworks.programs import PROGRAMS
 from tests.launch.conftest import environment, launched
 
 if TYPE_CHECKING:
-    from loadeval.runlog.processes import LoaderRecord
+    from loadeval.runlog.run_folder.processes import LoaderRecord
     from tests.launch.conftest import Launched
 
 pytestmark = pytest.mark.slow  # each starts Python and imports a framework
@@ -22,7 +22,7 @@ SCRIPT = str(Path(__file__).with_name("programs.py"))
 BATCHES = 2 * 21
 VALIDATES = ("loop", "timm", "lightning", "fabric", "accelerate", "trainer", "ignite")
 STEPS = {"fabric": 2 * 6, "trainer": 2 * 6, "accelerate": 6 + 4, "keras": BATCHES}
-"""Where they are not one for each batch."""
+"""The steps where they are not one for each batch."""
 ONE_PROCESS = [name for name in PROGRAMS if name != "ddp"]
 
 
@@ -39,7 +39,7 @@ def trained(tmp_path: Path, framework: str, *options: str) -> tuple[Launched, Pa
 
 def bare(tmp_path: Path, framework: str) -> list[str]:
     """The traces of a program that was not."""
-    import subprocess  # noqa: PLC0415 - here alone
+    import subprocess
 
     folder = tmp_path / "bare"
     folder.mkdir()
@@ -50,7 +50,7 @@ def bare(tmp_path: Path, framework: str) -> list[str]:
 
 def training_of(done: Launched) -> list[LoaderRecord]:
     """The training loader of each process."""
-    return [one.main for one in done.processes if one.main is not None]
+    return [process.main for process in done.processes if process.main is not None]
 
 
 @pytest.mark.parametrize("framework", ONE_PROCESS)
@@ -59,16 +59,16 @@ def test_the_training_is_the_same_and_found(framework: str, tmp_path: Path) -> N
     done, folder = trained(tmp_path, framework)
     assert done.code == 0, done.err
     assert traces(folder) == bare(tmp_path, framework)
-    (one,) = training_of(done)
-    rows = read_run(done.folder / one.log).batches
+    (training,) = training_of(done)
+    rows = read_run(done.folder / training.log).batches
     expected: Any = {"accelerate": 21 + 16, "webdataset": 40, "keras": BATCHES + 1}.get(
         framework, BATCHES
     )
     assert rows == expected, done.batches
-    assert one.optimizer_steps == STEPS.get(framework, expected)
-    others = {name: count for name, count in done.batches.items() if count and name != one.log}
+    assert training.optimizer_steps == STEPS.get(framework, expected)
+    others = {name: count for name, count in done.batches.items() if count and name != training.log}
     assert bool(others) is (framework in VALIDATES), done.batches
-    roles = {one.role for process in done.processes for one in process.loaders}
+    roles = {loader.role for process in done.processes for loader in process.loaders}
     # Trainer evaluates without gradients, but asks for the iterator with them.
     assert framework not in VALIDATES or len(roles) == 2, roles
 
@@ -77,18 +77,18 @@ def test_each_device_of_lightning_has_its_logs(tmp_path: Path) -> None:
     done, folder = trained(tmp_path, "ddp")
     assert done.code == 0, done.err
     assert traces(folder) == bare(tmp_path, "ddp")
-    found = training_of(done)
-    assert [one.log for one in found] == ["rank0.jsonl", "rank1.jsonl"]
-    assert [read_run(done.folder / one.log).batches for one in found] == [22, 22]
-    assert [one.optimizer_steps for one in found] == [22, 22]
+    training = training_of(done)
+    assert [loader.log for loader in training] == ["rank0.jsonl", "rank1.jsonl"]
+    assert [read_run(done.folder / loader.log).batches for loader in training] == [22, 22]
+    assert [loader.optimizer_steps for loader in training] == [22, 22]
 
 
 @pytest.mark.parametrize("framework", ["lightning", "accelerate", "trainer", "fabric", "ddp"])
 def test_alternating_trains_on_the_same_batches(framework: str, tmp_path: Path) -> None:
-    """Without workers they come in the same order too."""
+    """They come in the same order too without workers."""
     done, folder = trained(tmp_path, framework, "--mode", "alternate")
     assert done.code == 0, done.err
     assert traces(folder) == bare(tmp_path, framework)
-    assert {read_run(done.folder / one.log).header.mode for one in training_of(done)} == {
+    assert {read_run(done.folder / loader.log).header.mode for loader in training_of(done)} == {
         "alternate"
     }

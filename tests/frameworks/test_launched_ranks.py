@@ -17,7 +17,7 @@ SCRIPTS = Path(__file__).with_name("scripts")
 DDP = str(SCRIPTS / "ddp.py")
 OWN_LAUNCHER = [sys.executable, str(SCRIPTS / "launcher.py"), DDP]
 BATCHES, FEWER, LAST = 60, 9, 90
-"""As in ddp.py."""
+"""The same numbers as in ddp.py."""
 
 
 def torchrun(ranks: int) -> list[str]:
@@ -63,8 +63,8 @@ def test_all_ranks_switch_at_the_same_batch(ranks: int, tmp_path: Path) -> None:
     for other in others:
         assert other.arm.tolist() == first.arm.tolist()
         assert other.pair.tolist() == first.pair.tolist()
-    told = " ".join(done.err.split())
-    assert "if loading were free" in told or "Inconclusive" in told
+    printed = " ".join(done.err.split())
+    assert "if loading were free" in printed or "Inconclusive" in printed
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -82,7 +82,7 @@ def test_ranks_of_unequal_lengths_do_not_hang(ranks: int, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("launcher", ["torchrun", "own"])
 def test_a_rank_that_dies_ends_the_others_as_without_us(launcher: str, tmp_path: Path) -> None:
-    """With the same exit code; what was measured until then is told."""
+    """The exit code is the same; what was measured until then is told."""
     command = torchrun(2) if launcher == "torchrun" else OWN_LAUNCHER
     done, _ = alternated(tmp_path, command, "--dies")
     code, _ = bare(tmp_path, command, "--dies")

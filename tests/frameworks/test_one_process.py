@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [
     # Lightning's advice on loaders without workers.
     pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
-    # Of Lightning's own pytree helpers, which torch has renamed.
+    # Lightning's own pytree helpers warn so, which torch has renamed.
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
 ]
 
@@ -174,16 +174,16 @@ WAYS = [
     for name, (train, ways) in TRAININGS.items()
     for way in ways
 ]
-PLAIN_WAYS = [one for one in WAYS if "," not in str(one.id)]
+PLAIN_WAYS = [param for param in WAYS if "," not in str(param.id)]
 
 
 @pytest.mark.parametrize(
     ("train", "way", "mode"),
     [
-        pytest.param(*one.values, mode, id=f"{one.id}-{mode}")
-        for one in WAYS
+        pytest.param(*way.values, mode, id=f"{way.id}-{mode}")
+        for way in WAYS
         for mode in ("log", "replay", "alternate")
-        if not (mode == "replay" and str(one.id).startswith("timm"))  # it counts on a short end
+        if not (mode == "replay" and str(way.id).startswith("timm"))  # it counts on a short end
     ],
 )
 def test_it_trains_the_same(train: Train, way: str, mode: str, same_training: SameTraining) -> None:
@@ -227,7 +227,7 @@ def test_an_evaluator_may_be_refused(
 
 @pytest.mark.parametrize("way", BOTH)
 def test_an_epoch_is_the_loaders_not_ignites(way: str, same_training: SameTraining) -> None:
-    """With `epoch_length` Ignite goes on in the loader where its own epoch ended."""
+    """Ignite goes on in the loader where its own epoch ended, with `epoch_length`."""
     evaluator = same_training(partial(ignite, max_epochs=5, epoch_length=8), way)
     assert evaluator.recorded().steps.epoch.tolist() == [0] * 21 + [1] * 19
 

@@ -45,7 +45,7 @@ def script(name: str) -> str:
 
 
 def of_ranks(count: int) -> dict[str, int]:
-    """Of imagenet.py: the ranks share the training images, and all of them validate."""
+    """Batches of imagenet.py: the ranks share the training images, and all of them validate."""
     each = CLASSES * TRAINING // 4 // count
     training = {f"rank{rank}.jsonl": 2 * each for rank in range(count)}
     return {**training, **{f"rank{rank}-validation.jsonl": 2 * 4 for rank in range(count)}}
@@ -120,7 +120,7 @@ def _trained(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tra
 
 
 def losses_in(folder: Path) -> Losses:
-    """Of each file."""
+    """The losses of each file."""
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*.txt")}
 
 
@@ -144,11 +144,11 @@ def test_a_program_trains_the_same_and_is_measured(name: str, trained: Trained) 
 
 
 def test_a_program_without_a_loader_is_told_in_one_line(trained: Trained) -> None:
-    """As nanoGPT, which draws its batches by itself; its losses are the same."""
+    """One is nanoGPT, which draws its batches by itself; its losses are the same."""
     bare, losses, done = trained([sys.executable, script("nanogpt.py")])
     assert bare
     assert losses == bare
     assert done.batches == {}
-    began, told = done.err.splitlines()
+    began, reason = done.err.splitlines()
     assert began.startswith("loadeval: logs in ")
-    assert told.startswith("Nothing was measured: the program iterated no data loader that")
+    assert reason.startswith("Nothing was measured: the program iterated no data loader that")

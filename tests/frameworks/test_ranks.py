@@ -25,7 +25,7 @@ TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 FRAMEWORKS = ["lightning", "lightning by itself", "fabric", "accelerate"]
 SAMPLES = 120
 BATCHES = 15
-"""On each rank, in each of two epochs."""
+"""The batches on each rank, in each of two epochs."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Launch:
         """The trainings with us in one of `modes` that were not refused, on the two ranks."""
         pairs = zip(*self.ranks, strict=True)
         return [
-            (one, other)
-            for one, other in pairs
-            if one["way"] and one["mode"] in modes and "error" not in one
+            (first, second)
+            for first, second in pairs
+            if first["way"] and first["mode"] in modes and "error" not in first
         ]
 
     def without_us(self, name: str) -> list[Any]:
@@ -89,7 +89,7 @@ def test_each_rank_trains_the_same(framework: str, launched: Train) -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_the_ranks_share_the_data(framework: str, launched: Train) -> None:
-    """In each epoch their samples are the dataset's, none twice."""
+    """Their samples in each epoch are the dataset's, none twice."""
     for pair in launched(framework).of("log", "alternate"):
         batches = [seen["trace"][0] for seen in pair]
         for epoch in (slice(BATCHES), slice(BATCHES, None)):
@@ -123,9 +123,9 @@ def test_the_ranks_switch_at_the_same_batch(framework: str, launched: Train) -> 
     """Both serve the same arm at any time, and both arms."""
     pairs = launched(framework).of("alternate")
     assert pairs
-    for one, other in pairs:
-        assert one["arms"] == other["arms"]
-        assert set(one["arms"]) == {0, 1}
+    for first, second in pairs:
+        assert first["arms"] == second["arms"]
+        assert set(first["arms"]) == {0, 1}
 
 
 def test_whatever_accelerate_builds_is_measured(launched: Train) -> None:

@@ -20,7 +20,7 @@ SCRIPT = str(Path(__file__).with_name("scripts") / "ray_train.py")
 PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")
 (BLOCK,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 BATCHES, HELD = 2 * 60, 2 * 15
-"""On each of two workers."""
+"""The batches on each of two workers."""
 
 
 def losses_in(folder: Path) -> list[str]:
@@ -28,7 +28,7 @@ def losses_in(folder: Path) -> list[str]:
 
 
 def run(script: str, folder: Path) -> None:
-    """By itself, with losses or logs in `folder`."""
+    """Run it by itself, with losses or logs in `folder`."""
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, script, str(folder)],
@@ -56,10 +56,13 @@ def test_an_unmodified_program_is_measured_and_trains_the_same(tmp_path: Path) -
         "rank1-validation.jsonl": HELD,
         "rank1.jsonl": BATCHES,
     }
-    assert [one.main.log for one in done.processes if one.main] == ["rank0.jsonl", "rank1.jsonl"]
-    one, other = (done.run(f"rank{rank}.jsonl").steps.arm.tolist() for rank in (0, 1))
-    assert one == other
-    assert set(one) == {0, 1}
+    assert [process.main.log for process in done.processes if process.main] == [
+        "rank0.jsonl",
+        "rank1.jsonl",
+    ]
+    first, second = (done.run(f"rank{rank}.jsonl").steps.arm.tolist() for rank in (0, 1))
+    assert first == second
+    assert set(first) == {0, 1}
 
 
 def test_the_how_to_measures_in_the_train_function(tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_the_how_to_measures_in_the_train_function(tmp_path: Path) -> None:
     script.write_text(BLOCK.replace("/shared/logs", str(logs)))
     run(str(script), logs)
     for rank in (0, 1):
-        found = read_run(logs / f"rank{rank}.jsonl")
-        assert found.batches == BATCHES
-        assert found.closed
-        assert found.header.mode == "alternate"
+        recorded = read_run(logs / f"rank{rank}.jsonl")
+        assert recorded.batches == BATCHES
+        assert recorded.closed
+        assert recorded.header.mode == "alternate"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PLAIN = DataLoader.__iter__
 MODES = ["log", "replay", "alternate"]
 UPDATES = 2 * 6
-"""In two epochs of 21 batches, four by four; the last group of an epoch has one."""
+"""Two epochs of 21 batches, four by four; the last group of an epoch has one."""
 
 
 class Model(nn.Module):
@@ -112,7 +112,7 @@ def test_its_own_loader_is_measured_in_place(
 def test_its_own_loader_can_be_wrapped(
     training: Callable[..., Train], same_training: SameTraining
 ) -> None:
-    """In log mode: Accelerate has prepared it."""
+    """It is in log mode: Accelerate has prepared it."""
     same_training(training(Measuring), "wrapped")
 
 
@@ -141,7 +141,7 @@ def test_the_log_knows_who_made_the_loader(
     training: Callable[..., Train],
     same_training: SameTraining,
 ) -> None:
-    """So that advice names the Trainer's arguments, not those of the loader."""
+    """Advice names the Trainer's arguments, not those of the loader."""
     evaluator = same_training(training(kind), "in place")
     assert evaluator.recorded().header.loader.made_by == maker
 
@@ -157,7 +157,7 @@ def test_a_group_of_batches_is_read_at_once(
 
 
 class Recipe(Trainer):
-    """As docs/frameworks.md has it, with a log."""
+    """The Trainer of docs/frameworks.md, with a log."""
 
     log_file: Path
     evaluator: LoaderEvaluator
@@ -197,7 +197,7 @@ def rows(path: Path) -> int:
 def test_each_training_of_a_trainer_is_measured(
     recipe: Callable[..., Recipe], tmp_path: Path
 ) -> None:
-    """By an evaluator of its own, with a log of its own; the ones before end by themselves."""
+    """Each has an evaluator and a log of its own; the ones before end by themselves."""
     trainer = recipe()
     for _ in range(3):
         trainer.train()
@@ -253,7 +253,7 @@ def test_evaluation_is_not_measured(recipe: Callable[..., Recipe]) -> None:
 
 
 def test_a_resumed_training_is_measured(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
-    """From its checkpoint, in the midst of an epoch, to its end."""
+    """It is resumed from its checkpoint, in the midst of an epoch, to its end."""
     stopped = recipe(max_steps=10, save_strategy="steps", save_steps=10)
     stopped.train()
     stopped.evaluator.close()

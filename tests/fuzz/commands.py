@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from typer.testing import CliRunner
 
 from loadeval.cli.main import app
-from loadeval.report.html.plotly import PlotlyJs
+from loadeval.report.page.plotly import PlotlyJs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +41,7 @@ WRONG_USE = 2
 LOST = (3, 4)
 """The exit codes of --fail-above."""
 OWN_SCRIPTS = 4
-"""Of a page: two with JSON, plotly.js and ours."""
+"""The scripts of a page: two with JSON, plotly.js and ours."""
 
 
 def give(words: Sequence[str], paths: Sequence[Path], folder: Path) -> str:

@@ -137,7 +137,7 @@ def _flip_bits(content: bytes, place: float, choice: int) -> bytes:
     at = _at(content, place)
     return (
         content[:at]
-        + bytes(one ^ (1 << choice % 8) for one in content[at : at + 1])
+        + bytes(byte ^ (1 << choice % 8) for byte in content[at : at + 1])
         + content[at + 1 :]
     )
 

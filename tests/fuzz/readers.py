@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
-from loadeval.runlog.folder import logs_so_far, read_batches, replayed_logs
-from loadeval.runlog.processes import processes_in
-from loadeval.runlog.reader import Follower, read_run
+from loadeval.runlog.log_file.reader import Follower, read_run
+from loadeval.runlog.run_folder.folder import logs_so_far, read_batches, replayed_logs
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.fuzz.seeds import PROCESS
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def peak_mb() -> float:
 
 
 def _followed(path: Path) -> None:
-    """As `watch` does."""
+    """Follow it like `watch` does."""
     follower, run = Follower(path), LiveRun()
     while True:
         appended = follower.read()
@@ -71,9 +71,11 @@ def _followed(path: Path) -> None:
 
 
 def _processes(path: Path) -> None:
-    """As all commands do with a folder."""
+    """Read the folder like all commands do."""
     for replayed in (False, True):
-        for one in processes_in(path.parent, replayed=replayed):
-            assert all((path.parent / loader.log).parent == path.parent for loader in one.loaders)
+        for process in processes_in(path.parent, replayed=replayed):
+            assert all(
+                (path.parent / loader.log).parent == path.parent for loader in process.loaders
+            )
     logs_so_far(path.parent)
     replayed_logs(path.parent)

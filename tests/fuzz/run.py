@@ -51,7 +51,7 @@ cached_seeds = cache(seeds)
 
 
 @dataclass
-class Found:
+class FuzzResults:
     """What became of some inputs: how many of each kind, and what went wrong, by where it did."""
 
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Found:
     slowest_s: float = 0.0
     peak_mb: float = 0.0
 
-    def add(self, other: Found) -> None:
+    def add(self, other: FuzzResults) -> None:
         """Take what became of others too."""
         self.outcomes.update(other.outcomes)
         self.wrong = {**other.wrong, **self.wrong}
@@ -69,19 +69,19 @@ class Found:
         self.peak_mb = max(self.peak_mb, other.peak_mb)
 
 
-def read_one(place: str, folder: Path, found: Found) -> None:
+def read_one(place: str, folder: Path, results: FuzzResults) -> None:
     """Read the input that `place` names in every way."""
-    rng = random.Random(place)  # noqa: S311 - no secret
+    rng = random.Random(place)
     name = rng.choice(list(cached_seeds()))
     path = folder / name
     path.write_bytes(mutated(cached_seeds()[name], drawn(rng)))
-    found.nbytes += path.stat().st_size
-    found.outcomes[name, read_all_ways(path)] += 1
+    results.nbytes += path.stat().st_size
+    results.outcomes[name, read_all_ways(path)] += 1
 
 
-def give_one(place: str, folder: Path, found: Found) -> None:
+def give_one(place: str, folder: Path, results: FuzzResults) -> None:
     """Give the input that `place` names to a command."""
-    rng = random.Random(place)  # noqa: S311 - no secret
+    rng = random.Random(place)
     words = rng.choice(COMMANDS)
     names = list(cached_seeds())
     if rng.random() < JOBS and words[0] in OF_FOLDERS:
@@ -103,50 +103,52 @@ def give_one(place: str, folder: Path, found: Found) -> None:
             name = rng.choice(SECOND_RUNS)
             paths.append(folder / f"second-{name}")
             paths[1].write_bytes(cached_seeds()[name])
-    found.nbytes += sum(path.stat().st_size for path in folder.iterdir())
+    results.nbytes += sum(path.stat().st_size for path in folder.iterdir())
     began_s = time.process_time()
-    found.outcomes[words[0], give(words, paths, folder)] += 1
-    found.slowest_s = max(found.slowest_s, time.process_time() - began_s)
+    results.outcomes[words[0], give(words, paths, folder)] += 1
+    results.slowest_s = max(results.slowest_s, time.process_time() - began_s)
 
 
 def some(
-    work: Callable[[str, Path, Found], None], places: Iterable[str], *, keep: bool = False
-) -> Found:
+    work: Callable[[str, Path, FuzzResults], None], places: Iterable[str], *, keep: bool = False
+) -> FuzzResults:
     """What becomes of the inputs that `places` name."""
     warnings.simplefilter("error")  # NumPy's too: a user would see them
-    found = Found()
+    results = FuzzResults()
     with TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
         for place in places:
             own = Path(folder, "own")
             own.mkdir()
             try:
-                work(place, own, found)
+                work(place, own, results)
             except Exception as error:
                 if keep:
                     raise
                 *_, last = traceback.extract_tb(error.__traceback__)
                 where = f"{type(error).__name__} at {last.filename}:{last.lineno}"
-                found.wrong[where] = f"--again {place!r}\n{traceback.format_exc(limit=-6)}"
+                results.wrong[where] = f"--again {place!r}\n{traceback.format_exc(limit=-6)}"
             shutil.rmtree(own)
-    found.peak_mb = peak_mb()
-    return found
+    results.peak_mb = peak_mb()
+    return results
 
 
-def in_processes(work: Callable[[str, Path, Found], None], count: int, seed: int) -> Found:
+def in_processes(
+    work: Callable[[str, Path, FuzzResults], None], count: int, seed: int
+) -> FuzzResults:
     """What becomes of `count` inputs, in as many processes as there are CPUs."""
     name = work.__name__
     places = [f"{name} {seed} {number}" for number in range(count)]
     parts = [places[at : at + AT_ONCE] for at in range(0, count, AT_ONCE)]
-    found = Found()
+    results = FuzzResults()
     together = (os.cpu_count() or 1) * APART // AT_ONCE
     for at in range(0, len(parts), together):  # figures and pages are kept by their libraries
         with ProcessPoolExecutor(os.cpu_count()) as pool:
             for part in pool.map(partial(some, work), parts[at : at + together]):
-                found.add(part)
-    return found
+                results.add(part)
+    return results
 
 
-def drawn_by_hypothesis(examples: int, seed: int) -> Found:
+def drawn_by_hypothesis(examples: int, seed: int) -> FuzzResults:
     """What becomes of inputs that hypothesis draws, and makes shorter where one is wrong."""
     mutation = st.builds(
         Mutation,
@@ -154,7 +156,7 @@ def drawn_by_hypothesis(examples: int, seed: int) -> Found:
         st.floats(0, 1, exclude_max=True),
         st.integers(0, CHOICES - 1),
     )
-    found = Found()
+    results = FuzzResults()
     with TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
 
         @seeded(seed)
@@ -169,25 +171,25 @@ def drawn_by_hypothesis(examples: int, seed: int) -> Found:
         def read(name: str, mutations: list[Mutation]) -> None:
             path = Path(folder, name)
             path.write_bytes(mutated(cached_seeds()[name], mutations))
-            found.nbytes += path.stat().st_size
-            found.outcomes[name, read_all_ways(path)] += 1
+            results.nbytes += path.stat().st_size
+            results.outcomes[name, read_all_ways(path)] += 1
             path.unlink()
 
         try:
             read()
         except Exception:  # noqa: BLE001 - whatever it is
-            found.wrong["hypothesis"] = traceback.format_exc()
-    found.peak_mb = peak_mb()
-    return found
+            results.wrong["hypothesis"] = traceback.format_exc()
+    results.peak_mb = peak_mb()
+    return results
 
 
-def apart(parts: list[tuple[int, int]]) -> Found:
+def apart(parts: list[tuple[int, int]]) -> FuzzResults:
     """What becomes of inputs that hypothesis draws, each part of them in a process of its own."""
-    found = Found()
+    results = FuzzResults()
     for examples, seed in parts:
         with ProcessPoolExecutor(1) as pool:
-            found.add(pool.submit(drawn_by_hypothesis, examples, seed).result())
-    return found
+            results.add(pool.submit(drawn_by_hypothesis, examples, seed).result())
+    return results
 
 
 def guided_by_coverage(runs: int, seed: int) -> bool:
@@ -208,20 +210,20 @@ def guided_by_coverage(runs: int, seed: int) -> bool:
     return not done.returncode
 
 
-def went_well(name: str, found: Found) -> bool:
+def went_well(name: str, results: FuzzResults) -> bool:
     """Whether nothing was wrong with them; prints what became of them."""
     outcomes: Counter[str] = Counter()
-    for (_, outcome), count in found.outcomes.items():
+    for (_, outcome), count in results.outcomes.items():
         outcomes[outcome] += count
     said = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(outcomes.items()))
     print(
-        f"{name}: {found.outcomes.total():,} inputs, {found.nbytes / 1e6:,.0f} MB: {said}; "
-        f"slowest {found.slowest_s:.1f} s, memory at most {found.peak_mb:.0f} MB",
+        f"{name}: {results.outcomes.total():,} inputs, {results.nbytes / 1e6:,.0f} MB: {said}; "
+        f"slowest {results.slowest_s:.1f} s, memory at most {results.peak_mb:.0f} MB",
         flush=True,
     )
-    for where, how in found.wrong.items():
+    for where, how in results.wrong.items():
         print(f"\nwrong: {where}\n{how}")
-    return not found.wrong and found.peak_mb < MOST_MB
+    return not results.wrong and results.peak_mb < MOST_MB
 
 
 def main() -> int:

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.codec import encode, to_text
-from loadeval.runlog.model import Event, GpuIdle, Readings
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord
-from loadeval.runlog.reader import read_run
-from loadeval.runlog.writer import write_metrics
-from tests.cli.commands import MS, record
+from loadeval.runlog.log_file.codec import encode, to_text
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.log_file.writer import write_metrics
+from loadeval.runlog.model import Event, GpuIdle, PaddedBatches, Readings
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 from tests.runs import DALI, DEMO, SPDL
-from tests.staged import staged, write_run
-from tests.synchronous import runs_of, train
+from tests.runs.given import MS, write_run
+from tests.runs.measured import record
+from tests.runs.ranks import runs_of, train
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.codec import Line
+    from loadeval.runlog.log_file.codec import Line
 
 PROCESS = "rank0.json"
 """The name of a process's file."""
@@ -87,7 +88,7 @@ def job(folder: Path) -> list[Path]:
 
 
 def _the_same_everywhere(log: bytes) -> bytes:
-    """With a header that does not tell when and where it was made."""
+    """The log with a header that does not tell when and where it was made."""
     header, rest = log.split(b"\n", 1)
     content = json.loads(header)
     content |= {"run_id": "1a2b", "created": "2026-11-21T10:00:00+00:00"}
@@ -96,7 +97,7 @@ def _the_same_everywhere(log: bytes) -> bytes:
 
 
 def _with_machine(log: bytes) -> bytes:
-    """With readings of the host and a GPU, an event, and how long the GPU idled."""
+    """The log with readings of the host and a GPU, an event, and how long the GPU idled."""
     header, rest = log.split(b"\n", 1)
     time_ns = np.arange(1, 9) * 100 * MS
     cpu = np.linspace(0.5, 1.5, 8)
@@ -106,7 +107,8 @@ def _with_machine(log: bytes) -> bytes:
         Readings("gpu", "GPU 0", time_ns, {"kernel_busy_percent": cpu * 50}),
         Readings("threads", "python lock", time_ns, {"lock_wait_ns": cpu * MS}),
         Readings("gpu", "", time_ns[:0], {}, "no NVIDIA driver found"),
-        GpuIdle(0, 0, np.full(8, MS)),
+        GpuIdle(0, 0, np.full(8, MS), np.full(8, MS)),
+        PaddedBatches(0, *np.array([[0, 3], [40, 80], [8, 9], [10, 20], [9, 19]])),
         Event(150 * MS, "the step changes its batch"),
     ]
     texts = [to_text(encode(line)).encode() for line in lines]
@@ -114,7 +116,7 @@ def _with_machine(log: bytes) -> bytes:
 
 
 def _shortened(log: bytes) -> bytes:
-    """Without most of the lines of which a run has many."""
+    """The log without most of the lines of which a run has many."""
     seen: Counter[bytes] = Counter()
     kept = []
     for line in log.splitlines(keepends=True):

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.processes import processes_in
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.fuzz.commands import COMMANDS, give
 from tests.fuzz.readers import read_all_ways
 from tests.fuzz.seeds import PROCESS, seeds
@@ -78,7 +78,7 @@ def test_a_file_of_a_process_that_is_odd_is_passed_over(tmp_path: Path, old: str
     ],
 )
 def test_what_is_nested_deeply_is_refused(tmp_path: Path, name: str, old: str) -> None:
-    """In one sentence, though it may be too deep to show."""
+    """The refusal is one sentence, though it may be too deep to show."""
     key = old.partition(":")[0]
     for depth in DEPTHS:
         path = written(tmp_path, name, old, f"{key}:{'[' * depth}{']' * depth}")
@@ -99,13 +99,13 @@ def test_more_than_any_reading_is_refused_with_its_line(tmp_path: Path, value: s
 
 
 def test_readings_that_are_there_twice_are_refused(tmp_path: Path) -> None:
-    """Of one moment there may be two."""
+    """There may be two of one moment."""
     path = written(tmp_path, "log.jsonl")
     header, first, *rest = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([header, first, first, *rest]))
     assert "line 3 goes back in time: it holds a reading" in refusal(path)
-    one = json.loads(first) | {"time_ns": [1], "values": {"pss_bytes": [1e9]}}
-    twice = json.dumps({**one, "subject": "workers"}).encode() + b"\n"
+    reading = json.loads(first) | {"time_ns": [1], "values": {"pss_bytes": [1e9]}}
+    twice = json.dumps({**reading, "subject": "workers"}).encode() + b"\n"
     path.write_bytes(b"".join([header, *[twice] * 40, *rest]))
     given_to_all(path)
 
@@ -114,9 +114,9 @@ def test_readings_that_are_there_twice_are_refused(tmp_path: Path) -> None:
 def test_a_transform_without_its_calls_or_time_is_refused(tmp_path: Path, kept: str) -> None:
     path = written(tmp_path, "staged.jsonl", f'"{kept}":{{', f'"{kept}":{{"more":[],')
     content = [json.loads(line) for line in path.read_text().splitlines()]
-    first = next(one for one in content if one["type"] == "stages")
+    first = next(record for record in content if record["type"] == "stages")
     first[kept]["more"] = [1.0] * len(first["batch"])
-    path.write_text("".join(json.dumps(one) + "\n" for one in content))
+    path.write_text("".join(json.dumps(record) + "\n" for record in content))
     assert "where the same were expected" in refusal(path)
 
 
@@ -127,7 +127,7 @@ def test_a_transform_without_its_calls_or_time_is_refused(tmp_path: Path, kept: 
 def test_quantities_of_other_names_are_nothing(
     tmp_path: Path, name: str, changes: dict[str, Any]
 ) -> None:
-    """To all commands."""
+    """Such a file is given to all commands."""
     path = written(tmp_path, name)
     for old, new in changes.items():
         path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))

@@ -14,7 +14,7 @@ RUN = Path(__file__).with_name("run.py")
 
 
 def test_what_was_mutated_is_read_or_refused_and_nothing_else() -> None:
-    """In little time and memory, by every reader and command; errors name the line."""
+    """It takes little time and memory, in every reader and command; errors name the line."""
     command = [sys.executable, str(RUN), "--inputs", "2000", "--commands", "150"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -22,7 +22,7 @@ class Part:
     limit_s: int
     claims: tuple[Claim, ...]
     keyword: str = ""
-    """Which tests of the file, as pytest's -k."""
+    """The tests of the file, as pytest's -k."""
 
 
 ESTIMATE = Claim(

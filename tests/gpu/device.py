@@ -22,7 +22,7 @@ FEWEST = 6
 def missing() -> str:
     """Why there is no device to test on; empty where there is one."""
     if is_stand_in():
-        from tests.gpu import stand_in, stand_in_nvml  # noqa: PLC0415 - they change torch
+        from tests.gpu import stand_in, stand_in_nvml
 
         stand_in.install()
         stand_in_nvml.install()
@@ -95,7 +95,7 @@ def memory_left(nbytes: int) -> Iterator[None]:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     if is_stand_in():
-        from tests.gpu.stand_in import ACCOUNT, TOTAL_BYTES  # noqa: PLC0415 - it changes torch
+        from tests.gpu.stand_in import ACCOUNT, TOTAL_BYTES
 
         ACCOUNT.total_bytes = ACCOUNT.bytes_held + nbytes
         yield

@@ -27,21 +27,23 @@ NEVER = (
 NEVER_MEASURED = "never measured"
 
 
-def page(found: Sequence[Result]) -> str:
+def page(results: Sequence[Result]) -> str:
     """The page of these results, of one run."""
-    lines = [_where(found), "| claim | what holds | tolerance | outcome |\n|---|---|---|---|\n"]
+    lines = [_where(results), "| claim | what holds | tolerance | outcome |\n|---|---|---|---|\n"]
     lines += [
-        f"| {claim.name} | {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n"
+        f"| {claim.name} | {claim.text} | {claim.tolerance or '-'} | {outcome(claim, results)} |\n"
         for claim in _claims()
     ]
     for name in (*(claim.name for claim in _claims()), ERROR):
-        lines += _details(name, [one for one in found if one.claim == name])
+        lines += _details(name, [result for result in results if result.claim == name])
     return HEAD + "".join(lines)
 
 
-def outcome(claim: Claim, found: Sequence[Result]) -> str:
+def outcome(claim: Claim, results: Sequence[Result]) -> str:
     """Held, did not hold, or never measured; of how many measurements."""
-    held = [one.held for one in found if one.claim == claim.name and one.held is not None]
+    held = [
+        result.held for result in results if result.claim == claim.name and result.held is not None
+    ]
     if not held:
         return NEVER_MEASURED
     return (
@@ -53,22 +55,24 @@ def _claims() -> list[Claim]:
     return list(dict.fromkeys(claim for part in PARTS for claim in part.claims))
 
 
-def _where(found: Sequence[Result]) -> str:
-    if not found:
+def _where(results: Sequence[Result]) -> str:
+    if not results:
         return NEVER
-    last = found[-1]
+    last = results[-1]
     versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
     driver = f"driver {last.driver}" if last.driver else "a driver of unknown version"
     return f"Measured on {last.date}, on one {last.device} with {driver}, {versions}.\n\n"
 
 
-def _details(name: str, found: Sequence[Result]) -> list[str]:
-    if not found:
+def _details(name: str, results: Sequence[Result]) -> list[str]:
+    if not results:
         return []
     lines = [f"\n## {name[0].upper()}{name[1:]}\n\n"]
     lines.append("| of | expected | measured | 95% CI | |\n|---|---|---|---|---|\n")
-    for one in found:
-        interval = "" if one.interval is None else "{:.3g} to {:.3g}".format(*one.interval)
-        held = {True: "held", False: "**did not hold**", None: "not measured"}[one.held]
-        lines.append(f"| {one.case} | {one.expected} | {one.measured} | {interval} | {held} |\n")
+    for result in results:
+        interval = "" if result.interval is None else "{:.3g} to {:.3g}".format(*result.interval)
+        held = {True: "held", False: "**did not hold**", None: "not measured"}[result.held]
+        lines.append(
+            f"| {result.case} | {result.expected} | {result.measured} | {interval} | {held} |\n"
+        )
     return lines

@@ -40,7 +40,7 @@ class Result:
     date: str = ""
 
     def line(self) -> str:
-        """As JSON."""
+        """The result as JSON."""
         return json.dumps(asdict(self))
 
 
@@ -51,15 +51,15 @@ def read(path: Path) -> list[Result]:
     """
     if not path.exists():
         return []
-    found = []
+    results = []
     for line in path.read_text().splitlines():
         try:
             values: dict[str, Any] = json.loads(line)
         except ValueError:
             continue
         interval = values.pop("interval", None)
-        found.append(Result(**values, interval=None if interval is None else tuple(interval)))
-    return found
+        results.append(Result(**values, interval=None if interval is None else tuple(interval)))
+    return results
 
 
 def append(path: Path, result: Result) -> None:
@@ -78,9 +78,9 @@ def append(path: Path, result: Result) -> None:
 @cache
 def where() -> dict[str, Any]:
     """The device, its driver, the versions and the date."""
-    import torch  # noqa: PLC0415 - reading results needs none
+    import torch
 
-    from loadeval.probes.gpu import driver  # noqa: PLC0415 - as above
+    from loadeval.probes.gpu import driver
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in ("numpy", "nvidia-ml-py", "transformers", "lightning", "accelerate", "timm"):

@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
             environment[STAND_IN] = "1"
         wrong = []
         for part in parts:
-            if options.parts and not any(one in part.file for one in options.parts):
+            if options.parts and not any(wanted in part.file for wanted in options.parts):
                 continue
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             name = " ".join(filter(None, (part.file, part.keyword)))

@@ -57,7 +57,7 @@ class Recording:
         self.passed = passed
 
     def wait(self) -> None:
-        """Until it has passed."""
+        """Wait until it has passed."""
         while not self.passed:
             time.sleep(SPIN_NS / 1e9)
 
@@ -74,7 +74,7 @@ class Load:
 
 
 KERNEL = Load(sms=1, warps=1)
-"""Of a kernel that says nothing else."""
+"""The load of a kernel that says nothing else."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Stream:
             self.captured.append(task)
             return
         if len(self.pending) > 64:
-            self.pending = [one for one in self.pending if one.work is not None]
+            self.pending = [waiting for waiting in self.pending if waiting.work is not None]
         self.pending.append(task)
         self.queued += 1
         self.tasks.put(task)
@@ -266,7 +266,7 @@ def current_stream(device: Any = None) -> Stream:  # noqa: ARG001 - as torch's
 
 @contextmanager
 def in_stream(stream: Stream | None) -> Iterator[None]:
-    """As torch.cuda.stream."""
+    """Stands for torch.cuda.stream."""
     if stream is None:
         yield
         return
@@ -283,7 +283,7 @@ def synchronize(device: Any = None) -> None:  # noqa: ARG001 - as torch's
 
 
 class Graph:
-    """As torch.cuda.CUDAGraph: what was captured, and is queued again by one call."""
+    """Stands for torch.cuda.CUDAGraph: what was captured, and is queued again by one call."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.tasks: list[Task] = []
@@ -313,7 +313,7 @@ RELAXED = 2
 
 
 def exchange_capture_mode(mode: Any) -> None:
-    """As the driver's cuThreadExchangeStreamCaptureMode."""
+    """Stands for the driver's cuThreadExchangeStreamCaptureMode."""
     before = getattr(_local, "capture_mode", 0)
     _local.capture_mode, mode._obj.value = mode._obj.value, before
 
@@ -322,7 +322,7 @@ def exchange_capture_mode(mode: Any) -> None:
 def capturing(
     graph: Graph, *_: Any, capture_error_mode: str = "global", **__: Any
 ) -> Iterator[None]:
-    """As torch.cuda.graph."""
+    """Stands for torch.cuda.graph."""
     synchronize()
     stream = Stream()
     stream.captured = graph.tasks
@@ -383,9 +383,9 @@ class CudaTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         flush()
-        found = on_device(plain(self).detach().clone()).requires_grad_(self.requires_grad)
-        memo[id(self)] = found
-        return found
+        copied = on_device(plain(self).detach().clone()).requires_grad_(self.requires_grad)
+        memo[id(self)] = copied
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         flush()
@@ -487,7 +487,7 @@ READS = {
 def _has_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     every = [*args, *kwargs.values()]
     return torch.is_grad_enabled() and any(
-        isinstance(one, torch.Tensor) and one.requires_grad for one in every
+        isinstance(argument, torch.Tensor) and argument.requires_grad for argument in every
     )
 
 
@@ -504,7 +504,7 @@ def _product_ns(left: Any, right: Any) -> int:
 
 def _queue_copy(to: torch.Tensor, source: torch.Tensor, bytes_per_s: float) -> None:
     with torch._C.DisableTorchFunction():
-        is_sent, is_received = (not isinstance(one, CudaTensor) for one in (to, source))
+        is_sent, is_received = (not isinstance(tensor, CudaTensor) for tensor in (to, source))
         to, source = plain(to).data, plain(source).data  # a later change is not counted as one
         size = source.nbytes
         load = Load(
@@ -525,10 +525,10 @@ def _moved(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     to_device = is_of_device(target) or name == "cuda"
     to_host = name == "cpu" or (target is not None and str(target).startswith("cpu"))
     here = isinstance(tensor, CudaTensor)
-    rest = [one for one in args if not (is_of_device(one) or one is target)]
+    rest = [arg for arg in args if not (is_of_device(arg) or arg is target)]
     others = {key: value for key, value in kwargs.items() if key not in {"device", "non_blocking"}}
-    non_blocking = bool(kwargs.get("non_blocking", any(one is True for one in args)))
-    rest = [one for one in rest if not isinstance(one, bool)]
+    non_blocking = bool(kwargs.get("non_blocking", any(arg is True for arg in args)))
+    rest = [argument for argument in rest if not isinstance(argument, bool)]
     if name in {"cuda", "cpu"} or not (to_device or to_host):
         rest, others = ([], {}) if name in {"cuda", "cpu"} else (list(args), others)
     if here:
@@ -581,7 +581,7 @@ def _in_place(name: str) -> Callable[..., torch.Tensor]:
     def change(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         with torch._C.DisableTorchFunction():
             target = plain(tensor).data  # as above
-            others = [plain(one) if isinstance(one, torch.Tensor) else one for one in args]
+            others = [plain(arg) if isinstance(arg, torch.Tensor) else arg for arg in args]
             ns = LAUNCH_NS + round(target.nbytes / DEVICE_BYTES_PER_S * 1e9)
             _bump(tensor)
             current_stream().queue(Task(ns, lambda: getattr(target, name)(*others, **kwargs)))
@@ -603,9 +603,9 @@ def _product(left: torch.Tensor, right: torch.Tensor, *, out: Any = None) -> tor
         current_stream().queue(Task(ns))
         return out  # type: ignore[no-any-return]  # a tensor
     with torch._C.DisableTorchFunction():
-        one, other = plain(left), plain(right)
-        made = torch.empty(*one.shape[:-1], other.shape[-1], dtype=one.dtype)
-    current_stream().queue(Task(ns, lambda: torch.mm(one, other, out=made)))
+        first, second = plain(left), plain(right)
+        made = torch.empty(*first.shape[:-1], second.shape[-1], dtype=first.dtype)
+    current_stream().queue(Task(ns, lambda: torch.mm(first, second, out=made)))
     return on_device(made)
 
 
@@ -737,7 +737,9 @@ def install() -> None:
     vars(cuda)["exchange_capture_mode"] = lambda: exchange_capture_mode
     tensors: Any = torch.Tensor
     tensors.pin_memory, tensors.is_pinned = pin_memory, is_pinned
-    torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]  # nothing compiles for it
+    torch.compile = lambda model=None, **_: (
+        model if model is not None else (lambda function: function)
+    )  # type: ignore[assignment]  # nothing compiles for it
     sys.modules["torch.cuda"].__dict__["nvtx"] = SimpleNamespace(
         range_start=lambda _: 0,
         range_end=lambda _: None,

@@ -74,8 +74,8 @@ class Counting:
             self._note(self.running[-1])
         for interval in self.running:
             self._count(interval, now_ns)
-        self.running = [one for one in self.running if one.end_ns > now_ns]
-        self.busy = [one for one in self.busy if one[1] > now_ns - KEPT_NS]
+        self.running = [interval for interval in self.running if interval.end_ns > now_ns]
+        self.busy = [span for span in self.busy if span[1] > now_ns - KEPT_NS]
         peak = PEAK * stand_in.DEVICE_BYTES_PER_S
         device.kernel_busy = round(100 * self._busy(now_ns, UTILIZATION_NS))
         is_busy = self._busy(now_ns, CLOCK_NS) > 0

@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 BATCHES = 120
 KEPT = 7
 ELEMENTS = 2**18 if is_stand_in() else 2**24
-"""Of float32: on a device of 3 TB/s a copy of 64 MB takes 40 us, longer than the next launch."""
+"""Elements of float32: at 3 TB/s a copy of 64 MB takes 40 us, longer than the next launch."""
 SEEN = 64
 """Elements of each batch that are looked at."""
 STEP_MS = 2.0
@@ -92,7 +92,7 @@ class OneBufferBeside(OneBuffer):
 
 
 class Prefetcher:
-    """As Apex's: copies a batch from pinned memory, on a stream of its own, during a step."""
+    """Like Apex's: copies a batch from pinned memory, on a stream of its own, during a step."""
 
     waits = False
 
@@ -225,7 +225,7 @@ UNCOUNTED = 3
 
 
 def test_copies_on_the_device_are_bounded(note: Notes) -> None:
-    """Of a step of 5 ms a block would have some twenty."""
+    """A block of steps of 5 ms would have some twenty."""
     elements = ELEMENTS // 8
     work = Products(5.0)
     work()
@@ -238,7 +238,7 @@ def test_copies_on_the_device_are_bounded(note: Notes) -> None:
         for _ in evaluator:
             work()
     held = (torch.cuda.max_memory_allocated() - before) / (4 * elements)
-    prefetched = [found.batches for found in evaluator.recorded().prefetches]
+    prefetched = [prefetch.batches for prefetch in evaluator.recorded().prefetches]
     note(
         COPIES_BOUNDED,
         f"alternate, max_cache_bytes of {BOUND} batches",
@@ -260,21 +260,23 @@ def test_replay_keeps_its_bound_on_the_device(note: Notes) -> None:
     most = int(BOUND * 4 * elements)
     try:
         LoaderEvaluator(Fresh(elements), num_cached_batches=9, max_cache_bytes=most, **options)
-        told = "no error"
+        message = "no error"
     except CacheError as error:
-        told = str(error).split(" take ")[0]
+        message = str(error).split(" take ")[0]
     left = (torch.cuda.memory_allocated() - before) / (4 * elements)
     note(
         COPIES_BOUNDED,
         f"replay of 5 batches, and of 9 with max_cache_bytes of {BOUND}",
         expected="5.0 in memory; 7 of 9 batches for replay; 0.0 left",
-        measured=f"{taken:.1f} in memory; {told}; {left:.1f} left",
-        held=round(taken, 1) == 5 and told == "7 of 9 batches for replay" and round(left, 1) == 0,
+        measured=f"{taken:.1f} in memory; {message}; {left:.1f} left",
+        held=round(taken, 1) == 5
+        and message == "7 of 9 batches for replay"
+        and round(left, 1) == 0,
     )
 
 
 def test_copies_leave_the_training_memory(note: Notes) -> None:
-    """Of a device that is nearly full; later steps take more than those before the first copies."""
+    """The device is nearly full; later steps take more than those before the first copies."""
     elements = ELEMENTS
     work = Products(5.0)
     work()
@@ -290,7 +292,7 @@ def test_copies_leave_the_training_memory(note: Notes) -> None:
             outcome = str(error)
         torch.cuda.synchronize()
         evaluator.close()
-    prefetched = [found.batches for found in evaluator.recorded().prefetches]
+    prefetched = [prefetch.batches for prefetch in evaluator.recorded().prefetches]
     note(
         COPIES_BOUNDED,
         "a device with memory for 16 batches, 7 of which a step takes",
@@ -304,7 +306,7 @@ def test_copies_leave_the_training_memory(note: Notes) -> None:
 def test_no_step_waits_for_the_device(
     note: Notes, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of batches on the device. Blocks of an alternating run begin and end with a wait at most."""
+    """Batches are on the device. Blocks of an alternating run begin and end with a wait at most."""
     work_ms = 8.0
     work, calls = Products(work_ms), 0
     synchronize = torch.cuda.synchronize
@@ -337,7 +339,7 @@ def test_no_step_waits_for_the_device(
 
 @pytest.mark.parametrize("mode", ["alternate", "replay"])
 def test_a_step_that_changes_its_batch_is_found(note: Notes, mode: Any) -> None:
-    """In replay, which serves copies from then on; in alternate each batch is served once."""
+    """Replay serves copies from then on; alternate serves each batch once."""
     work = Products(STEP_MS)
     seen = torch.full((BATCHES, SEEN), -1.0, device="cuda")
     evaluator = LoaderEvaluator(Fresh(2**16), mode=mode, probes=(), **_options(mode))
@@ -350,13 +352,13 @@ def test_a_step_that_changes_its_batch_is_found(note: Notes, mode: Any) -> None:
     values = seen.cpu().numpy()
     served = values[values[:, 0] >= 0]
     made = (served == served.round()).all(1) & (served == served[:, :1]).all(1)
-    told = any("changes its batch" in event.message for event in evaluator.recorded().events)
+    noticed = any("changes its batch" in event.message for event in evaluator.recorded().events)
     note(
         IN_PLACE,
         mode,
         expected=f"{len(served)} batches as made" + (", told" if mode == "replay" else ""),
-        measured=f"{made.sum()} batches as made" + (", told" if told else ""),
-        held=bool(made.all()) and len(served) > KEPT and told is (mode == "replay"),
+        measured=f"{made.sum()} batches as made" + (", told" if noticed else ""),
+        held=bool(made.all()) and len(served) > KEPT and noticed is (mode == "replay"),
     )
 
 

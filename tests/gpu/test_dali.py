@@ -41,7 +41,7 @@ BATCHES = IMAGES // BATCH_SIZE
 EPOCHS, KEPT = 4, 2
 STEP_MS = 5.0
 THREADS = min(4, len(os.sched_getaffinity(0)))
-"""Of DALI; processes of torch."""
+"""Threads of DALI; processes of torch."""
 REPEATED = 8
 """How often an epoch of compare_backends has each image: shorter ones are all warm-up."""
 
@@ -110,17 +110,17 @@ def images_of(
     ]
 
 
-def same(found: list[tuple[int, torch.Tensor]], files: list[tuple[int, torch.Tensor]]) -> int:
+def same(images: list[tuple[int, torch.Tensor]], files: list[tuple[int, torch.Tensor]]) -> int:
     """How many images are those that DALI serves for their number."""
     served = dict(files)
-    return sum(torch.equal(image, served[number]) for number, image in found)
+    return sum(torch.equal(image, served[number]) for number, image in images)
 
 
 @pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 def test_batches_are_those_of_dali(
     mode: str, files: list[Path], note: Notes, result: Callable[..., None]
 ) -> None:
-    """Which images, in which order, on which device, and each of their pixels."""
+    """The same images come, in order, on the same device, with all their pixels."""
     if dali is None:
         note(DALI, mode, expected="-", measured="DALI is not installed", held=None)
         return
@@ -129,8 +129,8 @@ def test_batches_are_those_of_dali(
     options: dict[str, Any] = {"num_cached_batches": KEPT} if mode == "replay" else {}
     with LoaderEvaluator(iterator(files), mode, probes=(), **options) as evaluator:
         batches = [batch for _ in range(EPOCHS) for batch in epoch(evaluator)]
-    found = images_of(batches)
-    numbers = [number for number, _ in found]
+    served = images_of(batches)
+    numbers = [number for number, _ in served]
     per_epoch = {
         "log": list(range(IMAGES)),
         "alternate": sorted(numbers[:IMAGES]),
@@ -139,21 +139,21 @@ def test_batches_are_those_of_dali(
     if mode == "alternate":  # each once, in an order of its own
         numbers = [n for e in range(EPOCHS) for n in sorted(numbers[e * IMAGES : (e + 1) * IMAGES])]
         per_epoch = list(range(IMAGES))
-    right = same(found, bare)
+    right = same(served, bare)
     devices = sorted({str(images.device) for _, images in batches})
     run = evaluator.recorded()
-    told = run.header.loader.device
+    named_device = run.header.loader.device
     arms = {"log": {0}, "alternate": {0, 1}, "replay": {1}}[mode]
     result(
         DALI,
         mode,
         expected=f"{EPOCHS * IMAGES} images right and in place, on {device}",
         measured=f"{right} right{'' if numbers == per_epoch * EPOCHS else ', not in place'}, on "
-        f"{', '.join(devices)}, called {told}",
-        held=right == len(found) == EPOCHS * IMAGES
+        f"{', '.join(devices)}, called {named_device}",
+        held=right == len(served) == EPOCHS * IMAGES
         and numbers == per_epoch * EPOCHS
         and devices == [device]
-        and told == device
+        and named_device == device
         and set(run.steps.arm.tolist()) == arms,
     )
 

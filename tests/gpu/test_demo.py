@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from loadeval.probes.gpu import driver
-from loadeval.runlog.reader import read_run
+from loadeval.runlog.log_file.reader import read_run
 from tests.gpu.claims import DEMO, DEMO_DOCTOR, DEMO_PAGE
 from tests.gpu.device import is_stand_in
 
@@ -70,7 +70,7 @@ def loadeval(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def lacking(*packages: str) -> str:
-    """Which of `packages` are not installed, in words; empty where all are."""
+    """Those of `packages` that are not installed, in words; empty where all are."""
     absent = [name for name in packages if find_spec(name) is None]
     return f"{', '.join(absent)} not installed" if absent else ""
 
@@ -107,10 +107,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo | None:
     folder = tmp_path_factory.mktemp("demo")
     began = time.perf_counter()
     done = loadeval("demo", "--device", "cuda", "--output", folder)
-    found = Demo(folder, done, time.perf_counter() - began)
+    finished = Demo(folder, done, time.perf_counter() - began)
     keep(folder / "run.jsonl", folder / "comparison.png")
     kept_text("demo.txt", done.stdout + done.stderr)
-    return found
+    return finished
 
 
 def keep(*paths: Path) -> None:
@@ -122,7 +122,7 @@ def keep(*paths: Path) -> None:
 
 
 def kept_text(name: str, text: str) -> None:
-    """As `keep`."""
+    """Keep a text like `keep` does a file."""
     if os.environ.get("OUT"):
         (Path(os.environ["OUT"]) / name).write_text(text)
 
@@ -138,14 +138,19 @@ def test_the_demo_trains_on_the_gpu(note: Notes, demo: Demo | None) -> None:
         return
     run = demo.run
     idle = int((run.steps.gpu_idle_ns >= 0).sum())
-    subjects = [one.subject for one in run.readings if one.probe == "gpu"]
+    subjects = [reading.subject for reading in run.readings if reading.probe == "gpu"]
     name = torch.cuda.get_device_name(0)
     screen = " ".join(demo.done.stdout.split())
     pinned = "pinned" if run.header.loader.pinned else "not pinned"
     for case, expected, measured, held in (
         ("batches", "pinned", pinned, pinned == "pinned"),
         ("batches with GPU idle while waiting", "some", f"{idle} of {len(run.steps)}", idle > 0),
-        ("readings", name, ", ".join(subjects) or "none", any(name in one for one in subjects)),
+        (
+            "readings",
+            name,
+            ", ".join(subjects) or "none",
+            any(name in subject for subject in subjects),
+        ),
         (
             "screen",
             "GPU idle while waiting",
@@ -157,12 +162,12 @@ def test_the_demo_trains_on_the_gpu(note: Notes, demo: Demo | None) -> None:
 
 
 def _around(text: str, words: str) -> str:
-    _, found, after = text.partition(words)
-    return f"{found}{after[:30]}" if found else "not there"
+    _, matched, after = text.partition(words)
+    return f"{matched}{after[:30]}" if matched else "not there"
 
 
 def test_the_page_has_the_gpus_part(note: Notes, demo: Demo | None, tmp_path: Path) -> None:
-    """Where plotly is missing the error says what to install."""
+    """The error says what to install, where plotly is missing."""
     lacks = lacking(*NEEDED)
     if demo is None or demo.done.returncode:
         note(DEMO_PAGE, "page", expected="a page", measured=lacks or "no demo", held=None)

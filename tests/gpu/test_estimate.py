@@ -116,7 +116,7 @@ class Sleeping(Dataset[torch.Tensor]):
 
 
 def loader_of(case: Case, batches: int = BATCHES) -> DataLoader[torch.Tensor]:
-    """With workers each loads several batches at a time, so that one is ready every `load_ms`."""
+    """The loader, whose workers load several batches at a time: one is ready every `load_ms`."""
     each_ms = case.load_ms * (case.workers or 1)
     return DataLoader(
         Sleeping(each_ms, batches),
@@ -196,7 +196,7 @@ def train(batches: Iterable[torch.Tensor], work: Work, case: Case, epochs: int =
 
 @pytest.fixture(autouse=True)
 def _without_garbage_collection() -> Iterator[None]:
-    """With torch imported it takes 80 ms at a time: of one arm, or of a plain loop."""
+    """Collecting takes 80 ms where torch is imported, of one arm or of a plain loop."""
     gc.collect()
     gc.disable()
     yield

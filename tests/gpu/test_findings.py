@@ -33,11 +33,11 @@ pytestmark = [
 MB = 2**18
 """Elements of float32."""
 HARDLY_FASTER = 1.05
-"""Without loading: else loading may be the limit, and not the step."""
+"""The speedup without loading: else loading may be the limit, and not the step."""
 
 
 class Batches(Dataset[Any]):
-    """So many batches of `make(number)`, each of which takes a worker `ms` of sleep."""
+    """Has so many batches of `make(number)`, each of which takes a worker `ms` of sleep."""
 
     def __init__(self, count: int, make: Callable[[int], Any], ms: float = 0.0) -> None:
         self.count, self.make, self.ms = count, make, ms
@@ -66,7 +66,7 @@ def findings_of(loader: Any, step: Step, **options: Any) -> tuple[list[Finding],
 
 
 def note_named(
-    note: Notes, case: str, found: list[Finding], rules: set[Rule], *, is_faulty: bool
+    note: Notes, case: str, findings: list[Finding], rules: set[Rule], *, is_faulty: bool
 ) -> None:
     """Note whether one of `rules` is among the findings, as it should or should not be."""
     names = " or ".join(sorted(rule.value for rule in rules))
@@ -74,8 +74,8 @@ def note_named(
         FAULTS,
         f"{case}{'' if is_faulty else ', healthy twin'}",
         expected=names if is_faulty else f"no {names}",
-        measured=", ".join(one.rule.value for one in found) or "nothing",
-        held=any(one.rule in rules for one in found) is is_faulty,
+        measured=", ".join(finding.rule.value for finding in findings) or "nothing",
+        held=any(finding.rule in rules for finding in findings) is is_faulty,
     )
 
 
@@ -93,12 +93,12 @@ def test_unpinned_memory(note: Notes) -> None:
         return DataLoader(batches, batch_size=None, num_workers=4, pin_memory=pin_memory)
 
     steps = {pinned: partial(step, non_blocking=pinned) for pinned in (False, True)}
-    found: list[Finding] = []
-    for pinned, one in steps.items():
-        rules, _ = findings_of(loader(pinned), one)
-        found = found or rules
+    findings: list[Finding] = []
+    for pinned, run_step in steps.items():
+        rules, _ = findings_of(loader(pinned), run_step)
+        findings = findings or rules
         note_named(note, "batches not pinned", rules, {Rule.UNPINNED_MEMORY}, is_faulty=not pinned)
-    (unpinned,) = (one for one in found if one.rule == Rule.UNPINNED_MEMORY)
+    (unpinned,) = (finding for finding in findings if finding.rule == Rule.UNPINNED_MEMORY)
     promised = [key for key in ("speedup", "at_most") if key in unpinned.changes[0].values]
 
     def epoch(pinned: bool) -> None:
@@ -146,8 +146,8 @@ def test_slow_pinning(note: Notes, pin_ms: float, is_faulty: bool) -> None:
     loader = DataLoader(
         Batches(150, partial(parts, pin_ms)), batch_size=None, num_workers=2, pin_memory=True
     )
-    found, _ = findings_of(loader, step, mode="alternate")
-    note_named(note, "slow pinning", found, {Rule.PINNING}, is_faulty=is_faulty)
+    findings, _ = findings_of(loader, step, mode="alternate")
+    note_named(note, "slow pinning", findings, {Rule.PINNING}, is_faulty=is_faulty)
 
 
 @pytest.mark.parametrize(("work_ms", "is_faulty"), [(12.0, True), (1.0, False)])
@@ -160,8 +160,8 @@ def test_hidden_waits(note: Notes, work_ms: float, is_faulty: bool) -> None:
         work()
 
     loader = DataLoader(Batches(80, partial(of_size, 0.25), 5.0), batch_size=None, pin_memory=True)
-    found, _ = findings_of(loader, step)
-    note_named(note, "waits behind queued work", found, {Rule.HIDDEN_WAITS}, is_faulty=is_faulty)
+    findings, _ = findings_of(loader, step)
+    note_named(note, "waits behind queued work", findings, {Rule.HIDDEN_WAITS}, is_faulty=is_faulty)
 
 
 def burn(ms: float) -> None:
@@ -191,17 +191,19 @@ def test_an_idle_gpu(note: Notes, is_faulty: bool) -> None:
             tiny[0].item()
 
     loader = [torch.zeros(16)] * 500
-    found, evaluator = findings_of(loader, step, mode="alternate", probes=("gpu",))
+    findings, evaluator = findings_of(loader, step, mode="alternate", probes=("gpu",))
     run, speedup = evaluator.recorded(), evaluator.headroom().steady_speedup
-    unknown = "; ".join(one.missing for one in run.readings if one.missing)
-    if not any(one.name == "kernel_busy_percent" and one.ideal for one in quantities(run)):
+    unknown = "; ".join(reading.missing for reading in run.readings if reading.missing)
+    if not any(
+        quantity.name == "kernel_busy_percent" and quantity.ideal for quantity in quantities(run)
+    ):
         unknown = unknown or "no reading of an ideal block alone"
     elif speedup is None or speedup.high is None or speedup.high >= HARDLY_FASTER:
         unknown = f"a speed-up without loading that is known too badly: {speedup}"
     if unknown:
         note(FAULTS, "tiny kernels", expected="idle GPU", measured=unknown, held=None)
     else:
-        note_named(note, "tiny kernels", found, {Rule.IDLE_GPU}, is_faulty=is_faulty)
+        note_named(note, "tiny kernels", findings, {Rule.IDLE_GPU}, is_faulty=is_faulty)
 
 
 @contextmanager
@@ -236,6 +238,6 @@ def test_contention_with_the_launching_thread(
         loader = DataLoader(
             Batches(200, partial(burnt, burn_ms)), batch_size=None, num_workers=workers
         )
-        found, _ = findings_of(loader, step, mode="alternate", probes=("host",))
+        findings, _ = findings_of(loader, step, mode="alternate", probes=("host",))
     rules = {Rule.CONTENTION, Rule.OVERSUBSCRIPTION}
-    note_named(note, "workers on the launching thread's CPUs", found, rules, is_faulty=is_faulty)
+    note_named(note, "workers on the launching thread's CPUs", findings, rules, is_faulty=is_faulty)

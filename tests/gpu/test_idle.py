@@ -61,7 +61,7 @@ def run_of(loader: Any, work: Any, *, syncs: bool) -> Run:
 def test_idle_is_what_the_wait_outlasts_the_work(
     note: Notes, work_ms: float, wait_ms: float, syncs: bool
 ) -> None:
-    """Of k ms of queued kernels and a wait of w ms, the device is idle for max(0, w - k).
+    """The device is idle for max(0, w - k), with k ms of queued kernels and a wait of w ms.
 
     Kernels run from the first launch on, so the time to launch them all counts as waited.
     """

@@ -66,7 +66,7 @@ def test_the_page_is_of_the_committed_results() -> None:
 
 
 def test_every_part_is_there() -> None:
-    """Under a name of its own; a part takes a minute at most."""
+    """Each has a name of its own, and takes a minute at most."""
     names = [(part.file, part.keyword) for part in PARTS]
     assert len(set(names)) == len(names)
     assert all(Path(__file__).with_name(part.file).exists() for part in PARTS)
@@ -83,7 +83,7 @@ def test_a_line_that_a_stop_has_cut_off_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_every_test_is_skipped(tmp_path: Path) -> None:
-    """With the reason; nothing is measured, and the page tells so."""
+    """The reason is told; nothing is measured, and the page tells so."""
     environment = {name: value for name, value in os.environ.items() if name != STAND_IN}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rs", "-q", "-n0"]
     child = subprocess.run(
@@ -106,7 +106,7 @@ def test_without_a_gpu_every_test_is_skipped(tmp_path: Path) -> None:
 def test_a_run_without_a_gpu_measures_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And writes the page of the results that there are; there is nothing wrong with that."""
+    """It writes the page of the results that there are; there is nothing wrong with that."""
     monkeypatch.setattr(results, "FILE", tmp_path / "results.jsonl")
     monkeypatch.setattr(run, "PAGE", tmp_path / "gpu.md")
     assert run.main([], [planted.WRONG]) == 0
@@ -142,9 +142,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
 @pytest.mark.slow
 def test_all_hold_but_the_planted_claim(measured: Measured) -> None:
     """The stand-in is as CUDA is, a wrong claim does not hold, and a test's error is told."""
-    missed = [(one.claim, one.case) for one in measured.results if one.held is False]
+    missed = [(result.claim, result.case) for result in measured.results if result.held is False]
     assert missed == [(IDLE.name, "planted"), (ERROR, "test_raises")]
-    held = [one.claim for one in measured.results if one.held]
+    held = [result.claim for result in measured.results if result.held]
     assert held.count(IDLE_HIDDEN.name) == 2
     assert held.count(AS_CUDA.name) == 10
     assert measured.code == 1
@@ -156,7 +156,7 @@ def test_all_hold_but_the_planted_claim(measured: Measured) -> None:
 @pytest.mark.slow
 def test_a_part_that_goes_wrong_ends_no_other(measured: Measured) -> None:
     """One that crashes, hangs or raises keeps what it has noted, and those after it run."""
-    cases = [one.case for one in measured.results if one.claim == IDLE.name]
+    cases = [result.case for result in measured.results if result.claim == IDLE.name]
     assert cases == ["planted", *[planted.BEFORE] * 3]
     assert measured.results[-1].claim == AS_CUDA.name
 
@@ -171,7 +171,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path) -> None:
-    """And tells it; what the part has started ends too."""
+    """The run says so; what the part has started ends too."""
     log, shown = tmp_path / "results.jsonl", tmp_path / "gpu.md"
     options = ["--stand-in", "--results", str(log), "--page", str(shown)]
     code = (
@@ -186,7 +186,7 @@ def test_a_run_that_is_stopped_keeps_what_it_has(tmp_path: Path) -> None:
         child.send_signal(signal.SIGTERM)
         printed = child.stdout.read()
     assert child.returncode == 1
-    assert [one.case for one in results.read(log)] == [planted.BEFORE]
+    assert [result.case for result in results.read(log)] == [planted.BEFORE]
     assert rows(shown.read_text())[IDLE.text] == "held (1)"
     assert "planted.py hangs: interrupted" in printed
     assert not is_running(int(process.split()[1]))

@@ -83,9 +83,9 @@ def _slow_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def read(probe: GPUProbe) -> Reading:
     """What is known of the device now; of several, of the first."""
-    found = next(iter(probe.read().values()))
-    assert not isinstance(found, str), found
-    return dict(found)
+    reading = next(iter(probe.read().values()))
+    assert not isinstance(reading, str), reading
+    return dict(reading)
 
 
 def handle() -> Any:
@@ -388,7 +388,7 @@ def values_of_visible_devices() -> dict[str, str | None]:
 
 @pytest.mark.usefixtures("probe")
 def test_the_device_that_cuda_uses_is_read(note: Notes) -> None:
-    """Without a context by CUDA_VISIBLE_DEVICES, with one by the process where NVML tells it."""
+    """CUDA_VISIBLE_DEVICES tells it without a context, else the process, if NVML tells that."""
     values = values_of_visible_devices()
     command = [sys.executable, "-m", "tests.gpu.visible", json.dumps(list(values.values()))]
     done = subprocess.run(
@@ -401,20 +401,20 @@ def test_the_device_that_cuda_uses_is_read(note: Notes) -> None:
     for name, value in values.items():
         line = by_value.get(value, {"error": "nothing was printed"})
         for when in ("without", "with"):
-            found = line.get(when, {"uuids": [], "said": line.get("error", "")[-300:]})
+            seen = line.get(when, {"uuids": [], "said": line.get("error", "")[-300:]})
             expected = line.get("cuda", ["no error"])
-            read_of = [numbers.get(uuid, uuid) for uuid in found["uuids"]]
+            read_of = [numbers.get(uuid, uuid) for uuid in seen["uuids"]]
             note(
                 NVML_DEVICE,
                 f"CUDA_VISIBLE_DEVICES {name}, {when} a context",
                 expected=", ".join(numbers.get(uuid, uuid) for uuid in expected) or "no GPU",
-                measured=", ".join(filter(None, (*read_of, found["said"]))),
-                held=found["uuids"] == expected and len(found["subjects"]) == len(expected),
+                measured=", ".join(filter(None, (*read_of, seen["said"]))),
+                held=seen["uuids"] == expected and len(seen["subjects"]) == len(expected),
             )
 
 
 def test_a_reading_costs_little(note: Notes, probe: GPUProbe) -> None:
-    """In a thread, as often as by default, while the device computes."""
+    """A thread reads as often as by default, while the device computes."""
     products = Products(PIECE_MS)
     keep_busy(products, BEFORE_S)
     cpu_s, wall_s = [], []

@@ -27,7 +27,7 @@ MOST_OF_FLOOR = 3.0
 MOST_OF_RUN = 1.5
 WITHIN = 0.05
 SPREAD = 0.1
-"""Between rounds, of what two events cost."""
+"""The spread between rounds of what two events cost."""
 
 
 def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
@@ -37,15 +37,15 @@ def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
     their shape.
     """
     try:
-        from tests.benchmarks import overhead  # noqa: PLC0415 - it needs rich
+        from tests.benchmarks import overhead
     except ImportError as error:
         note(OVERHEAD_LOG, "", expected="at most 3x the floor", measured=str(error), held=None)
         return
     torch.cuda.synchronize()  # the device is in use: there are events
     batches: list[Any] = [
         {
-            name: one.numpy() if is_stand_in() else one.to("cuda")
-            for name, one in overhead.TENSORS.items()
+            name: tensor.numpy() if is_stand_in() else tensor.to("cuda")
+            for name, tensor in overhead.TENSORS.items()
         }
     ]
     subjects = [
@@ -91,7 +91,7 @@ class Sleeping(Dataset[torch.Tensor]):
 def test_alternating_takes_little_longer(
     note: Notes, batches: int, load_ms: float, syncs: bool
 ) -> None:
-    """Than the same run without: two workers load faster than a step of 10 ms, or slower."""
+    """The same run without is compared: two workers load faster than a step of 10 ms, or slower."""
     work = Products(10.0)
 
     def loader() -> DataLoader[torch.Tensor]:

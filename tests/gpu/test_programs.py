@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from loadeval import read_run
-from loadeval.runlog.processes import processes_in
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.gpu.claims import PROGRAMS, PROGRAMS_LOADER, PROGRAMS_VERDICT, RANKS
 from tests.gpu.device import is_stand_in
 
@@ -40,13 +40,13 @@ TORCHRUN = (
 )
 REFUSAL = re.compile("Duplicate GPU detected.*")
 LIMIT_S = 300 if is_stand_in() else 48
-"""For all programs of a test, which run side by side."""
+"""The limit for all programs of a test, which run side by side."""
 EPOCHS = "4" if is_stand_in() else "12"
-"""Of an alternating run."""
+"""The epochs of an alternating run."""
 WIDEST = 4
 """An interval that spans more than this factor agrees with anything: nothing was measured."""
 IMAGES = {"train": 40, "val": 8}
-"""Of each class."""
+"""The images of each class."""
 CLASSES = 4
 SHOWN = ("loss", "validation", "parameters")
 """What begins the lines that programs print of their training."""
@@ -132,10 +132,10 @@ def environment() -> dict[str, str]:
     """One in which programs find loadeval and the stand-in, and compute alike each time."""
     places = {"RANK", "WORLD_SIZE", "LOCAL_RANK"}
     inherited = {name: value for name, value in os.environ.items() if name not in places}
-    found = [str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")]
     return {
         **inherited,
-        "PYTHONPATH": os.pathsep.join(filter(None, found)),
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "80",
@@ -180,7 +180,7 @@ def program(name: str, images: Path, *options: str) -> list[str]:
 
 
 def installed(names: dict[str, str], note: Notes, *claims: Claim) -> list[str]:
-    """Those of the programs that can run; of the others it is noted what is not installed."""
+    """The programs that can run; of the others it is noted what is not installed."""
     there = [name for name, package in names.items() if importlib.util.find_spec(package)]
     for name in names.keys() - set(there):
         for claim in claims:
@@ -189,10 +189,10 @@ def installed(names: dict[str, str], note: Notes, *claims: Claim) -> list[str]:
     return there
 
 
-def compared(one: Ended, other: Ended) -> str:
+def compared(first: Ended, second: Ended) -> str:
     """How many lines are the same."""
-    same = sum(map(str.__eq__, one.training, other.training))
-    return f"{same} of {max(len(one.training), len(other.training))} the same"
+    same = sum(map(str.__eq__, first.training, second.training))
+    return f"{same} of {max(len(first.training), len(second.training))} the same"
 
 
 def trained_alike(
@@ -210,24 +210,24 @@ def trained_alike(
         return True, compared(bare, measured)
     again = bare_again().result()
     repeats = bool(again.problem) or again.training == bare.training
-    found = f"{compared(bare, measured)}; without loadeval, {compared(bare, again)}"
-    return False if repeats else None, found
+    comparison = f"{compared(bare, measured)}; without loadeval, {compared(bare, again)}"
+    return False if repeats else None, comparison
 
 
 @pytest.mark.parametrize("names", [LOOPS, FRAMEWORKS], ids=["loops", "frameworks"])
 def test_losses_are_the_same_to_the_bit(
     note: Notes, programs: Programs, images: Path, names: dict[str, str]
 ) -> None:
-    """Also each validation, and the parameters at the end; and which loader is called training."""
+    """Each validation and the last parameters are compared too, and which loader is training."""
     started = {}
     for name in installed(names, note, PROGRAMS, PROGRAMS_LOADER):
         command = program(name, images)
         started[name] = command, programs.bare(name, command), programs.measured(name, command)
     for name, (command, bare, measured) in started.items():
         again = partial(programs.bare, f"{name}-again", command)
-        held, found = trained_alike(bare.result(), measured.result(), again)
+        held, comparison = trained_alike(bare.result(), measured.result(), again)
         expected = "all losses and parameters the same"
-        note(PROGRAMS, name, expected=expected, measured=found, held=held)
+        note(PROGRAMS, name, expected=expected, measured=comparison, held=held)
         if not measured.result().problem:
             losses = sum(line.startswith("loss ") for line in measured.result().training)
             note_loaders(note, name, programs.logs(name), losses)
@@ -239,14 +239,16 @@ def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
     Others are for validation; Trainer evaluates with gradients on, and its loader is called other.
     """
     processes = processes_in(logs) if logs.exists() else []
-    loaders = [one for process in processes for one in process.loaders]
-    training = [one for one in loaders if one.role == "training"]
-    found = ", ".join(f"{one.role} {read_run(logs / one.log).batches}" for one in loaders)
+    loaders = [loader for process in processes for loader in process.loaders]
+    training = [loader for loader in loaders if loader.role == "training"]
+    summary = ", ".join(
+        f"{loader.role} {read_run(logs / loader.log).batches}" for loader in loaders
+    )
     note(
         PROGRAMS_LOADER,
         name,
         expected=f"training {losses}, and others",
-        measured=found or "nothing",
+        measured=summary or "nothing",
         held=len(training) == 1
         and training[0].optimizer_steps > 0
         and read_run(logs / training[0].log).batches == losses > 0,
@@ -262,29 +264,29 @@ def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -
     }
     for name, future in started.items():
         problem = future.result().problem
-        found: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
         if not problem:
             compare = [*LOADEVAL, "compare", str(programs.logs(name)), "--json"]
             comparison = programs.start(f"{name}-compared", compare).result()
             problem = comparison.problem
-            found = {} if problem else json.loads(comparison.out)
-        speedup: dict[str, Any] = found.get("speedup") or {}
+            shown = {} if problem else json.loads(comparison.out)
+        speedup: dict[str, Any] = shown.get("speedup") or {}
         is_known = bool(speedup) and None not in speedup.values()
         says_something = is_known and speedup["high"] <= WIDEST * speedup["low"]
-        is_plausible = is_known and speedup["high"] >= 1 and bool(found["verdict"])
+        is_plausible = is_known and speedup["high"] >= 1 and bool(shown["verdict"])
         note(
             PROGRAMS_VERDICT,
             name,
             expected="exit code 0, a verdict, 1x or more",
             measured=problem
-            or f"{speedup.get('value', math.nan):.2f}x, {found['verdict']}, {found['pairs']} pairs",
+            or f"{speedup.get('value', math.nan):.2f}x, {shown['verdict']}, {shown['pairs']} pairs",
             held=None if is_plausible and not says_something else is_plausible,
             interval=(speedup["low"], speedup["high"]) if is_known else None,
         )
 
 
 def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
-    """With NCCL where it lets two processes share a device, and with gloo."""
+    """NCCL is used where it lets two processes share a device, and gloo."""
     if is_stand_in():
         note(RANKS, "nccl", expected="-", measured="the stand-in has no NCCL", held=None)
     started = {}
@@ -301,15 +303,15 @@ def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
             note(RANKS, backend, expected="-", measured=f"NCCL: {refusal[0]}", held=None)
             continue
         again = partial(programs.bare, f"{backend}-again", command)
-        held, found = trained_alike(bare.result(), measured.result(), again)
+        held, comparison = trained_alike(bare.result(), measured.result(), again)
         show = [*LOADEVAL, "show", str(programs.logs(backend)), "--json"]
         shown = programs.start(f"{backend}-shown", show).result()
         runs = [] if shown.problem else json.loads(shown.out)["runs"]
-        ranks = [one["rank"] for run in runs for one in run.get("job", {}).get("ranks", [])]
+        ranks = [row["rank"] for run in runs for row in run.get("job", {}).get("ranks", [])]
         note(
             RANKS,
             backend,
             expected="all losses the same, ranks [0, 1] in the job",
-            measured=f"{found}, {shown.problem or f'ranks {ranks} in the job'}",
+            measured=f"{comparison}, {shown.problem or f'ranks {ranks} in the job'}",
             held=held and ranks == [0, 1],
         )

@@ -82,12 +82,12 @@ class Trace:
 
     def of_launch(self, kernel: Kernel) -> Range | None:
         """The range in which a kernel was launched."""
-        return next((one for one in self.ranges if one.has(kernel.launched_ns)), None)
+        return next((span for span in self.ranges if span.has(kernel.launched_ns)), None)
 
     def launched_in(self) -> str:
         """The names of the ranges in which kernels were launched."""
-        found = {one.name if one else "no range" for one in map(self.of_launch, self.kernels)}
-        return f"{len(self.kernels)} in {', '.join(sorted(found)) or 'nothing'}"
+        names = {span.name if span else "no range" for span in map(self.of_launch, self.kernels)}
+        return f"{len(self.kernels)} in {', '.join(sorted(names)) or 'nothing'}"
 
 
 class Sleeping:
@@ -118,33 +118,33 @@ def traced(do: Callable[[], object], folder: Path) -> Trace:
 
 
 def _read(path: Path, tasks: list[Any]) -> Trace:
-    trace = json.loads(path.read_text())
-    events = [one for one in trace["traceEvents"] if one.get("ph") == "X"]
+    content = json.loads(path.read_text())
+    events = [event for event in content["traceEvents"] if event.get("ph") == "X"]
     launched: dict[Any, float] = {}
-    found = Trace()
-    for event in sorted(events, key=lambda one: float(one["ts"])):
+    trace = Trace()
+    for event in sorted(events, key=lambda event: float(event["ts"])):
         begin_ns = float(event["ts"]) * 1e3
         end_ns = begin_ns + float(event["dur"]) * 1e3
         category, correlation = event.get("cat"), event.get("args", {}).get("correlation")
         if event["name"].startswith("loadeval.") and category != "gpu_user_annotation":
-            found.ranges.append(Range(event["name"], begin_ns, end_ns))
+            trace.ranges.append(Range(event["name"], begin_ns, end_ns))
         elif category in {"cuda_runtime", "cuda_driver"} and "Launch" in event["name"]:
             launched[correlation] = begin_ns
         elif category == "kernel":
-            found.kernels.append(Kernel(launched.get(correlation, 0), begin_ns, end_ns))
+            trace.kernels.append(Kernel(launched.get(correlation, 0), begin_ns, end_ns))
     if is_stand_in():
-        found.kernels = list(_kernels_of_stand_in(tasks, trace["baseTimeNanoseconds"]))
-    return found
+        trace.kernels = list(_kernels_of_stand_in(tasks, content["baseTimeNanoseconds"]))
+    return trace
 
 
 @contextmanager
 def _tasks() -> Iterator[list[Any]]:
     """The tasks that the stand-in is given meanwhile, which no profiler sees."""
-    found: list[Any] = []
+    tasks: list[Any] = []
     if not is_stand_in():
-        yield found
+        yield tasks
         return
-    from tests.gpu import stand_in  # noqa: PLC0415 - only where it is in place
+    from tests.gpu import stand_in
 
     torch.cuda.synchronize()
     stand_in.ACCOUNT.loads.clear()
@@ -152,16 +152,16 @@ def _tasks() -> Iterator[list[Any]]:
 
     def noted(stream: Any, task: Any) -> None:
         if task.duration_ns:
-            found.append(task)
+            tasks.append(task)
         queue(stream, task)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stand_in.Stream, "queue", noted)
-        yield found
+        yield tasks
 
 
 def _kernels_of_stand_in(tasks: list[Any], base_ns: int) -> Iterator[Kernel]:
-    from tests.gpu.stand_in import ACCOUNT  # noqa: PLC0415 - as above
+    from tests.gpu.stand_in import ACCOUNT
 
     # What is queued on one stream is done in that order.
     offset_ns = time.time_ns() - time.perf_counter_ns() - base_ns
@@ -171,7 +171,7 @@ def _kernels_of_stand_in(tasks: list[Any], base_ns: int) -> Iterator[Kernel]:
 
 @pytest.mark.parametrize("syncs", [True, False], ids=["syncs", "asynchronous"])
 def test_ranges_and_kernels_in_a_trace(note: Notes, tmp_path: Path, syncs: bool) -> None:
-    """With a step that waits for its kernels they run in it; else some run in the next wait."""
+    """Kernels run in a step that waits for them; else some run in the next wait."""
     work = Products(WORK_MS)
     traced(work, tmp_path)  # the profiler's own beginning
 
@@ -185,11 +185,11 @@ def test_ranges_and_kernels_in_a_trace(note: Notes, tmp_path: Path, syncs: bool)
 
     trace = traced(train, tmp_path)
     how = "steps that wait for the device" if syncs else "steps that do not wait"
-    names = [one.name for one in trace.ranges]
+    names = [span.name for span in trace.ranges]
     expected = [WAIT, STEP] * BATCHES + [WAIT]
     apart = all(
-        one.end_ns <= after.begin_ns
-        for one, after in zip(trace.ranges, trace.ranges[1:], strict=False)
+        before.end_ns <= after.begin_ns
+        for before, after in zip(trace.ranges, trace.ranges[1:], strict=False)
     )
     for case, wanted, measured, held in (
         (
@@ -210,12 +210,12 @@ def test_ranges_and_kernels_in_a_trace(note: Notes, tmp_path: Path, syncs: bool)
 
 
 def _only_in(trace: Trace, names: set[str]) -> bool:
-    return all((one := trace.of_launch(kernel)) and one.name in names for kernel in trace.kernels)
+    return all((span := trace.of_launch(kernel)) and span.name in names for kernel in trace.kernels)
 
 
 def _where_kernels_run(trace: Trace, syncs: bool) -> tuple[str, str, str, bool]:
-    """Of kernels whose step waits for them, and of others."""
-    steps = [(one, trace.of_launch(one)) for one in trace.kernels]
+    """Where kernels ran whose step waits for them, or does not."""
+    steps = [(kernel, trace.of_launch(kernel)) for kernel in trace.kernels]
     after = [kernel.end_ns - step.end_ns for kernel, step in steps if step is not None]
     before = [kernel.launched_ns - kernel.begin_ns for kernel, _ in steps]
     latest_ms, earliest_ms = max(after, default=0) / 1e6, max(before, default=0) / 1e6
@@ -238,7 +238,7 @@ def test_ranges_of_an_alternating_run(note: Notes, tmp_path: Path) -> None:
 
     traced(work, tmp_path)
     trace = traced(train, tmp_path)
-    names = {one.name for one in trace.ranges}
+    names = {span.name for span in trace.ranges}
     note(
         RANGES_TORCH,
         "names, alternate",
@@ -269,7 +269,7 @@ def note_nvtx(note: Notes, by: str, names: list[str] | None, measured: str = "")
 
 
 def test_nvtx_ranges_are_heard(note: Notes, tmp_path: Path) -> None:
-    """By a library that NVTX loads as it would load Nsight Systems."""
+    """A library hears them that NVTX loads as it would load Nsight Systems."""
     by, compiler = "a listener", shutil.which("cc")
     if compiler is None:
         note_nvtx(note, by, None, "no C compiler to make it")
@@ -320,9 +320,9 @@ def test_nvtx_ranges_are_in_nsight_systems(note: Notes, tmp_path: Path) -> None:
             note_nvtx(note, by, None, f"{command[1]}: {(done.stderr or done.stdout)[-300:]}")
             return
     trace = _of_nsys(database)
-    note_nvtx(note, by, [one.name for one in trace.ranges])
+    note_nvtx(note, by, [span.name for span in trace.ranges])
     inside = sum(
-        any(one.name == STEP and one.has(kernel.begin_ns, WITHIN_NS) for one in trace.ranges)
+        any(span.name == STEP and span.has(kernel.begin_ns, WITHIN_NS) for span in trace.ranges)
         for kernel in trace.kernels
     )
     note(
@@ -336,7 +336,7 @@ def test_nvtx_ranges_are_in_nsight_systems(note: Notes, tmp_path: Path) -> None:
 
 def _of_nsys(path: Path) -> Trace:
     """The ranges and the kernels in a report of Nsight Systems, exported to SQLite."""
-    found = Trace()
+    trace = Trace()
     with closing(sqlite3.connect(path)) as database:
         database.row_factory = sqlite3.Row
         tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
@@ -344,8 +344,8 @@ def _of_nsys(path: Path) -> Trace:
         for row in database.execute("SELECT * FROM NVTX_EVENTS ORDER BY start"):
             name = row["text"] or texts.get(row["textId"]) or ""
             if name.startswith("loadeval.") and row["end"] is not None:
-                found.ranges.append(Range(name, row["start"], row["end"]))
+                trace.ranges.append(Range(name, row["start"], row["end"]))
         if "CUPTI_ACTIVITY_KIND_KERNEL" in tables:
             for row in database.execute("SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL"):
-                found.kernels.append(Kernel(0, row["start"], row["end"]))
-    return found
+                trace.kernels.append(Kernel(0, row["start"], row["end"]))
+    return trace

@@ -55,9 +55,9 @@ def test_events_pass_in_order(note: Notes) -> None:
     before = second.query()
     try:
         first.elapsed_time(second)
-        told = "no error"
+        outcome = "no error"
     except RuntimeError:
-        told = "an error"
+        outcome = "an error"
     second.synchronize()
     elapsed_ms = first.elapsed_time(second)
     noted(
@@ -65,7 +65,7 @@ def test_events_pass_in_order(note: Notes) -> None:
         "events",
         {
             "the second has not passed before its work": not before,
-            "its time is an error until then": told == "an error",
+            "its time is an error until then": outcome == "an error",
             "the first has passed before the second": first.query(),
             "between them is the work": abs(elapsed_ms - work_ms) < 0.1 * work_ms,
         },
@@ -133,7 +133,7 @@ def test_streams_know_nothing_of_each_other(note: Notes) -> None:
 def test_what_copies_to_the_device_wait_for(
     note: Notes, pinned: bool, non_blocking: bool, blocks: bool
 ) -> None:
-    """From pinned memory nothing, if they need not; from pageable memory queued work."""
+    """Queued work, from pageable memory; nothing, from pinned memory, if they need not."""
     work = Products(QUEUED_MS)
     work_ms = device_ms(work)
     source = torch.full((LARGE,), 3.0)
@@ -167,12 +167,12 @@ def test_memory_is_counted(note: Notes) -> None:
     del taken
     left = torch.cuda.memory_allocated() - before
     peak = torch.cuda.max_memory_allocated() - before
-    told = "no error"
+    outcome = "no error"
     with memory_left(4 * LARGE):
         try:
             torch.empty(2 * LARGE, device="cuda")
         except torch.OutOfMemoryError:
-            told = "an error"
+            outcome = "an error"
     noted(
         note,
         "memory",
@@ -180,7 +180,7 @@ def test_memory_is_counted(note: Notes) -> None:
             "a tensor takes its bytes": held == 4 * LARGE,
             "it gives them back": left == 0,
             "the most is remembered": peak == 4 * LARGE,
-            "more than is free is an error": told == "an error",
+            "more than is free is an error": outcome == "an error",
         },
     )
 

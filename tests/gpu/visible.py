@@ -61,10 +61,10 @@ def main() -> None:
         if value is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = value
         try:
-            found = look()
+            seen = look()
         except BaseException:  # noqa: BLE001 - whatever it is belongs into the line
-            found = {"error": traceback.format_exc(limit=-3)}
-        os.write(1, (json.dumps({"value": value, **found}) + "\n").encode())
+            seen = {"error": traceback.format_exc(limit=-3)}
+        os.write(1, (json.dumps({"value": value, **seen}) + "\n").encode())
         os._exit(0)
     for _ in values:
         os.wait()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.runtime import log_queue
+from loadeval.runtime.background import log_queue
 from tests.injected.zygote import Zygote
 from tests.scripted import SerialAdapter, SerialLoader, register
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
     """Runs programs."""
-    with Zygote() as one:
-        yield one
+    with Zygote() as started:
+        yield started
 
 
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning is given once a folder."""
-    monkeypatch.setattr(log_queue, "_told", set())
+    monkeypatch.setattr(log_queue, "_warned", set())
     monkeypatch.setattr(log_queue, "_stalling", set())
 
 

@@ -65,7 +65,7 @@ class Launched:
     def warnings(self) -> list[str]:
         """What was said of ours while the program ran."""
         lines = self.err.splitlines()
-        return [one for one in lines if "LoadevalWarning: " in one or "not measured (" in one]
+        return [line for line in lines if "LoadevalWarning: " in line or "not measured (" in line]
 
     def run(self) -> Run:
         return read_run(self.logs / "rank0.jsonl")

@@ -38,24 +38,27 @@ def read(
 ) -> Outcome:
     """Read `loader` for some epochs, and then its log; what is kept of a batch is its `change`."""
     gc.collect()  # what tests before this one have left open warns when it is collected
+    gc.freeze()  # and what lives need not be looked at again by the next
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with LoaderEvaluator(loader, mode, log_file=folder / "run.jsonl", **options) as evaluator:
-            found = [[change(batch) for batch in evaluator] for _ in range(epochs)]
-    texts = [str(one.message) for one in said if issubclass(one.category, LoadevalWarning)]
-    return Outcome(found, read_run(folder / "run.jsonl"), texts)
+            epoch_batches = [[change(batch) for batch in evaluator] for _ in range(epochs)]
+    texts = [
+        str(warning.message) for warning in said if issubclass(warning.category, LoadevalWarning)
+    ]
+    return Outcome(epoch_batches, read_run(folder / "run.jsonl"), texts)
 
 
 def read_on(epoch: Iterator[Any]) -> list[Any]:
     """What a consumer gets that goes on after each exception."""
-    over, found = object(), list[Any]()
+    over, got = object(), list[Any]()
     while True:
         try:
             if (batch := next(epoch, over)) is over:
-                return found
-            found.append(batch)
+                return got
+            got.append(batch)
         except BaseException as error:  # noqa: BLE001, PERF203 - the consumer's way
-            found.append(type(error))
+            got.append(type(error))
 
 
 class Asking:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from loadeval import IterableAdapter, LoaderEvaluator, read_run
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runtime.copies import copied
+from loadeval.runtime.batches.copies import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,9 +101,9 @@ def test_any_graph_of_objects_is_served(batch: Any, mode: str, tmp_path: Path) -
     batches = [batch() for _ in range(BATCHES)]
     got = trained_on(batches, tmp_path, mode)
     assert len(got) == BATCHES
-    assert all(type(one) is type(batches[0]) for one in got)
+    assert all(type(served) is type(batches[0]) for served in got)
     if mode == "log":
-        assert all(one is sent for one, sent in zip(got, batches, strict=True))
+        assert all(served is sent for served, sent in zip(got, batches, strict=True))
 
 
 def test_a_tensor_that_stands_twice_stays_one(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ class Plain(Unmeasured):
     ids=[*LENGTHS, "more than an index holds", "negative", "text", "a float"],
 )
 def test_a_length_that_cannot_be_had_is_unknown(length: object, mode: str, tmp_path: Path) -> None:
-    """Of a loader, or of a DataLoader's sampler: nobody asks for it when there is no loadeval."""
+    """It may be of a loader or a DataLoader's sampler: nobody asks for it without loadeval."""
     loaders: list[Any] = [
         Plain(length),
         DataLoader(Numbers(), sampler=Unmeasured(length), batch_size=None),
@@ -176,7 +176,7 @@ def test_a_length_that_cannot_be_had_is_unknown(length: object, mode: str, tmp_p
     for number, loader in enumerate(loaders):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert [int(one) for one in trained_on(loader, folder, mode)] == list(range(BATCHES))
+        assert [int(batch) for batch in trained_on(loader, folder, mode)] == list(range(BATCHES))
 
 
 class OnlyNext:
@@ -204,7 +204,7 @@ def test_an_iterator_needs_nothing_but_next(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("samples", [2**80, -5, True, 2.5, float("nan"), None, "four"])
 def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> None:
-    """Or what it says, where that is a count: training goes on, and the log can be read."""
+    """Or it is what the batch says, if that is a count: training goes on, and the log is read."""
     log = tmp_path / "run.jsonl"
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
@@ -254,7 +254,7 @@ def test_what_is_large_or_odd_is_served(batch: Any, mode: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> None:
-    """By itself, or within a dict."""
+    """It says so by itself, or within a dict."""
     batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
     trained_on(batches, tmp_path, "log")
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6
@@ -279,7 +279,7 @@ def test_a_shape_that_is_none_has_no_samples(tmp_path: Path) -> None:
 
 
 def test_a_count_beyond_all_bounds_is_not_taken(tmp_path: Path) -> None:
-    """Also after others that were."""
+    """It is not taken after others that were, either."""
     trained_on([Counted(4), Counted(4), Counted(2**70), Counted(4)], tmp_path, "log")
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4, 4, 12, 4]
 
@@ -302,7 +302,7 @@ def test_a_whole_float_is_a_count(tmp_path: Path) -> None:
     ids=["a tuple in itself", "many objects", "an odd view of memory", "torch's own tuple"],
 )
 def test_what_cannot_be_copied_stays_as_it_is(batch: Any) -> None:
-    """And its class is named."""
+    """Its class is named."""
     sent = batch()
     made, kept = copied(sent)
     assert made is sent

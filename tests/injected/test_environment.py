@@ -64,7 +64,7 @@ def test_what_happens_to_the_logs(
 
 @pytest.mark.parametrize("when", ["before", "within"])
 def test_a_disk_that_is_full(tmp_path: Path, when: str) -> None:
-    """From the beginning on, or in the middle."""
+    """It is full from the beginning on, or in the middle."""
     program(tmp_path, **{when: FULL})
     assert "File too large" in check(launch(tmp_path, command(tmp_path)), 1).err
 
@@ -125,7 +125,7 @@ def test_options_of_python(zygote: Zygote, tmp_path: Path, options: tuple[str, .
 
 
 def test_a_warning_of_ours_where_warnings_are_errors(tmp_path: Path) -> None:
-    """Also where the program says so itself, after we said that ours is none."""
+    """It passes also where the program says so itself, after we said that ours is none."""
     program(tmp_path, within=f"__import__('warnings').simplefilter('error'); {FULL}")
     done = check(launch(tmp_path, command(tmp_path, "-W", "error")), most_warnings=1)
     assert "LoadevalWarning: the run log" in done.err
@@ -141,7 +141,7 @@ def test_a_warning_of_ours_where_warnings_are_errors(tmp_path: Path) -> None:
     ids=str,
 )
 def test_variables(tmp_path: Path, variables: dict[str, str | None]) -> None:
-    """In a folder whose name is not in ASCII."""
+    """The name of the folder is not in ASCII."""
     folder = tmp_path / "exp\u00e9rience \u5b66\u7fd2"
     folder.mkdir()
     program(folder)
@@ -197,7 +197,7 @@ def test_pth_files_and_usercustomize(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("own", ["", ":$PYTHONPATH"])
 def test_a_pythonpath_of_the_commands_own(zygote: Zygote, tmp_path: Path, own: str) -> None:
-    """In place of ours it keeps loadeval out, which is said, with what to write."""
+    """It keeps loadeval out in place of ours, which is said, with what to write."""
     program(tmp_path)
     paths = f"{tmp_path / 'library'}{':'.join(['', *filter(None, sys.path)])}{own}"
     shell = ["sh", "-c", f"PYTHONPATH='{paths}' exec {PYTHON} ../program.py".replace("$", "'$'")]

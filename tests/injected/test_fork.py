@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.launch.session import Session, Settings
-from loadeval.runtime import recorder
+from loadeval.launch.session import Session
+from loadeval.launch.settings import RunSettings
+from loadeval.runtime.recording import recorder
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def test_a_fork_while_the_log_is_written(zygote: Zygote, tmp_path: Path) -> None
     """Many forks, at whatever moment, of a program whose log never rests."""
     code = """
 if MODE:
-    import loadeval.runtime.recorder as recorder
+    import loadeval.runtime.recording.recorder as recorder
     recorder.FLUSH_INTERVAL_S = 0.0005
 loader = measured(Loader(wait_s=0.01))
 for batch in loader:
@@ -233,7 +234,7 @@ def test_a_lock_of_a_session_is_not_waited_for_in_a_child(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it reads an iterator that its parent has made."""
-    session = Session(Settings(str(tmp_path)))
+    session = Session(RunSettings(str(tmp_path)))
     monkeypatch.setattr(session, "_pid", -1)
     monkeypatch.setattr(session, "_lock", None)
     measured: Any = object()

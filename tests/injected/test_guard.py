@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import math
@@ -19,18 +20,19 @@ from torch.utils.data import DataLoader
 import loadeval.runtime
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.in_place import evaluate_in_place
-from loadeval.runtime import epoch_iterators, measurement, replay
+from loadeval.runtime import measurement
 from loadeval.runtime.adapter import Begun
-from loadeval.runtime.copies import clone_leaf
+from loadeval.runtime.background.threads import BackgroundThreads, within
+from loadeval.runtime.batches.copies import clone_leaf
 from loadeval.runtime.cuda import GpuIdleTimer
-from loadeval.runtime.epoch_iterators import SharedEpoch
 from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
-from loadeval.runtime.loop import _Serving
 from loadeval.runtime.measurement import Measurement
-from loadeval.runtime.open_epoch import OpenEpoch
-from loadeval.runtime.recorder import Recorder
-from loadeval.runtime.replay import replayed
-from loadeval.runtime.threads import BackgroundThreads, within
+from loadeval.runtime.recording.recorder import OpenEpoch, Recorder
+from loadeval.runtime.replay import cache
+from loadeval.runtime.replay.loop import replayed
+from loadeval.runtime.serving import epoch_iterators
+from loadeval.runtime.serving.epoch_iterators import SharedEpoch
+from loadeval.runtime.serving.loop import _Serving
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
 
@@ -73,7 +75,7 @@ class InjectedError(Exception):
 
 
 OURS: dict[str, Any] = {"__name__": "loadeval.injected", "InjectedError": InjectedError}
-exec("def fail():\n    raise InjectedError('injected')", OURS)  # noqa: S102 - a frame of ours
+exec("def fail():\n    raise InjectedError('injected')", OURS)
 
 
 class Outcome(NamedTuple):
@@ -105,7 +107,7 @@ def train(serial: type[SerialLoader], tmp_path: Path) -> Callable[[str], Outcome
             try:
                 for number in range(EPOCHS):
                     epochs.append([])
-                    # By a loop, and by who may hand it to other threads.
+                    # By turns a loop calls it, or a consumer that may hand it to other threads.
                     for batch in evaluator if number % 2 else iter(evaluator):
                         clock.advance(2_000_000)
                         epochs[-1].append(batch)
@@ -115,7 +117,7 @@ def train(serial: type[SerialLoader], tmp_path: Path) -> Callable[[str], Outcome
         for thread in threading.enumerate():  # where what stops them has failed
             if thread.name.startswith("loadeval"):
                 thread.join(10)
-        return Outcome(epochs, [str(one.message) for one in said], read_run(path))
+        return Outcome(epochs, [str(warning.message) for warning in said], read_run(path))
 
     return trained
 
@@ -170,14 +172,14 @@ def faults(train: Callable[[str], Outcome], name: str, at: str) -> list[str]:
             continue
         is_in_order = not name.startswith("alternate")
         wrong += [
-            f"{where}: batches {found}"
-            for usual, found in zip(plain.epochs, outcome.epochs, strict=True)
-            if (found if is_in_order else sorted(found)) not in (usual, list(range(LENGTH)))
+            f"{where}: batches {served}"
+            for usual, served in zip(plain.epochs, outcome.epochs, strict=True)
+            if (served if is_in_order else sorted(served)) not in (usual, list(range(LENGTH)))
         ]
         if len(outcome.said) > 1:
             wrong.append(f"{where}: said {outcome.said}")
-        is_told = any("injected" in event.message for event in outcome.run.events)
-        if not is_told and outcome.run.batches < plain.run.batches:
+        is_logged = any("injected" in event.message for event in outcome.run.events)
+        if not is_logged and outcome.run.batches < plain.run.batches:
             wrong.append(
                 f"{where}: the log has {outcome.run.batches} batches, and does not say why"
             )
@@ -197,6 +199,7 @@ def test_whichever_function_fails_training_goes_on(
     name: str, at: str, train: Callable[[str], Outcome]
 ) -> None:
     """Each epoch is whole and in order, the failure is said once, and the log reads."""
+    gc.collect()  # what tests before this one have left open warns when it is collected
     assert "\n".join(faults(train, name, at)) == ""
 
 
@@ -230,7 +233,7 @@ def fails() -> Any:
 def test_a_failure_is_said_once_in_the_log_too(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """With the traceback at level DEBUG."""
+    """The traceback is there at level DEBUG."""
     caplog.set_level(logging.DEBUG, "loadeval")
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(Loader(), mode, LENGTH, log_file=path)
@@ -264,7 +267,7 @@ def interrupt(*_: object) -> Any:
 def test_ctrl_c_before_the_first_batch_passes_through(
     mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who catches it can read the epoch from its beginning."""
+    """A program that catches it can read the epoch from its beginning."""
     evaluator = LoaderEvaluator(Loader(), mode, LENGTH)
     recorder = evaluator._measurement.recorder
     begin = recorder.begin_epoch
@@ -328,7 +331,7 @@ def test_in_place_what_the_original_raises_passes_through() -> None:
 
 
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where taking batches has failed, the log ends before them."""
+    """The log ends before the batches that could not be taken."""
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(Loader(), log_file=path)
     epoch = iter(evaluator)
@@ -344,10 +347,10 @@ def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also after real batches; what cannot be copied is served as it is."""
+    """It does so after real batches too; what cannot be copied is served as it is."""
     expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
     for clone in (clone_leaf, fail):
-        monkeypatch.setattr(replay, "clone_leaf", clone)
+        monkeypatch.setattr(cache, "clone_leaf", clone)
         evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
         monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
         with fails():
@@ -377,7 +380,7 @@ def test_an_epoch_of_real_batches_alone_is_whole() -> None:
 
 
 def test_who_handles_our_failures_gets_them() -> None:
-    """As those are who compare backends."""
+    """Those who compare backends handle them."""
     with pytest.raises(InjectedError), UNGUARDED:
         fail()
     assert not UNGUARDED.has_tripped  # else no later run would be measured
@@ -491,16 +494,18 @@ def test_a_signal_while_batches_are_prefetched_loses_none(
     if where == "copy":
         monkeypatch.setattr(adapter, "keep", at_times(adapter.keep))
     else:
-        monkeypatch.setattr(adapter, "epoch", lambda one: Asking(at_times(iter(one).__next__)))
+        monkeypatch.setattr(
+            adapter, "epoch", lambda loader: Asking(at_times(iter(loader).__next__))
+        )
     try:
         served = read_on(iter(evaluator))
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert served.count(TimeoutError) == 1
-    assert sorted(one for one in served if type(one) is int) == list(range(LENGTH))
+    assert sorted(outcome for outcome in served if type(outcome) is int) == list(range(LENGTH))
 
 
 def test_an_epoch_that_nobody_asks_for_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one that C code begins on a thread of its own."""
+    """C code may begin one on a thread of its own."""
     monkeypatch.setattr(epoch_iterators, "caller", lambda: (None, 0))
     assert epoch_iterators.is_shared()

@@ -29,13 +29,13 @@ for batch in loader:
     time.sleep(0.002)
 """
 LONGEST_S = 1.6
-"""For how long a program may run before it is killed."""
+"""The longest time a program may run before it is killed."""
 MOST_MISSING_S = 1.0
 AT_ONCE = 6
 
 
 def missing_s(zygote: Zygote, folder: Path, mode: str, after_s: float) -> float:
-    """For how long batches were served, of a program that is killed, that its log does not have."""
+    """The time for which a killed program served batches that its log does not have."""
     program = zygote.start(ENDLESS, folder, mode)
     program.prints("created")
     time.sleep(after_s)
@@ -51,10 +51,11 @@ def missing_s(zygote: Zygote, folder: Path, mode: str, after_s: float) -> float:
 
 def check(zygote: Zygote, folder: Path, moments: list[tuple[str, float]]) -> None:
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        found = pool.map(
-            lambda one: missing_s(zygote, folder / str(one[0]), *one[1]), enumerate(moments)
+        lost_s = pool.map(
+            lambda numbered: missing_s(zygote, folder / str(numbered[0]), *numbered[1]),
+            enumerate(moments),
         )
-        worst = max(found)
+        worst = max(lost_s)
     assert worst <= MOST_MISSING_S
 
 
@@ -66,5 +67,5 @@ def test_programs_that_are_killed(zygote: Zygote, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_a_hundred_random_moments(zygote: Zygote, tmp_path: Path, mode: str) -> None:
-    moment_s = partial(random.Random(mode).uniform, 0, LONGEST_S)  # noqa: S311 - the same each time
+    moment_s = partial(random.Random(mode).uniform, 0, LONGEST_S)
     check(zygote, tmp_path, [(mode, moment_s()) for _ in range(100)])

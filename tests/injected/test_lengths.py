@@ -107,7 +107,7 @@ def test_a_length_that_plain_training_does_not_ask_ends_no_training(
 @pytest.mark.parametrize("length", LENGTHS[:-1], ids=repr)
 @IN_EACH_MODE
 def test_nor_in_another_mode(length: Any, mode: str, tmp_path: Path) -> None:
-    """Where replay must know how long an epoch is, it says that it does not."""
+    """It says that it does not know it, where replay must know how long an epoch is."""
     outcome = read(Loader(length), mode, tmp_path, 2, num_cached_batches=30)
     assert outcome.epochs == [list(range(30))] * 2
     assert all("no length" in said for said in outcome.said)
@@ -204,12 +204,12 @@ def test_an_iterator_need_only_have_a_next(kind: Any, mode: str, tmp_path: Path)
 @pytest.mark.parametrize("kind", ITERATORS)
 @pytest.mark.parametrize("annotate", [None, "torch"])
 def test_nor_is_it_between_chunks(kind: Any, annotate: Any) -> None:
-    found = []
+    served = []
     for batch in LoaderEvaluator(Giving(kind), annotate=annotate):
-        found.append(batch)
-        if len(found) == 25:
+        served.append(batch)
+        if len(served) == 25:
             break
-    assert found == list(range(25))
+    assert served == list(range(25))
 
 
 @pytest.mark.parametrize("given", [None, 3, [1, 2], "ab"])

@@ -115,7 +115,7 @@ def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
     run = read_run(tmp_path / mode / "run.jsonl")
     assert (run.closed, run.batches) == (True, 40)
     assert run.header.environment["memory_bytes"] is None
-    missing = {one.probe: one.missing for one in run.readings}
+    missing = {reading.probe: reading.missing for reading in run.readings}
     assert str(missing.get("host", "/proc cannot be read")).endswith("/proc cannot be read")
 
 
@@ -145,8 +145,8 @@ with warnings.catch_warnings(record=True) as said:
 print([one.category.__name__ for one in said])
 """
     shell = in_namespace(f"mount -t tmpfs -o size=20k none {tmp_path / mode}")
-    found = printed(shell, tmp_path / mode, code, mode)
-    assert found == "4000\n4000\nTrue\n['LoadevalWarning']\n"
+    output = printed(shell, tmp_path / mode, code, mode)
+    assert output == "4000\n4000\nTrue\n['LoadevalWarning']\n"
 
 
 STALL = "open(os.environ['STALLED'], 'w').close(); began = time.monotonic()"

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, UsageError, read_run
-from loadeval.runtime import alternate
+from loadeval.runtime.alternation import worker_activity
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ LENGTH = 60
 
 @pytest.fixture(autouse=True)
 def _short_naps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alternate, "NAP_S", 0.001)
+    monkeypatch.setattr(worker_activity, "NAP_S", 0.001)
 
 
 class Script:
@@ -48,7 +48,7 @@ class Script:
 
 
 class OwnError(Exception):
-    """Of a class that cannot say what it is."""
+    """An error of a class that cannot say what it is."""
 
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -68,7 +68,7 @@ def test_a_loader_that_raises_and_goes_on(
     with LoaderEvaluator(loader, mode, log_file=tmp_path / "run.jsonl") as evaluator:
         served = read_on(iter(evaluator))
     assert served.count(type(error)) == 1
-    assert [one for one in served if one is not type(error)] == list(range(LENGTH))
+    assert [outcome for outcome in served if outcome is not type(error)] == list(range(LENGTH))
     if not isinstance(error, KeyboardInterrupt):
         assert served.index(type(error)) >= place
     assert read_run(tmp_path / "run.jsonl").batches >= (place if mode == "log" else 0)
@@ -76,9 +76,9 @@ def test_a_loader_that_raises_and_goes_on(
 
 @TRAINS
 def test_errors_may_come_one_after_another(mode: str) -> None:
-    script = [one for number in range(LENGTH) for one in (number, ValueError(), OSError())]
+    script = [item for number in range(LENGTH) for item in (number, ValueError(), OSError())]
     served = read_on(iter(LoaderEvaluator(Script(*script), mode)))
-    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+    assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
     assert served.count(ValueError) == served.count(OSError) == LENGTH
 
 
@@ -150,7 +150,7 @@ def alarm() -> Iterator[Callable[[], None]]:
 def test_a_programs_own_alarm_reaches_it(
     mode: str, place: int, alarm: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when it goes off in the middle of what loadeval does; no batch is lost by it."""
+    """It may go off in the middle of what loadeval does; no batch is lost by it."""
     evaluator = LoaderEvaluator(range(LENGTH), mode)
     counter, seen = evaluator._measurement.counter, list[int]()
     best_for = counter.best_for
@@ -169,17 +169,17 @@ def test_a_programs_own_alarm_reaches_it(
     monkeypatch.setattr(counter, "best_for", going_off)
     served = read_on(iter(evaluator))
     assert served.count(TimeIsUpError) <= 1
-    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+    assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
 
 
 @TRAINS
 def test_an_alarm_in_the_loader_comes_at_once(mode: str, alarm: Callable[[], None]) -> None:
-    """Before batches that were prefetched, which come after it."""
+    """It comes before batches that were prefetched, which come after it."""
     loader = Script(*range(25), alarm, *range(25, LENGTH))
     served = read_on(iter(LoaderEvaluator(loader, mode)))
     assert served.count(TimeIsUpError) == 1
     assert served.index(TimeIsUpError) <= 25
-    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+    assert [outcome for outcome in served if type(outcome) is int] == list(range(LENGTH))
 
 
 GARBAGE: list[Any] = [
@@ -208,16 +208,16 @@ GARBAGE: list[Any] = [
 
 @IN_EACH_MODE
 def test_garbage_is_served(mode: str, tmp_path: Path) -> None:
-    """Of another type with each batch, in another order in each epoch."""
+    """Its type differs with each batch, and its order in each epoch."""
     outcome = read(GARBAGE, mode, tmp_path, 3, num_cached_batches=99, change=type)
-    assert outcome.epochs == [[type(one) for one in GARBAGE]] * 3
+    assert outcome.epochs == [[type(batch) for batch in GARBAGE]] * 3
     assert outcome.run.batches == 3 * len(GARBAGE)
     assert outcome.said == []
 
 
 @TRAINS
 def test_an_epoch_may_be_another_each_time(mode: str, tmp_path: Path) -> None:
-    """Of other batches, types and lengths, empty ones included, which are said."""
+    """Other batches, types and lengths come, empty ones included, which are said."""
     epochs: list[Any] = [
         [1, 2],
         [],
@@ -232,7 +232,7 @@ def test_an_epoch_may_be_another_each_time(mode: str, tmp_path: Path) -> None:
             return iter(next(order))
 
     outcome = read(Loader(), mode, tmp_path, len(epochs), change=type)
-    assert outcome.epochs == [[type(one) for one in epoch] for epoch in epochs]
+    assert outcome.epochs == [[type(batch) for batch in epoch] for epoch in epochs]
     assert len(outcome.said) == 1
     assert "gave no batch" in outcome.said[0]
 
@@ -286,7 +286,7 @@ def test_consumers_may_break_raise_and_keep(mode: str, tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         divide()
     kept = [iter(evaluator) for _ in range(3)]
-    heads = [[next(one) for _ in range(4)] for one in kept]
+    heads = [[next(iterator) for _ in range(4)] for iterator in kept]
     assert heads == [[0, 1, 2, 3]] * 3
     assert list(itertools.chain(*kept)) == list(range(4, LENGTH)) * 3
     unread = iter(evaluator)
@@ -303,10 +303,10 @@ def test_two_epochs_may_be_read_in_turns(mode: str, tmp_path: Path) -> None:
     """Side by side, and one inside the other, as in a comparison of all pairs."""
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(range(12), mode, log_file=path)
-    assert [one for one, other in zip(evaluator, evaluator, strict=True) if one == other] == list(
-        range(12)
-    )
-    pairs = [(one, other) for one in evaluator for other in evaluator]
+    assert [
+        first for first, second in zip(evaluator, evaluator, strict=True) if first == second
+    ] == list(range(12))
+    pairs = [(first, second) for first in evaluator for second in evaluator]
     assert pairs == list(itertools.product(range(12), repeat=2))
     evaluator.close()
     assert read_run(path).closed
@@ -314,7 +314,7 @@ def test_two_epochs_may_be_read_in_turns(mode: str, tmp_path: Path) -> None:
 
 @TRAINS
 def test_a_consumer_may_be_a_generator_that_nobody_ends(mode: str, tmp_path: Path) -> None:
-    """As `cycle(loader)` is, of which a training takes so many steps."""
+    """`cycle(loader)` is one, of which a training takes so many steps."""
 
     def cycled(loader: Any) -> Iterator[int]:
         while True:
@@ -397,7 +397,7 @@ def test_a_clock_may_jump(mode: str, jump: Any, tmp_path: Path) -> None:
 
 @IN_EACH_MODE
 def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
-    """At whichever of its readings."""
+    """It fails at any of its readings."""
     for fails_at in (10, 100, 333):
         clock = Clock(lambda call, at=fails_at: raises(call) if call >= at else call)  # type: ignore[misc]
         with warnings.catch_warnings(record=True) as said:
@@ -411,9 +411,9 @@ def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
 
 
 def test_a_clock_that_stands_still_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As under a library that freezes time: workers that stay busy are waited for a little."""
+    """A library may freeze time: workers that stay busy are waited for a little."""
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    activity = alternate.WorkerActivity()
+    activity = worker_activity.WorkerActivity()
     monkeypatch.setattr(activity, "_busy_s", itertools.count().__next__)
     assert not activity.wait_until_idle(0.02)
 

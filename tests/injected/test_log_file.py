@@ -14,9 +14,10 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
 from loadeval.errors import warn
-from loadeval.runlog import writer
-from loadeval.runlog.writer import RunLog
-from loadeval.runtime import log_queue, recorder, threads
+from loadeval.runlog.log_file import writer
+from loadeval.runlog.log_file.writer import RunLog
+from loadeval.runtime.background import log_queue, threads
+from loadeval.runtime.recording import recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,8 +72,8 @@ def stalling(monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Callable[
         return made[-1]
 
     yield stall
-    for one in made:
-        one.goes_on.set()
+    for stalled in made:
+        stalled.goes_on.set()
 
 
 def written(path: Path) -> Run:
@@ -260,7 +261,7 @@ def test_metrics_of_a_log_that_cannot_be_read_are_not_saved(tmp_path: Path) -> N
 
 
 def test_a_file_that_the_program_closes_is_not_written(tmp_path: Path) -> None:
-    """As a daemon does with all of them; and another that has its number then is left alone."""
+    """A daemon closes all of them; another file that then has its number is left alone."""
     evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
     list(evaluator)
     queue: Any = evaluator._measurement.recorder._log
@@ -286,7 +287,7 @@ def test_a_file_that_the_program_closes_and_nobody_else_has(tmp_path: Path) -> N
 
 
 def test_a_run_that_was_overwritten_leaves_the_next_one_alone(tmp_path: Path) -> None:
-    """As where a cell of a notebook is run again: the evaluator of before is dropped later."""
+    """A cell of a notebook may run again: the evaluator of before is dropped later."""
     path = tmp_path / "run.jsonl"
     first = wrapped(BATCHES, path)
     list(first)
@@ -314,7 +315,7 @@ def test_a_relative_path_is_of_the_folder_in_which_it_was_given(
 
 
 def test_a_log_in_a_folder_that_is_gone_is_an_error(zygote: Zygote, tmp_path: Path) -> None:
-    """At once, and as an error of ours."""
+    """It is raised at once, as an error of ours."""
     code = """
 os.mkdir("gone")
 os.chdir("gone")
@@ -341,7 +342,7 @@ def read_end(path: Path) -> Iterator[int]:
 
 
 def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
-    """At once; Python itself would wait for a reader."""
+    """It is raised at once; Python itself would wait for a reader."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     with pytest.raises(RunLogError, match="it is a pipe that nobody reads"):
@@ -384,7 +385,7 @@ def test_a_pipe_gets_every_line(tmp_path: Path) -> None:
 
 
 def test_standard_output_is_no_log(zygote: Zygote, tmp_path: Path) -> None:
-    """Where a program has closed it, others still write there: C code, and its children."""
+    """Others still write there where a program has closed it: C code, and its children."""
     code = """
 os.close(0), os.close(1), os.close(2)
 epoch(measured(Loader()))
@@ -398,7 +399,7 @@ os.system("echo hello; echo error >&2")
 def test_a_log_takes_no_number_of_a_standard_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where those of stdout and stderr are free: others may still write there."""
+    """Those of stdout and stderr are free: others may still write there."""
     free = iter([1, 2])
     closed: list[int] = []
     opened, real = os.open, os.dup
@@ -426,7 +427,7 @@ def test_a_log_takes_no_number_of_a_standard_file(
 def test_much_that_waits_is_written_by_the_training_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the file takes it, and only its thread gets no CPU."""
+    """The file takes it, and only its thread gets no CPU."""
     monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
     monkeypatch.setattr(recorder, "MAX_WAITING_CHUNKS", 1)
     monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 1000)
@@ -452,7 +453,7 @@ def test_a_fault_of_ours_ends_measuring_alone(
         patched.setattr(recorder.Recorder, "_drain", fails)
         assert [list(evaluator), list(evaluator)] == [BATCHES, BATCHES]
         evaluator.close()
-    assert [str(one.message) for one in said] == [
+    assert [str(warning.message) for warning in said] == [
         "nothing more is measured (MemoryError: no room); the training goes on"
     ]
     assert read_run(tmp_path / "run.jsonl").batches == 120
@@ -461,7 +462,7 @@ def test_a_fault_of_ours_ends_measuring_alone(
 def test_without_threads_the_training_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the system allows no more of them."""
+    """The system may allow no more of them."""
 
     def refused(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -484,19 +485,19 @@ def test_when_python_ends_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_thread_of_ours_waits_for_no_other() -> None:
-    """Which may wait for it."""
-    found: list[bool] = []
+    """The other may wait for it."""
+    outcomes: list[bool] = []
     may_end = threading.Event()
 
     def wait() -> None:
         may_end.wait()
 
     def work() -> None:
-        found.append(threads.within(None, "inner", wait))
+        outcomes.append(threads.within(None, "inner", wait))
 
     assert threads.within(20, "outer", work)
     may_end.set()
-    assert found == [True]
+    assert outcomes == [True]
 
 
 def test_green_threads_keep_the_programs_signals(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -532,18 +533,18 @@ def test_where_warnings_are_errors_it_is_printed(capsys: pytest.CaptureFixture[s
 
 
 def test_what_came_while_other_work_was_done_is_done_too() -> None:
-    """As by the handler of a signal, in the moment in which the lock is given back."""
+    """The handler of a signal may bring it in the moment in which the lock is given back."""
     evaluator = LoaderEvaluator(BATCHES, probes=())
     run = evaluator._measurement.recorder
-    do_all = run._do_all
+    do_all = run._run_all_queued_work
     done: list[int] = []
 
     def interrupted() -> None:
         do_all()
         if not done:
-            run._to_do.append(partial(done.append, 1))
+            run._queued_work.append(partial(done.append, 1))
 
-    run._do_all = interrupted  # type: ignore[method-assign]  # for a moment that nobody can time
+    run._run_all_queued_work = interrupted  # type: ignore[method-assign]  # for a moment that nobody can time
     run.drain()
     assert done == [1]
 
@@ -551,7 +552,7 @@ def test_what_came_while_other_work_was_done_is_done_too() -> None:
 def test_an_end_that_finds_the_file_busy_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it must wait itself, as no thread can be started."""
+    """It must wait itself, as no thread can be started."""
     monkeypatch.setattr(log_queue, "LONGEST_END_S", 0.01)
     evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
     queue: Any = evaluator._measurement.recorder._log

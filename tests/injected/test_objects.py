@@ -19,8 +19,8 @@ import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator
 from loadeval.errors import in_words
-from loadeval.runtime.batch import attributes_of
-from loadeval.runtime.copies import clone_leaf, copied
+from loadeval.runtime.batches.copies import clone_leaf, copied
+from loadeval.runtime.batches.tree import attributes_of
 from tests.injected.reading import IN_EACH_MODE, MODES, read
 
 if TYPE_CHECKING:
@@ -77,13 +77,13 @@ ONE_BY_ONE = [(name,) for name in (*METHODS, *PROPERTIES)]
 def test_objects_that_raise_or_lie_are_served(
     base: type, names: tuple[str, ...], answer: Any, tmp_path: Path
 ) -> None:
-    """In each mode, in a batch and as one: the classes that the loader gave, and one warning."""
+    """The classes are the loader's in each mode, in a batch and as one; there is one warning."""
     batches = [
-        one
+        made
         for _ in range(4)
-        for one in (hostile(base, names, answer), [hostile(base, names, answer), torch.ones(2)])
+        for made in (hostile(base, names, answer), [hostile(base, names, answer), torch.ones(2)])
     ]
-    kinds = [type(one) for one in batches]
+    kinds = [type(batch) for batch in batches]
     for mode in MODES:
         (folder := tmp_path / mode).mkdir()
         outcome = read(batches, mode, folder, num_cached_batches=8, change=type)
@@ -96,7 +96,7 @@ def test_objects_that_raise_or_lie_are_served(
 def test_in_log_mode_they_are_the_loaders_own(base: type, tmp_path: Path) -> None:
     batches = [hostile(base, METHODS, fails) for _ in range(9)]
     served = read(batches, "log", tmp_path).epochs[0]
-    assert all(one is batch for one, batch in zip(served, batches, strict=True))
+    assert all(got is batch for got, batch in zip(served, batches, strict=True))
 
 
 def made_up(name: str) -> Any:
@@ -170,13 +170,13 @@ def test_odd_objects_are_served(make: Callable[[], Any], mode: str, tmp_path: Pa
     """Each with its class, in its place."""
     batches = [make() for _ in range(6)]
     outcome = read(batches, mode, tmp_path, num_cached_batches=6, change=type)
-    assert outcome.epochs == [[type(one) for one in batches]]
+    assert outcome.epochs == [[type(batch) for batch in batches]]
     assert outcome.run.batches == 6
     assert len(outcome.said) <= 1
 
 
 def test_an_object_is_not_asked_for_attributes_that_it_makes_up() -> None:
-    """Such as those of a lazy object, which would load what it stands for."""
+    """A lazy object has such attributes, which would load what it stands for."""
     Slow.asked = 0
     for _ in LoaderEvaluator([[Slow(), torch.ones(2)] for _ in range(40)]):
         pass
@@ -189,7 +189,7 @@ def test_a_proxy_is_served_as_it_is() -> None:
     proxies = [wrapt.ObjectProxy({"x": torch.ones(2)}) for _ in range(6)]
     for mode in ("log", "alternate"):
         served = list(LoaderEvaluator(proxies, mode))
-        assert [type(one) for one in served] == [wrapt.ObjectProxy] * 6
+        assert [type(batch) for batch in served] == [wrapt.ObjectProxy] * 6
 
 
 def test_what_cannot_be_copied_is_said_once(tmp_path: Path) -> None:
@@ -200,9 +200,10 @@ def test_what_cannot_be_copied_is_said_once(tmp_path: Path) -> None:
     assert "what cannot be copied (lock)" in said
     assert "mode='log'" in said
     for epoch in outcome.epochs:
-        assert [one["lock"] for one in epoch] == [one["lock"] for one in batches]
+        assert [served["lock"] for served in epoch] == [batch["lock"] for batch in batches]
     assert any(
-        one["x"] is not batch["x"] for one, batch in zip(outcome.epochs[0], batches, strict=True)
+        served["x"] is not batch["x"]
+        for served, batch in zip(outcome.epochs[0], batches, strict=True)
     )
 
 
@@ -228,8 +229,8 @@ WEIGHT = torch.ones(2, requires_grad=True)
 )
 def test_what_is_trained_keeps_its_identity(leaf: Any) -> None:
     """An optimizer may hold it, and gradients flow into what it was made of."""
-    assert all(one is leaf for one in served_as(leaf))
-    assert all(one[0] is leaf for one in served_as([leaf, torch.ones(2)]))
+    assert all(batch is leaf for batch in served_as(leaf))
+    assert all(batch[0] is leaf for batch in served_as([leaf, torch.ones(2)]))
 
 
 def test_gradients_flow_through_alternating_batches() -> None:
@@ -257,28 +258,34 @@ COMPLEX = torch.complex(torch.ones(3), torch.arange(3.0))
     [
         (COMPLEX.conj, torch.Tensor.is_conj),
         (lambda: COMPLEX.conj().imag, torch.Tensor.is_neg),
-        (lambda: tagged(torch.ones(3)), lambda one: one.source == "a.jpg"),
-        (lambda: tagged(torch.ones(3).as_subclass(Tagged)), lambda one: one.source == "a.jpg"),
-        (lambda: torch.ones(3).as_subclass(Tagged), lambda one: type(one) is Tagged),
-        (lambda: torch.ones(2, 3).T, lambda one: not one.is_contiguous()),
-        (lambda: torch.ones(3, dtype=torch.bfloat16), lambda one: one.dtype is torch.bfloat16),
+        (lambda: tagged(torch.ones(3)), lambda tensor: tensor.source == "a.jpg"),
+        (
+            lambda: tagged(torch.ones(3).as_subclass(Tagged)),
+            lambda tensor: tensor.source == "a.jpg",
+        ),
+        (lambda: torch.ones(3).as_subclass(Tagged), lambda tensor: type(tensor) is Tagged),
+        (lambda: torch.ones(2, 3).T, lambda tensor: not tensor.is_contiguous()),
+        (
+            lambda: torch.ones(3, dtype=torch.bfloat16),
+            lambda tensor: tensor.dtype is torch.bfloat16,
+        ),
     ],
     ids=["conjugated", "negated", "attribute", "of a subclass", "subclass", "transposed", "type"],
 )
 @pytest.mark.parametrize("mode", ["alternate", "replay"])
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_a_tensor_stays_what_it_is(make: Any, look: Any, mode: str) -> None:
-    for one in served_as(make(), mode):
-        assert look(one)
-        assert torch.equal(one, make())
+    for tensor in served_as(make(), mode):
+        assert look(tensor)
+        assert torch.equal(tensor, make())
 
 
 @pytest.mark.parametrize("mode", ["alternate", "replay"])
 def test_a_tensor_held_twice_is_one_tensor(mode: str) -> None:
     """A change in one place is one in the other."""
     x = torch.zeros(2)
-    for one in served_as({"x": x, "again": [x, {"deep": x}]}, mode):
-        assert one["x"] is one["again"][0] is one["again"][1]["deep"]
+    for batch in served_as({"x": x, "again": [x, {"deep": x}]}, mode):
+        assert batch["x"] is batch["again"][0] is batch["again"][1]["deep"]
 
 
 class Lies:
@@ -368,7 +375,7 @@ class SimpleHash:
 
 
 def test_slots_that_were_never_set_are_no_attributes() -> None:
-    from dataclasses import dataclass, field  # noqa: PLC0415 - for this one
+    from dataclasses import dataclass, field
 
     @dataclass(slots=True)
     class Late:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.runtime import metrics_thread, threads
+from loadeval.runtime.background import metrics_thread, threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -36,8 +36,8 @@ class Probe:
 
     def read(self) -> Any:
         self.reads += 1
-        found = self._do("read") or self._do(f"read {self.reads}")
-        return {"it": {"level_bytes": 1.0}} if found is None else found
+        answer = self._do("read") or self._do(f"read {self.reads}")
+        return {"it": {"level_bytes": 1.0}} if answer is None else answer
 
     def close(self) -> None:
         self._do("close")
@@ -124,8 +124,8 @@ def test_one_that_hangs_is_not_called_by_another_thread(hanging: Callable[[], No
 
 
 def missing(path: Path) -> str:
-    (found,) = (one for one in read_run(path).readings if one.missing)
-    return str(found.missing)
+    (lacking,) = (reading for reading in read_run(path).readings if reading.missing)
+    return str(lacking.missing)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_odd_numbers_of_a_probe_can_be_read(tmp_path: Path, value: float) -> Non
     for _ in evaluator:
         evaluator._measurement.recorder._metrics.tick()
     evaluator.close()
-    (found,) = read_run(tmp_path / "run.jsonl").readings
-    assert len(found) == 2
+    (readings,) = read_run(tmp_path / "run.jsonl").readings
+    assert len(readings) == 2
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), Warning("x")])
@@ -209,7 +209,7 @@ def test_a_probe_without_a_name(tmp_path: Path) -> None:
     for _ in evaluator:
         metrics.tick()
     evaluator.close()
-    assert sorted(one.missing or "" for one in read_run(path).readings) == [
+    assert sorted(reading.missing or "" for reading in read_run(path).readings) == [
         "LookupError: no name",
         "TypeError: its name is 3, where text was expected",
     ]

@@ -21,6 +21,25 @@ for _ in range(20):
 print("twenty", flush=True)
 {end}
 """
+HOLDING_ITS_ERROR = """
+import gc
+class Failing(Loader):
+    fails = False
+    def __iter__(self):
+        yield from range(3)
+        if self.fails:
+            raise OSError("disk gone")
+gc.disable()
+failing = Failing()
+loader = measured(failing)
+for _ in range(4):
+    try:
+        print(len(list(loader)), flush=True)
+    except OSError as error:
+        print(error)
+        failing.error = error
+    failing.fails = True
+"""
 DAEMON = """
 def daemon():
     "As in the book: a child of a child, in a session of its own, without our files."
@@ -57,11 +76,20 @@ os.rename("trained", "done")
 def test_a_program_that_ends_with_an_open_epoch(
     zygote: Zygote, tmp_path: Path, end: str, closed: bool, mode: str
 ) -> None:
-    """Where Python has no chance to end, the last second may be missing, and the rest reads."""
+    """The last second may be missing where Python has no chance to end, and the rest reads."""
     ended = zygote.check(ENDING.format(end=end), tmp_path, mode)
     run = read_run(ended.folder / "run.jsonl")
     assert run.closed is closed
     assert not closed or run.batches == 20
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_program_that_ends_with_epochs_that_nothing_has_freed(
+    zygote: Zygote, tmp_path: Path, mode: str
+) -> None:
+    """Nothing is printed when Python frees them at its end."""
+    ended = zygote.check(HOLDING_ITS_ERROR, tmp_path, mode)
+    assert "Exception ignored" not in ended.err
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -84,7 +112,8 @@ def test_a_daemon(zygote: Zygote, tmp_path: Path, early: bool) -> None:
 
 GARBAGE = """
 import gc
-from loadeval.runtime import recorder, metrics_thread, threads
+from loadeval.runtime.background import metrics_thread, threads
+from loadeval.runtime.recording import recorder
 recorder.FLUSH_INTERVAL_S = 0.002
 seen = set()
 class Cycle:
@@ -115,7 +144,7 @@ gate = threading.Lock()
 garbage = [Cycle() for _ in range(4)]
 gc.disable()
 if MODE:
-    from loadeval.runtime.log_queue import LogQueue
+    from loadeval.runtime.background.log_queue import LogQueue
     write = LogQueue._write
     def collecting(self):
         if threading.current_thread() is not threading.main_thread():

@@ -50,7 +50,7 @@ print(caught, sorted(seen))
 """
 OURS = """
 import signal
-from loadeval.runlog.writer import RunLog
+from loadeval.runlog.log_file.writer import RunLog
 class Probe:
     name, every = "probe", 1
     def open(self): pass
@@ -156,7 +156,7 @@ def test_a_signal_that_comes_while_a_thread_of_ours_works(
 
 
 def test_a_signal_that_a_program_blocks_waits_for_it(zygote: Zygote, tmp_path: Path) -> None:
-    """As while it saves a checkpoint: no thread of ours takes it instead."""
+    """A program blocks one while it saves a checkpoint: no thread of ours takes it instead."""
     assert zygote.check(BLOCKED, tmp_path).out == "saved True\n"
 
 

@@ -13,15 +13,16 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
-from loadeval.runtime import alternate, measurement
-from loadeval.runtime.loop import Remaining, served
+from loadeval.runtime import measurement
+from loadeval.runtime.alternation import worker_activity
+from loadeval.runtime.serving.loop import Remaining, served
 from tests.injected.reading import IN_EACH_MODE, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.runtime.epoch_iterators import MeasuredEpoch
+    from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
 IN_TIME_S = 30
 LENGTH = 60
@@ -62,7 +63,7 @@ class NumbersRead:
 @pytest.fixture(autouse=True)
 def _often_another_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Threads take turns after a few instructions, and nobody naps long."""
-    monkeypatch.setattr(alternate, "NAP_S", 0.001)
+    monkeypatch.setattr(worker_activity, "NAP_S", 0.001)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -72,8 +73,8 @@ def _often_another_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def read_by(threads: int, epoch: Iterator[Any]) -> list[Any]:
     """What all threads got; raises what one of them did."""
     with ThreadPoolExecutor(threads) as pool:
-        found = [pool.submit(list, map(next, repeat(epoch))) for _ in range(threads)]
-    return [batch for one in found for batch in one.result(IN_TIME_S)]
+        futures = [pool.submit(list, map(next, repeat(epoch))) for _ in range(threads)]
+    return [batch for future in futures for batch in future.result(IN_TIME_S)]
 
 
 def expected(mode: str, length: int = LENGTH) -> list[int]:
@@ -84,7 +85,7 @@ def expected(mode: str, length: int = LENGTH) -> list[int]:
 @pytest.mark.parametrize("threads", [2, 8])
 @IN_EACH_MODE
 def test_each_batch_is_served_once(mode: str, threads: int, annotate: Any, tmp_path: Path) -> None:
-    """In several epochs, and the log tells of them."""
+    """It is so in several epochs, and the log tells of them."""
     for number in range(15):
         path = tmp_path / f"{number}.jsonl"
         length = (1, 3, LENGTH)[number % 3]
@@ -136,14 +137,14 @@ def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
 def test_threads_with_an_epoch_each_do_not_mix() -> None:
     evaluator = LoaderEvaluator(Numbers(), probes=())
     with ThreadPoolExecutor(4) as pool:
-        found = [pool.submit(list, evaluator) for _ in range(8)]
-    assert all(one.result(IN_TIME_S) == list(range(LENGTH)) for one in found)
+        futures = [pool.submit(list, evaluator) for _ in range(8)]
+    assert all(future.result(IN_TIME_S) == list(range(LENGTH)) for future in futures)
     assert evaluator.recorded().batches == 8 * LENGTH
 
 
 @IN_EACH_MODE
 def test_what_is_served_unmeasured_is_shared_too(mode: str) -> None:
-    """After the last pair of an alternating run, and after real batches before a replay."""
+    """That is after the last pair of an alternating run, and after real batches before a replay."""
     options: dict[str, Any] = {"alternate": {"pairs": 1}, "replay": {"replay_after": 7}}
     evaluator = LoaderEvaluator(Numbers(400), mode, 3, **options.get(mode, {}))
     served = sorted(read_by(4, iter(evaluator)))
@@ -176,7 +177,7 @@ def test_a_dataloader_that_is_measured_in_place_can_be_shared() -> None:
 
 
 def test_a_loader_of_workers_is_shared() -> None:
-    """As without loadeval, threads that ask at once get each batch once."""
+    """Threads that ask at once get each batch once, as without loadeval."""
     dataset: Any = range(LENGTH)
     loader: Any = DataLoader(dataset, num_workers=2, batch_size=None)
     lock = threading.Lock()
@@ -195,7 +196,7 @@ def test_a_loader_of_workers_is_shared() -> None:
 
 
 def test_the_loaders_own_value_error_passes_through() -> None:
-    """Also one that says what a generator says that another thread reads."""
+    """One that says what a generator says that another thread reads passes too."""
 
     class Bad(NumbersRead):
         def __next__(self) -> int:
@@ -212,7 +213,7 @@ def test_the_loaders_own_value_error_passes_through() -> None:
 
 
 def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
-    """As without loadeval: the first one gets its batch."""
+    """The first one gets its batch, as without loadeval."""
     loads, may_go = threading.Event(), threading.Event()
 
     def batches() -> Iterator[int]:
@@ -263,7 +264,7 @@ def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a signal's handler asks for a batch while one is made: plain generators refuse."""
+    """A signal's handler may ask for a batch while one is made: plain generators refuse."""
     evaluator = LoaderEvaluator(Numbers(), "replay", 3)
     epoch: Any = iter(evaluator)
     asked: list[str] = []
@@ -315,7 +316,7 @@ def test_an_event_loop_may_leave_loading_to_threads() -> None:
     async def read(epoch: Iterator[int]) -> list[int]:
         loop = asyncio.get_running_loop()
         waiting = [loop.run_in_executor(None, next, epoch, None) for _ in range(LENGTH)]
-        return [one for one in await asyncio.gather(*waiting) if one is not None]
+        return [batch for batch in await asyncio.gather(*waiting) if batch is not None]
 
     served = asyncio.run(read(iter(LoaderEvaluator(Numbers()))))
     assert sorted(served) == list(range(LENGTH))

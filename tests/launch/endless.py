@@ -38,9 +38,9 @@ def main(batches: int, workers: int) -> None:
             optimiser.step()
             seen += [int(number) for number in batch[:, 0]]
     except KeyboardInterrupt:
-        print("stopped", len(seen))  # noqa: T201 - what is read
+        print("stopped", len(seen))
         return
-    print(sorted(seen))  # noqa: T201 - as above
+    print(sorted(seen))
 
 
 if __name__ == "__main__":

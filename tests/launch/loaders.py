@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 SAMPLES, BATCH_SIZE, EPOCHS = 80, 8, 2
-model = torch.nn.Linear(4, 1)
-optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 def train(batches: Any) -> None:
     """One epoch."""
+    model = torch.nn.Linear(4, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
     for batch in batches:
         inputs = torch.as_tensor(np.asarray(batch), dtype=torch.float32).reshape(-1, 4)
         model(inputs).sum().backward()
@@ -38,9 +38,9 @@ def sample(_: int) -> Any:
 
 def dali() -> None:
     """An iterator that resets itself."""
-    from nvidia.dali import fn  # noqa: PLC0415 - only the one asked for
-    from nvidia.dali.pipeline import pipeline_def  # noqa: PLC0415 - as above
-    from nvidia.dali.plugin.pytorch import DALIGenericIterator  # noqa: PLC0415 - as above
+    from nvidia.dali import fn
+    from nvidia.dali.pipeline import pipeline_def
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
     options: Any = {"batch_size": BATCH_SIZE, "num_threads": 1, "device_id": None}
     made: Any = pipeline_def(**options)(lambda: fn.random.uniform(shape=[4]))
@@ -51,7 +51,7 @@ def dali() -> None:
 
 def ray() -> None:
     """iter_torch_batches() makes a new iterable for each epoch."""
-    import ray  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - as above
+    import ray  # type: ignore[import-untyped,unused-ignore]
 
     ray.init(num_cpus=1, include_dashboard=False, logging_level=logging.ERROR)
     dataset = ray.data.from_numpy(data())
@@ -61,7 +61,7 @@ def ray() -> None:
 
 def nodes() -> None:
     """A Loader of torchdata's nodes."""
-    from torchdata.nodes import Batcher, IterableWrapper, Loader  # noqa: PLC0415 - as above
+    from torchdata.nodes import Batcher, IterableWrapper, Loader
 
     loader: Any = Loader(Batcher(IterableWrapper(list(data())), BATCH_SIZE))
     for _ in range(EPOCHS):
@@ -70,7 +70,7 @@ def nodes() -> None:
 
 def webloader() -> None:
     """WebDataset's pipeline around a DataLoader."""
-    import webdataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    import webdataset  # type: ignore[import-untyped]
 
     pipeline = webdataset.DataPipeline(lambda: iter(data()))
     loader = webdataset.WebLoader(pipeline, batch_size=BATCH_SIZE, num_workers=1)
@@ -80,7 +80,7 @@ def webloader() -> None:
 
 def spdl() -> None:
     """A pipeline that is built for each epoch."""
-    from spdl.pipeline import PipelineBuilder  # noqa: PLC0415 - as above
+    from spdl.pipeline import PipelineBuilder
 
     for _ in range(EPOCHS):
         builder: Any = PipelineBuilder()
@@ -92,7 +92,7 @@ def spdl() -> None:
 
 def datasets() -> None:
     """iter() of a dataset whose rows were looked at before."""
-    from datasets import Dataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    from datasets import Dataset  # type: ignore[import-untyped]
 
     dataset = Dataset.from_dict({"x": data().tolist()}).with_format("torch")
     for row in dataset:
@@ -104,7 +104,7 @@ def datasets() -> None:
 
 def grain() -> None:
     """Grain's DataLoader, without processes."""
-    import grain.python as grain  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+    import grain.python as grain  # type: ignore[import-untyped]
 
     class Source:
         def __len__(self) -> int:
@@ -124,7 +124,7 @@ def grain() -> None:
 
 def litdata() -> None:
     """Its loader, of a folder that it has written."""
-    import litdata  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - as above
+    import litdata  # type: ignore[import-untyped,unused-ignore]
 
     folder = str(Path(tempfile.mkdtemp()))
     litdata.optimize(sample, list(range(SAMPLES)), folder, num_workers=1, chunk_bytes="64KB")
@@ -134,7 +134,8 @@ def litdata() -> None:
 
 
 LOADERS = {
-    one.__name__: one for one in (dali, ray, nodes, webloader, spdl, datasets, grain, litdata)
+    program.__name__: program
+    for program in (dali, ray, nodes, webloader, spdl, datasets, grain, litdata)
 }
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ class OwnLoader:
 
     def batches(self) -> Iterator[list[torch.Tensor]]:
         data: Any = self.dataset
-        return ([one] for one in data.split(self.bs))
+        return ([chunk] for chunk in data.split(self.bs))
 
     def __iter__(self) -> Iterator[Any]:
         yield from ITERATORS[self.settings.num_workers == 0](self.settings)

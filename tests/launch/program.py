@@ -46,12 +46,12 @@ def main() -> None:
             if number % options.accumulate == 0:
                 optimiser.step()
                 optimiser.zero_grad()
-            print(f"{loss.item():.9f}")  # noqa: T201 - what is compared
+            print(f"{loss.item():.9f}")
         model.eval()
         with torch.no_grad():
             for inputs, targets in validation:
                 loss = nn.functional.mse_loss(model(inputs), targets)
-                print(f"held {loss.item():.9f} {torch.rand(1).item():.9f}")  # noqa: T201 - as above
+                print(f"held {loss.item():.9f} {torch.rand(1).item():.9f}")
         model.train()
     sys.exit(options.code)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, read_run
 from loadeval.launch import command
 from loadeval.launch.command import (
     BatchCounter,
@@ -23,11 +23,11 @@ from loadeval.launch.command import (
     remove_marks,
     why_nothing,
 )
-from loadeval.launch.folder import NothingMeasured, new_folder
-from loadeval.launch.session import Settings
+from loadeval.launch.folder import new_folder
+from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord
-from loadeval.runlog.reader import Follower
+from loadeval.runlog.log_file.reader import Follower
+from loadeval.runlog.run_folder.processes import LoaderRecord, NothingMeasured, ProcessRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ SERVING = """
 import os, signal, sys, time
 from pathlib import Path
 from loadeval import LoaderEvaluator
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 import socket
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
@@ -72,31 +72,31 @@ def test_the_name_of_a_run(words: str, name: str) -> None:
 
 @pytest.mark.parametrize("own", [None, "/a:/b"])
 def test_our_folder_comes_first_on_the_path(own: str | None) -> None:
-    """And what was there before stays."""
+    """What was on the path before stays there."""
     before = {} if own is None else {"PYTHONPATH": own}
-    found = command.environment(Settings("/logs", "log"), before)["PYTHONPATH"]
-    first, *others = found.split(os.pathsep)
+    path = command.environment(RunSettings("/logs", "log"), before)["PYTHONPATH"]
+    first, *others = path.split(os.pathsep)
     assert (Path(first) / "sitecustomize.py").exists()
     assert ":".join(others) == (own or "")
 
 
 def test_the_settings_come_through() -> None:
-    settings = Settings("/logs", "alternate", 30)
-    assert Settings.from_environment(command.environment(settings, {})) == settings
+    settings = RunSettings("/logs", "alternate", 30)
+    assert RunSettings.from_environment(command.environment(settings, {})) == settings
 
 
 def test_how_it_ended(tmp_path: Path) -> None:
-    ended = command.run([PYTHON, "-c", "raise SystemExit(4)"], Settings(str(tmp_path)))
+    ended = command.run([PYTHON, "-c", "raise SystemExit(4)"], RunSettings(str(tmp_path)))
     assert (ended.code, ended.was_stopped) == (4, False)
 
 
 def test_it_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "POLL_S", 0.001)
-    assert command.run([PYTHON, "-c", ""], Settings(str(tmp_path))).code == 0
+    assert command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path))).code == 0
 
 
 def test_it_may_end_before_it_is_stopped(tmp_path: Path) -> None:
-    ended = command.run([PYTHON, "-c", ""], Settings(str(tmp_path)), stop_after=5)
+    ended = command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path)), stop_after=5)
     assert (ended.code, ended.was_stopped) == (0, False)
 
 
@@ -104,14 +104,56 @@ def test_it_may_end_before_it_is_stopped(tmp_path: Path) -> None:
 def test_it_is_stopped_after_enough_batches(
     ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By SIGINT, and by SIGTERM where that does not help."""
+    """SIGINT ends it, or SIGTERM where that does not help."""
     monkeypatch.setattr(command, "POLL_S", 0.05)
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     ended = command.run(
-        [PYTHON, "-c", SERVING.format(ignores=ignores)], Settings(str(tmp_path)), stop_after=5
+        [PYTHON, "-c", SERVING.format(ignores=ignores)], RunSettings(str(tmp_path)), stop_after=5
     )
     assert (ended.code, ended.was_stopped) == (code, True)
+
+
+RANKS = """
+import os, socket, subprocess, sys, time
+from pathlib import Path
+if "RANK" not in os.environ:
+    command = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
+    ranks = [subprocess.Popen(command, env=os.environ | {{"RANK": str(rank), "WORLD_SIZE": "2"}})
+        for rank in range(2)]
+    sys.exit(sum(rank.wait() for rank in ranks))
+from loadeval import LoaderEvaluator
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
+while rank and not (folder / "rank0.jsonl").exists():
+    time.sleep(0.01)
+time.sleep({late_s} * rank)
+try:
+    loader = LoaderEvaluator(range(10**9), probes=(), log_file=folder / f"rank{{rank}}.jsonl")
+    record = LoaderRecord(f"rank{{rank}}.jsonl", "training", "log", "x", None, True, 1, 0)
+    host = socket.gethostname()
+    ProcessRecord(f"rank{{rank}}", rank, os.getpid(), host, False, (record,)).save(folder)
+    for number in loader:
+        time.sleep(0.001)
+except KeyboardInterrupt:
+    sys.exit(11)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("waits_s", "has_all"), [(60.0, True), (0.1, False)])
+def test_a_rank_that_begins_late_is_waited_for_and_ended_too(
+    waits_s: float, has_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGINT, as soon as it iterates, where it began too late."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setattr(command, "RANKS_S", waits_s)
+    monkeypatch.setattr(command, "GRACE_S", 60.0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    program = RANKS.format(late_s=2)
+    ended = command.run([PYTHON, "-c", program, program], RunSettings(str(tmp_path)), stop_after=50)
+    assert (ended.code, ended.was_stopped) == (22, True)
+    assert (read_run(tmp_path / "rank1.jsonl").batches >= 50) is has_all
 
 
 @pytest.mark.parametrize("how", ["missing", "not executable"])
@@ -121,23 +163,23 @@ def test_what_cannot_be_started(how: str, tmp_path: Path) -> None:
     if how != "missing":
         program.write_text("x")
     with pytest.raises(CannotStartError, match="cannot run") as raised:
-        command.run([str(program)], Settings(str(tmp_path)))
+        command.run([str(program)], RunSettings(str(tmp_path)))
     assert raised.value.code == (127 if how == "missing" else 126)
 
 
 def test_signals_are_passed_on(tmp_path: Path) -> None:
-    """And our own handlers are back afterwards."""
+    """Our own handlers are back afterwards."""
     before = signal.getsignal(signal.SIGUSR1)
     code = (
         "import os, signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
         "os.kill(os.getppid(), signal.SIGUSR1)\nwhile True: time.sleep(0.01)"
     )
-    assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == 9
+    assert command.run([PYTHON, "-c", code], RunSettings(str(tmp_path))).code == 9
     assert signal.getsignal(signal.SIGUSR1) is before
 
 
 def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until there is somebody to give it to: here it is there before Python's handlers are."""
+    """It is kept until somebody can get it: here it is there before Python's handlers are."""
     started = subprocess.Popen
 
     def later(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -146,7 +188,7 @@ def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(subprocess, "Popen", later)
     code = "import time; time.sleep(60)"
-    ended = command.run([PYTHON, "-c", code], Settings(str(tmp_path)))
+    ended = command.run([PYTHON, "-c", code], RunSettings(str(tmp_path)))
     assert ended.code == -signal.SIGUSR1
 
 
@@ -162,7 +204,7 @@ def test_ctrl_c_is_passed_on_unless_a_terminal_sent_it(
         f"os.kill(os.getppid(), signal.SIGUSR1) if {is_in_foreground} else None\n"
         "while True: time.sleep(0.01)"
     )
-    assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == seen
+    assert command.run([PYTHON, "-c", code], RunSettings(str(tmp_path))).code == seen
 
 
 @pytest.mark.parametrize("group", [os.getpgrp(), 1, None])
@@ -209,7 +251,7 @@ def test_a_long_log_is_counted_to_its_end(tmp_path: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_same_signal_ends_us(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a core dump of ours."""
+    """There is no core dump of ours."""
     calls: list[object] = []
     note: Callable[..., None] = lambda *arguments: calls.append(arguments)  # noqa: E731 - three are alike
     monkeypatch.setattr(resource, "setrlimit", note)
@@ -249,7 +291,7 @@ def test_a_folder_with_logs_stays(tmp_path: Path) -> None:
 
 
 def test_a_reason_that_could_not_be_written(tmp_path: Path) -> None:
-    """On a full disk the mark is there, and empty."""
+    """The mark is there on a full disk, and empty."""
     (tmp_path / ".failed").touch()
     why, what = why_nothing(tmp_path)
     assert (why, what) == (NothingMeasured.FAILED, "")
@@ -264,8 +306,8 @@ def test_a_loader_that_served_nothing_was_iterated(code: int, how: str, tmp_path
     ProcessRecord("rank0", 0, 1, "host", True, (loader,)).save(tmp_path)
     why, what = why_nothing(tmp_path, code)
     assert (why, what) == (NothingMeasured.NO_BATCH, how)
-    told = nothing_measured(why, what)
-    assert f"ended with {how} before the data loader that it iterated served a batch" in told
+    message = nothing_measured(why, what)
+    assert f"ended with {how} before the data loader that it iterated served a batch" in message
 
 
 def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path) -> None:
@@ -282,7 +324,7 @@ def test_a_folder_that_is_gone_ends_nothing(
     """The batches to stop after are not seen any more; the program goes on to its end."""
     monkeypatch.setattr(command, "POLL_S", 0.01)
     code = "import time; time.sleep(0.1); raise SystemExit(4)"
-    ended = command.run([PYTHON, "-c", code], Settings(str(tmp_path / "gone")), stop_after=1)
+    ended = command.run([PYTHON, "-c", code], RunSettings(str(tmp_path / "gone")), stop_after=1)
     assert (ended.code, ended.was_stopped) == (4, False)
 
 

@@ -7,6 +7,8 @@ import importlib
 import importlib.util
 import shutil
 import sys
+from collections import deque
+from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,16 +18,20 @@ import pytest
 
 import loadeval
 from loadeval import LoadevalWarning, read_run
-from loadeval.launch import hook
+from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.folder import claimed_name
-from loadeval.launch.inject import loadeval_inject
-from loadeval.launch.inject.loadeval_inject import Finder
 from loadeval.launch.install import uninstall
-from loadeval.launch.session import Session, Settings, _on_save
-from loadeval.runlog.processes import processes_in
+from loadeval.launch.loadeval_inject import Finder
+from loadeval.launch.session import Session, _on_save
+from loadeval.launch.settings import RunSettings
+from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+INJECT = Path(loadeval_inject.__file__).with_name("inject")
+ITERABLE = "loadeval:IterableAdapter"
+POINT = EntryPoint("", ITERABLE, "loadeval.adapters")
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +52,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def _package(tmp_path: Path) -> str:
     """A module with a loader that nobody knows, and one that only inherits."""
     (tmp_path / "ours_loaders.py").write_text(
+        "from collections import deque\n"
         "class Loader:\n"
         "    def __init_subclass__(cls, tag=None):\n        cls.tag = tag\n"
         "    def __iter__(self):\n        return iter([1, 2, 3])\n"
@@ -62,14 +69,33 @@ def loaders(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def waits_for_no_more(_: str) -> list[str]:
+    return []
+
+
+def noted_in(seen: list[str]) -> Callable[[str], list[str]]:
+    """What notes the modules that it is to patch."""
+
+    def patch(name: str) -> list[str]:
+        seen.append(name)
+        return []
+
+    return patch
+
+
 def begun(finder: Finder) -> None:
     sys.meta_path.insert(0, finder)
 
 
 def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
-    """By whichever finder; its loader stays as it is."""
+    """It is patched by whichever finder, and its loader stays as it is."""
     seen: list[tuple[str, bool]] = []
-    begun(Finder([package], lambda module: seen.append((module.__name__, hasattr(module, "size")))))
+
+    def patch(name: str) -> list[str]:
+        seen.append((name, hasattr(sys.modules[name], "size")))
+        return []
+
+    begun(Finder([package], patch))
     module = loaders(package)
     assert seen == [(package, True)]
     assert "exec_module" not in vars(module.__loader__)
@@ -78,15 +104,50 @@ def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
 def test_looking_for_a_module_patches_nothing(package: str) -> None:
     """A later import does."""
     seen: list[str] = []
-    begun(Finder([package], lambda module: seen.append(module.__name__)))
+    begun(Finder([package], noted_in(seen)))
     assert importlib.util.find_spec(package) is not None
     assert seen == []
     loaders(package)
     assert seen == [package]
 
 
+def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> None:
+    """What patches it may import the package; and so are those that are asked for then."""
+    seen: list[str] = []
+    package = tmp_path / "ours_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from . import loaders\nsize = 3\n")
+    (package / "loaders.py").write_text("")
+    (package / "more.py").write_text("")
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+
+    def patch(name: str) -> list[str]:
+        assert hasattr(sys.modules["ours_package"], "size")
+        seen.append(name)
+        return ["ours_package.more"]
+
+    begun(Finder(["ours_package.loaders"], patch))
+    loaders("ours_package")
+    assert seen == ["ours_package.loaders"]
+    loaders("ours_package.more")
+    assert seen == ["ours_package.loaders", "ours_package.more"]
+
+
+def test_a_module_that_fails_is_not_patched(tmp_path: Path) -> None:
+    """Its error is the program's."""
+    (tmp_path / "ours_failing.py").write_text("raise ValueError('not today')\n")
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+    seen: list[str] = []
+    begun(Finder(["ours_failing"], noted_in(seen)))
+    with pytest.raises(ValueError, match="not today"):
+        loaders("ours_failing")
+    assert seen == []
+
+
 def test_a_module_that_is_not_there_is_not_there() -> None:
-    begun(Finder(["ours_nowhere"], print))
+    begun(Finder(["ours_nowhere"], waits_for_no_more))
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("ours_nowhere")
 
@@ -97,9 +158,9 @@ def test_a_failure_to_patch_is_one_line(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """On stderr and in the run's folder; the module is imported."""
+    """This is told on stderr and in the run's folder; the module is imported."""
 
-    def fails(_: ModuleType) -> None:
+    def fails(_: str) -> list[str]:
         raise TypeError("not\nthis")
 
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
@@ -130,16 +191,25 @@ class Slots:
     def exec_module(self, module: ModuleType) -> None: ...
 
 
-@pytest.mark.parametrize(("loader", "said"), [(Slots(), "AttributeError"), (None, "")])
+@pytest.mark.parametrize(
+    ("loader", "name", "said"),
+    [
+        (Slots(), "ours_module", "AttributeError"),
+        (Slots(), "ours_module.inner", ""),
+        (None, "ours_module", ""),
+    ],
+)
 def test_a_loader_that_cannot_be_watched(
-    loader: Any, said: str, capsys: pytest.CaptureFixture[str]
+    loader: Any, name: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Its module is imported unpatched."""
+    """Its module is imported unpatched; a package around one that is waited for need not be."""
     spec: Any = SimpleNamespace(loader=loader)
-    begun(Finder(["ours_module"], print))
+    begun(Finder([name], waits_for_no_more))
     sys.meta_path.insert(1, SimpleNamespace(find_spec=lambda *_: spec))
     assert sys.meta_path[0].find_spec("ours_module", None) is spec
-    assert said in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert said in error
+    assert bool(said) == bool(error)
 
 
 def test_python_begins_by_waiting(
@@ -147,15 +217,15 @@ def test_python_begins_by_waiting(
 ) -> None:
     """It marks that it was there, and takes itself off the path."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    monkeypatch.setenv("LOADEVAL_RUN_MODULES", package)
+    monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE},ours_nowhere={ITERABLE}")
     here = str(hook.__file__).replace("hook.py", "inject")
     sys.path.insert(0, here)
     monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
-    (tmp_path / "sitecustomize.py").write_text("found = __name__\n")
-    loadeval_inject.begin()
+    (tmp_path / "sitecustomize.py").write_text("own_name = __name__\n")
+    loadeval_inject.begin(here, hook.patch)
     assert here not in sys.path
     assert (tmp_path / ".python").exists()
-    assert sys.modules["sitecustomize"].found == "sitecustomize"
+    assert sys.modules["sitecustomize"].own_name == "sitecustomize"
     assert loaders(package).Loader.__iter__.__wrapped__ is not None
 
 
@@ -163,7 +233,7 @@ def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
     finders = list(sys.meta_path)
-    loadeval_inject.begin()
+    loadeval_inject.begin("", hook.patch)
     assert sys.meta_path == finders
 
 
@@ -179,7 +249,7 @@ def test_a_fault_of_ours_at_the_start_is_told(
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
     monkeypatch.setattr(loadeval_inject, "said", set())
     monkeypatch.setattr(loadeval_inject, "Finder", fails)
-    loadeval_inject.begin()
+    loadeval_inject.begin("", hook.patch)
     assert "loadeval: not measured (OSError: no room)" in capsys.readouterr().err
 
 
@@ -187,10 +257,10 @@ def test_loaders_of_a_registered_module_are_measured(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All that it can iterate, and what is derived from them; once each."""
-    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = loadeval.install(output=tmp_path / "logs")
-    hook.patch(module)
+    hook.patch(package, ITERABLE)
 
     class Below(module.Loader, tag="below"):  # type: ignore[call-arg, misc, name-defined]  # only known here
         pass
@@ -200,6 +270,7 @@ def test_loaders_of_a_registered_module_are_measured(
         assert list(kind()) == [1, 2, 3]
     loadeval.uninstall()
     assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
+    assert module.deque is deque
     assert not hasattr(module.Loader.__iter__, "__wrapped__")
 
 
@@ -207,11 +278,11 @@ def test_a_session_is_made_of_the_environment(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Once a loader is iterated."""
-    for name, value in Settings(str(tmp_path)).environment().items():
+    for name, value in RunSettings(str(tmp_path)).environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(hook, "_hook", hook._Hook())
     module = loaders(package)
-    hook.patch(module)
+    hook.patch(package, ITERABLE)
     assert hook.current() is None
     assert list(module.Loader()) == [1, 2, 3]
     session = hook.current()
@@ -228,7 +299,7 @@ def test_without_settings_a_loader_serves_by_itself(
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr(hook, "_hook", hook._Hook())
     module = loaders(package)
-    hook.patch(module)
+    hook.patch(package, ITERABLE)
     for _ in range(2):
         assert list(module.Loader()) == [1, 2, 3]
     assert capsys.readouterr().err.count("loadeval: not measured (KeyError") == 1
@@ -279,7 +350,7 @@ def test_a_loaders_worker_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_forked_child_leaves_the_logs_alone(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    session = Session(Settings(str(tmp_path)))
+    session = Session(RunSettings(str(tmp_path)))
     monkeypatch.setattr(session, "_pid", 1)
     session.close()
     assert list(tmp_path.iterdir()) == []
@@ -308,14 +379,14 @@ def test_a_file_that_cannot_be_written_is_told(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once. What is measured stays."""
-    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = loadeval.install(output=tmp_path / "logs")
 
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("loadeval.runlog.processes.ProcessRecord.save", full)
+    monkeypatch.setattr("loadeval.runlog.run_folder.processes.ProcessRecord.save", full)
     with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
         assert list(module.Loader()) == [1, 2, 3]
         loadeval.uninstall()
@@ -330,7 +401,7 @@ def test_a_folder_that_is_gone_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The loaders are iterated unmeasured."""
-    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     monkeypatch.setattr(loadeval_inject, "said", set())
     module = loaders(package)
     shutil.rmtree(loadeval.install(output=tmp_path / "logs"))
@@ -348,19 +419,31 @@ def test_a_torch_that_cannot_save_is_left_alone(monkeypatch: pytest.MonkeyPatch)
 
 def imported_by_python() -> str:
     """Run our sitecustomize as Python does when it starts; the folder that it is in."""
-    path = Path(loadeval_inject.__file__).with_name("sitecustomize.py")
+    path = INJECT / "sitecustomize.py"
     scope = {"__name__": "sitecustomize", "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - see above
+    exec(compile(path.read_text(), str(path), "exec"), scope)
     return str(path.parent)
 
 
 def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under the name that Python looks for."""
+    """It is imported under the name that Python looks for."""
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    monkeypatch.syspath_prepend(str(Path(loadeval_inject.__file__).parent))
     monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
     assert imported_by_python() not in sys.path
+
+
+def test_what_python_imports_waits_for_frameworks(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each by the adapter that is registered for it."""
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
+    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
+    with monkeypatch.context() as patched:
+        patched.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+        imported_by_python()
+    assert loaders(package).Loader.__iter__.__wrapped__ is not None
 
 
 def test_a_python_of_long_ago_finds_what_ours_hides(
@@ -368,25 +451,25 @@ def test_a_python_of_long_ago_finds_what_ours_hides(
 ) -> None:
     """It cannot read the rest, and is started by tools that have nothing to do with training."""
     monkeypatch.setattr(sys, "version_info", (3, 6))
-    here, ours = str(Path(loadeval_inject.__file__).parent), ModuleType("sitecustomize")
+    here, ours = str(INJECT), ModuleType("sitecustomize")
     for own in (False, True):
         monkeypatch.setattr(sys, "path", [here, str(tmp_path)])
         monkeypatch.setitem(sys.modules, "sitecustomize", ours)
         if own:
-            (tmp_path / "sitecustomize.py").write_text("found = True\n")
+            (tmp_path / "sitecustomize.py").write_text("is_own = True\n")
             importlib.invalidate_caches()
         imported_by_python()
         assert sys.path == [str(tmp_path)]
-        assert hasattr(sys.modules["sitecustomize"], "found") is own
+        assert hasattr(sys.modules["sitecustomize"], "is_own") is own
 
 
 def test_other_modules_are_found_by_others(package: str) -> None:
-    assert Finder([package], print).find_spec("ours_nowhere") is None
+    assert Finder([package], waits_for_no_more).find_spec("ours_nowhere") is None
 
 
 def test_what_was_not_imported_is_patched_later(package: str) -> None:
     """Nothing is imported for it."""
-    hook.patch_imported([package])
+    assert hook.patch(package, ITERABLE) == []
     assert package not in sys.modules
 
 
@@ -401,7 +484,7 @@ class Broken:
 def test_what_cannot_be_said_is_not(
     stderr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And not on stdout, which is the program's; the mark tells it once."""
+    """It is not told on stdout, which is the program's; the mark tells it once."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
     monkeypatch.setattr(loadeval_inject, "said", set())
     with monkeypatch.context() as patched:
@@ -418,25 +501,25 @@ def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
     """A program may start many that iterate no loader."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    loadeval_inject.begin()
+    loadeval_inject.begin("", hook.patch)
     assert capsys.readouterr().err == ""
 
 
 def test_a_save_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     """The next ones are left out until it is done; the last one is written after it."""
-    session = Session(Settings(str(tmp_path)))
+    session = Session(RunSettings(str(tmp_path)))
     session._start()
     with session._saving:
         session.save()
         assert not list(tmp_path.glob("rank0.new"))
     session.save(ended=True)
     session._write(session._record(ended=False))
-    assert [one.ended for one in processes_in(tmp_path)] == [True]
+    assert [process.ended for process in processes_in(tmp_path)] == [True]
     session.close()
 
 
 def test_a_session_without_a_loader_has_nothing_to_close(tmp_path: Path) -> None:
-    Session(Settings(str(tmp_path))).close()
+    Session(RunSettings(str(tmp_path))).close()
     assert not list(tmp_path.iterdir())
 
 
@@ -444,9 +527,9 @@ def test_a_folder_that_takes_no_log_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each epoch would try again, of every loader."""
-    session = Session(Settings(str(tmp_path / "gone")))
+    session = Session(RunSettings(str(tmp_path / "gone")))
     monkeypatch.setattr(loadeval_inject, "said", set())
-    monkeypatch.setattr("loadeval.runtime.log_queue._told", set())
+    monkeypatch.setattr("loadeval.runtime.background.log_queue._warned", set())
     numbers = count()
 
     def fails(_: Any) -> None:

@@ -24,10 +24,12 @@ from torch.utils.data import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
-from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, UsageError, Watch, evaluate_in_place, read_run
 from loadeval.launch import hook
-from loadeval.runlog.processes import processes_in
-from loadeval.runtime.epoch_iterators import MeasuredEpoch
+from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
+from loadeval_adapters.huggingface_datasets import DatasetsAdapter
+from loadeval_adapters.pytorch import PyTorchAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +42,7 @@ PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
 
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path) -> Path:
-    """Where the logs are of what is measured."""
+    """The folder of the logs of what is measured."""
     return loadeval.install(output=tmp_path / "logs")
 
 
@@ -72,7 +74,7 @@ def counted(folder: Path) -> dict[str, int]:
 def roles(folder: Path) -> dict[str, str]:
     loadeval.uninstall()
     (process,) = processes_in(folder)
-    return {one.log: one.role for one in process.loaders}
+    return {loader.log: loader.role for loader in process.loaders}
 
 
 def train(loader: Any) -> None:
@@ -204,7 +206,7 @@ def test_the_iterator_is_the_loaders_own(workers: int) -> None:
 
 @installed
 def test_an_iterator_that_the_loader_keeps_is_passed_on() -> None:
-    """With persistent workers nothing tells that the program has dropped its own."""
+    """Nothing tells that the program has dropped its own where workers are persistent."""
     loader = DataLoader(dataset(), 4, num_workers=1, persistent_workers=True)
     iterator: Any = iter(loader)
     assert isinstance(iterator, MeasuredEpoch)
@@ -227,7 +229,7 @@ class Doubling(dataloader._SingleProcessDataLoaderIter):
     """Changes what the loader serves."""
 
     def __next__(self) -> Any:
-        return [2 * one for one in super().__next__()]
+        return [2 * tensor for tensor in super().__next__()]
 
 
 class DoublingLoader(DataLoader[Any]):
@@ -256,7 +258,7 @@ def test_an_iterator_that_another_tool_wraps_is_measured(
 
 
 def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path: Path) -> None:
-    """With what was prefetched of it; and measured again after another install()."""
+    """What was prefetched of it is served, and it is measured again after another install()."""
     loadeval.install("alternate", output=tmp_path / "logs")
     iterator = iter(DataLoader(dataset(400), 4))
     first = [float(value) for _ in range(50) for value in next(iterator)[0]]
@@ -268,14 +270,14 @@ def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path
 
 
 def asked_with_gradients(loader: Any) -> list[float]:
-    """As by a framework that turns gradients off for each batch alone."""
+    """Ask like a framework that turns gradients off for each batch alone."""
     iterator = iter(loader)
     with torch.no_grad():
         return numbers(iterator)
 
 
 def test_gradients_are_looked_at_when_a_batch_is_asked_for(folder: Path) -> None:
-    """Not when the iterator is."""
+    """They are not looked at when the iterator is asked for."""
     train(DataLoader(dataset(), 4))
     assert asked_with_gradients(DataLoader(dataset(8), 4)) == list(range(8))
     assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
@@ -315,7 +317,7 @@ class Rows:
 
 
 def test_a_loader_without_weak_references_is_measured(folder: Path) -> None:
-    hook._patch_class(Rows, "rows")
+    hook._patch_loader(Rows, Watch())
     for _ in range(2):
         numbers(Rows())
     assert counted(folder) == {"rank0.jsonl": 2}
@@ -331,7 +333,7 @@ class Served:
 @pytest.mark.parametrize(("is_kept", "logs"), [(True, 2), (False, 1)])
 def test_a_loader_that_takes_anothers_place(is_kept: bool, logs: int, folder: Path) -> None:
     """It is the same training, unless the first one is there still."""
-    hook._patch_class(Served, "served")
+    hook._patch_loader(Served, Watch())
     kept = [Served()]
     numbers(kept[0])
     if not is_kept:
@@ -354,8 +356,11 @@ def test_a_forked_child_does_not_write_the_file(
     assert (folder / "rank0.json").read_text() == before
 
 
+DATASETS = DatasetsAdapter.watch
+
+
 class Rowed:
-    """As a Hugging Face dataset."""
+    """Stands for a Hugging Face dataset."""
 
     column_names = ("x",)
 
@@ -376,7 +381,7 @@ class Streamed(Rowed):
 @pytest.mark.parametrize("kind", [Rowed, Streamed])
 def test_batches_of_a_dataset_are_measured(kind: type[Rowed], folder: Path) -> None:
     """Each call is an epoch. Without optimizer steps they are no training."""
-    hook._patch_class(kind, "datasets.arrow_dataset")
+    hook._patch_loader(kind, DATASETS)
     data, ours = kind(), kind.iter
     for _ in range(2):
         assert len(list(data.iter(batch_size=3))) == 2
@@ -392,9 +397,12 @@ def test_batches_that_cannot_be_measured_are_the_datasets(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
-    hook._patch_class(Rowed, "datasets.arrow_dataset")
+    hook._patch_loader(Rowed, DATASETS)
     assert len(list(Rowed().iter(3))) == 2
     assert counted(folder) == {}
+
+
+KERAS, FASTAI = PyTorchAdapter.watch.steps
 
 
 class KerasOptimizer:
@@ -406,14 +414,15 @@ class KerasOptimizer:
 def test_a_step_of_kerass_optimizer_is_counted(
     backend: str, steps: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With torch as its backend; others call it to compile a step."""
+    """Keras has torch as its backend here; others call it to compile a step."""
     if backend == "torch":
         monkeypatch.setitem(sys.modules, "keras.src.backend.torch", sys)
     else:
         monkeypatch.delitem(sys.modules, "keras.src.backend.torch", raising=False)
-    module: Any = ModuleType(hook.KERAS)
+    module: Any = ModuleType(KERAS)
     module.BaseOptimizer = KerasOptimizer
-    hook.patch(module)
+    monkeypatch.setitem(sys.modules, KERAS, module)
+    hook.patch(KERAS)
     numbers(DataLoader(dataset(), 4))
     assert KerasOptimizer().apply(3) == 3
     loadeval.uninstall()
@@ -430,10 +439,11 @@ class FastaiOptimizer:
 def test_a_step_of_fastais_optimizer_is_counted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module: Any = ModuleType(hook.FASTAI)
+    module: Any = ModuleType(FASTAI)
     module.Optimizer = FastaiOptimizer
-    monkeypatch.setitem(sys.modules, hook.FASTAI, module)
-    hook.patch(module)
+    monkeypatch.setitem(sys.modules, FASTAI, module)
+    for _ in range(2):
+        hook.patch(FASTAI)
     numbers(DataLoader(dataset(), 4))
     FastaiOptimizer().step()
     loadeval.uninstall()
@@ -649,7 +659,7 @@ def test_a_step_after_the_last_batch_is_the_trainings(folder: Path) -> None:
 def test_optimizer_steps_are_written_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a process that is killed."""
+    """They are there even if the process is killed."""
     monkeypatch.setattr("loadeval.launch.session.SAVE_INTERVAL_S", -1.0)
     train(DataLoader(dataset(), 4))
     (process,) = processes_in(folder)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.launch.inject import loadeval_inject
+from loadeval.launch import command
+from loadeval.launch.settings import RunSettings
 from tests.launch.conftest import PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ def test_a_python_that_cannot_be_measured_is_told(option: str, launch: Launch) -
 
 
 def test_a_program_without_a_loader_is_told(launch: Launch) -> None:
-    """As nanoGPT, which draws its batches by itself."""
+    """Such as nanoGPT: it draws its batches by itself."""
     code = (
         "import torch\nfrom torch.utils.data import DataLoader\ndata = torch.randn(100, 4)\n"
         "for _ in range(3):\n  data[torch.randint(100, (8,))]"
@@ -232,7 +233,7 @@ def test_two_programs_of_one_command(launch: Launch) -> None:
 
 
 def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:
-    """By os._exit: what was measured half a second before is there."""
+    """It ends by os._exit: what was measured half a second before is there."""
     code = (
         "import os, time, torch\nfrom torch.utils.data import DataLoader\n"
         "for number, _ in enumerate(DataLoader(range(100), 1)):\n"
@@ -252,11 +253,7 @@ def cpu_s() -> float:
 def test_start_up_costs_little(tmp_path: Path) -> None:
     """A Python that imports no loader starts less than 10 ms later: CPU time, best of 15."""
     own = environment()
-    injected = {
-        **own,
-        "PYTHONPATH": f"{Path(loadeval_inject.__file__).parent}{os.pathsep}{own['PYTHONPATH']}",
-        "LOADEVAL_RUN": str(tmp_path),
-    }
+    injected = command.environment(RunSettings(str(tmp_path)), own)
     best = {}
     for name, variables in (("without", own), ("with", injected)):
         times = []

@@ -48,7 +48,7 @@ def test_validation_is_logged_where_training_alternates(launch: Launch) -> None:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_program_can_be_ended_early(workers: int, launch: Launch) -> None:
-    """As by Ctrl-C: it ends by itself, and that counts as success."""
+    """Ctrl-C does the same: it ends by itself, and that counts as success."""
     done = launch([PYTHON, ENDLESS, ALL, str(workers)], "--stop-after", "50")
     assert done.code == 0, done.err
     assert done.out.startswith("stopped ")

@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import dataloader
 
 import loadeval
-from loadeval import read_run
+from loadeval import Watch, read_run
 from loadeval.launch import hook
-from loadeval.runlog.processes import processes_in
+from loadeval.runlog.run_folder.processes import processes_in
 from tests.launch.own_loader import OwnLoader
 from tests.launch.test_roles import evaluate, train
 
@@ -48,8 +48,11 @@ def test_its_epochs_are_measured(mode: str, workers: int, tmp_path: Path) -> Non
         assert evaluate(held) == plain
     loadeval.uninstall()
     (process,) = processes_in(folder)
-    found = {one.role: (one.epochs, one.optimizer_steps, one.mode) for one in process.loaders}
-    assert found == {"training": (3, 150, mode), "validation": (3, 0, "log")}
+    by_role = {
+        record.role: (record.epochs, record.optimizer_steps, record.mode)
+        for record in process.loaders
+    }
+    assert by_role == {"training": (3, 150, mode), "validation": (3, 0, "log")}
     run = read_run(folder / process.loaders[0].log)
     assert run.batches == 150
     info = run.header.loader
@@ -62,7 +65,7 @@ def test_its_epochs_are_measured(mode: str, workers: int, tmp_path: Path) -> Non
 def test_its_workers_start_within_the_first_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which begins before the iterator is made."""
+    """The epoch begins before the iterator is made."""
     kind, waited_ns = dataloader._SingleProcessDataLoaderIter, 30_000_000
 
     def slowly(original: Any) -> Any:
@@ -97,7 +100,7 @@ def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
-    """Without the garbage collector: the steps that follow are the next epoch's."""
+    """It is over without the garbage collector: the steps that follow are the next epoch's."""
     folder = loadeval.install(output=tmp_path / "logs")
     gc.disable()
     try:
@@ -108,7 +111,7 @@ def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
         gc.enable()
     loadeval.uninstall()
     (process,) = processes_in(folder)
-    assert [(one.log, one.epochs) for one in process.loaders] == [("rank0.jsonl", 2)]
+    assert [(record.log, record.epochs) for record in process.loaders] == [("rank0.jsonl", 2)]
 
 
 def test_what_is_not_measured_is_the_loaders_own(
@@ -131,15 +134,16 @@ def test_an_error_of_making_the_iterator_passes_through(tmp_path: Path) -> None:
 
 
 class Peeking(OwnLoader):
-    """As fastai's, whose `one_batch` turns the workers off meanwhile."""
+    """Like fastai's, whose `one_batch` turns the workers off meanwhile."""
 
     def one_batch(self) -> Any:
         return next(iter(self))
 
 
 def test_a_look_at_one_batch_is_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook, "LOOKS", {(__name__, "one_batch")})
     folder = loadeval.install(output=tmp_path / "logs")
+    looks = Watch(looks=((__name__, "one_batch"),))
+    monkeypatch.setitem(hook._hook.watched, __name__, looks)
     loader = Peeking(SAMPLES)
     assert loader.one_batch()[0].tolist() == [0, 1, 2, 3]
     train(loader)

@@ -12,10 +12,10 @@ import pytest
 
 from loadeval.launch import command, protocol
 from loadeval.launch.command import CannotStartError, Ended
-from loadeval.launch.folder import NothingMeasured
-from loadeval.launch.protocol import NSYS_GRACE_S, Plan, run_steps
-from loadeval.launch.session import Settings
-from loadeval.launch.steps import NotRun, Step, StepResult
+from loadeval.launch.protocol import NSYS_GRACE_S, ProtocolPlan, run_steps
+from loadeval.launch.settings import RunSettings
+from loadeval.runlog.run_folder.processes import NothingMeasured
+from loadeval.runlog.run_folder.protocol_steps import NotRun, Step, StepResult
 from tests.launch.test_command import SERVING as ENDLESS
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SERVING = """
 import json, os, signal, socket, sys
 from pathlib import Path
 from loadeval import LoaderEvaluator
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 folder = Path(os.environ["LOADEVAL_RUN"])
 mode = json.loads(os.environ["LOADEVAL_RUN_SETTINGS"])["mode"]
 name = "rank0-replay" if mode == "replay" else "rank0"
@@ -68,18 +68,18 @@ def results_of(
     options = {"stop_after": None, "warm_up": 5, **options}
     begun: list[Step] = []
     ended: list[StepResult] = []
-    results = run_steps(Plan(list(program), folder, **options), begun.append, ended.append)
-    assert [one.step for one in ended] == begun
-    return {one.step: one for one in results}, begun
+    results = run_steps(ProtocolPlan(list(program), folder, **options), begun.append, ended.append)
+    assert [result.step for result in ended] == begun
+    return {result.step: result for result in results}, begun
 
 
 def test_the_command_is_run_for_each_step(tmp_path: Path) -> None:
     """The replay goes beside the real run, as where `loadeval run --replay` ran both."""
     results, begun = results_of(tmp_path, serving())
     assert begun == [Step.WARM_UP, Step.REAL, Step.REPLAY, Step.ALTERNATE]
-    assert {one.code for one in results.values()} == {0}
+    assert {result.code for result in results.values()} == {0}
     assert [results[step].batches for step in begun] == [20, 20, 20, 20]
-    assert not any(one.failed for one in results.values())
+    assert not any(result.failed for result in results.values())
     assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.jsonl")} == {
         "warm-up/rank0.jsonl",
         "real/rank0.jsonl",
@@ -95,13 +95,13 @@ def test_the_warm_up_can_be_left_out(tmp_path: Path) -> None:
 
 def test_batches_of_a_step(tmp_path: Path) -> None:
     """The warm-up has a number of its own."""
-    plan = Plan(["x"], tmp_path, 300, 5)
+    plan = ProtocolPlan(["x"], tmp_path, 300, 5)
     assert [plan.batches(step) for step in (Step.WARM_UP, Step.REAL)] == [5, 300]
 
 
 def test_a_step_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
     results, begun = results_of(tmp_path, serving("replay", "sys.exit(3)"))
-    assert [step for step, one in results.items() if one.failed] == [Step.REPLAY]
+    assert [step for step, result in results.items() if result.failed] == [Step.REPLAY]
     assert results[Step.REPLAY].code == 3
     assert begun[-1] is Step.ALTERNATE
 
@@ -197,7 +197,7 @@ def test_nsys_has_its_time_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """It goes on after the program that it ran has been ended."""
     given_s: dict[str, float | None] = {}
 
-    def run(_: object, settings: Settings, __: object, grace_s: float | None) -> Ended:
+    def run(_: object, settings: RunSettings, __: object, grace_s: float | None) -> Ended:
         given_s[Path(settings.folder).name] = grace_s
         return Ended(0, was_stopped=True)
 
@@ -212,5 +212,5 @@ def test_how_long_a_program_has_to_end(tmp_path: Path, monkeypatch: pytest.Monke
     """One that does not end by SIGINT."""
     monkeypatch.setattr(command, "GRACE_S", 1000.0)
     program = [PYTHON, "-c", ENDLESS.format(ignores=True)]
-    ended = command.run(program, Settings(str(tmp_path)), stop_after=5, grace_s=0.2)
+    ended = command.run(program, RunSettings(str(tmp_path)), stop_after=5, grace_s=0.2)
     assert (ended.code, ended.was_stopped) == (-signal.SIGTERM, True)

@@ -12,14 +12,14 @@ from torch.utils.data import DataLoader, TensorDataset
 import loadeval
 from loadeval import read_run
 from loadeval.launch import hook
-from loadeval.runlog.processes import processes_in
+from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from loadeval import Run
-    from loadeval.runlog.processes import LoaderRecord
+    from loadeval.runlog.run_folder.processes import LoaderRecord
 
 SAMPLES, BATCH = 200, 4
 BATCHES = SAMPLES // BATCH
@@ -54,12 +54,12 @@ def train(loader: Any) -> list[float]:
 
 @torch.no_grad()
 def evaluate(loader: Any) -> list[float]:
-    """As most programs do: gradients are off when the iterator is asked for."""
+    """Evaluate like most programs: gradients are off when the iterator is asked for."""
     return [float(value) for (batch,) in loader for value in batch]
 
 
 def evaluate_by_batch(loader: Any) -> list[float]:
-    """As Trainer and skorch do: gradients are off once a batch is there."""
+    """Evaluate like Trainer and skorch: gradients are off once a batch is there."""
     seen = []
     for (batch,) in loader:
         with torch.no_grad():
@@ -68,22 +68,22 @@ def evaluate_by_batch(loader: Any) -> list[float]:
 
 
 def evaluate_late(loader: Any) -> list[float]:
-    """As Lightning does: gradients are off when a batch is asked for, and on before."""
+    """Evaluate like Lightning: gradients are off when a batch is asked for, and on before."""
     iterator = iter(loader)
     with torch.no_grad():
         return [float(value) for (batch,) in iterator for value in batch]
 
 
-def found(folder: Path) -> dict[str, LoaderRecord]:
+def loaders_by_role(folder: Path) -> dict[str, LoaderRecord]:
     """The loaders of the only process, by role."""
     loadeval.uninstall()
     (process,) = processes_in(folder)
-    assert len({one.role for one in process.loaders}) == len(process.loaders)
-    return {one.role: one for one in process.loaders}
+    assert len({record.role for record in process.loaders}) == len(process.loaders)
+    return {record.role: record for record in process.loaders}
 
 
-def log(folder: Path, one: LoaderRecord) -> Run:
-    return read_run(folder / one.log)
+def log(folder: Path, record: LoaderRecord) -> Run:
+    return read_run(folder / record.log)
 
 
 @pytest.mark.parametrize(
@@ -99,20 +99,20 @@ def log(folder: Path, one: LoaderRecord) -> Run:
 def test_a_loader_that_trains_is_evaluated_too(
     options: dict[str, Any], evaluated: Any, folder: Path
 ) -> None:
-    """Between the epochs of training: each has its epochs, steps, batches and stages."""
+    """It is evaluated between training epochs: each role has its epochs, steps, batches, stages."""
     loader, epochs, samples = made(**options), 4, list(range(SAMPLES))
     for _ in range(epochs):
         assert sorted(train(loader)) == samples
         assert evaluated(loader) == samples
-    roles = found(folder)
+    roles = loaders_by_role(folder)
     training, validation = roles["training"], roles["validation"]
     assert (training.epochs, training.optimizer_steps) == (epochs, epochs * BATCHES)
     assert (validation.epochs, validation.optimizer_steps) == (epochs, 0)
-    for one in (training, validation):
-        run = log(folder, one)
+    for record in (training, validation):
+        run = log(folder, record)
         assert run.batches == epochs * BATCHES
         assert {end.cause for end in run.ends} == {"exhausted"}
-    assert {one.epoch for one in log(folder, training).stages} == set(range(epochs))
+    assert {stages.epoch for stages in log(folder, training).stages} == set(range(epochs))
 
 
 def test_only_training_alternates(tmp_path: Path) -> None:
@@ -122,8 +122,8 @@ def test_only_training_alternates(tmp_path: Path) -> None:
     for _ in range(4):
         train(loader)
         evaluate_late(loader)
-    roles = found(folder)
-    assert {role: one.mode for role, one in roles.items()} == {
+    roles = loaders_by_role(folder)
+    assert {role: record.mode for role, record in roles.items()} == {
         "training": "alternate",
         "validation": "log",
     }
@@ -134,12 +134,12 @@ def test_only_training_alternates(tmp_path: Path) -> None:
 
 
 def test_a_sanity_check_before_training_is_validation(folder: Path) -> None:
-    """As Lightning's, whose iterator is asked for with gradients on."""
+    """Lightning has one, whose iterator is asked for with gradients on."""
     held = made(20)
     evaluate_late(held)
     train(made())
     evaluate_late(held)
-    roles = found(folder)
+    roles = loaders_by_role(folder)
     assert roles["validation"].epochs == 2
     assert roles["validation"].mode == "log"
     assert roles["training"].optimizer_steps == BATCHES
@@ -149,7 +149,7 @@ def test_validation_that_looks_like_training_is_noted_apart(folder: Path) -> Non
     """A loader like the training one, whose gradients are off when a batch is asked for."""
     train(made())
     assert evaluate_late(made()) == list(range(SAMPLES))
-    roles = found(folder)
+    roles = loaders_by_role(folder)
     assert (roles["training"].epochs, roles["validation"].epochs) == (1, 1)
 
 
@@ -160,7 +160,7 @@ def test_an_iterator_that_was_asked_for_without_gradients_may_train(folder: Path
     with torch.no_grad():
         late = iter(loader)
     train(late)
-    assert found(folder)["training"].optimizer_steps == 2 * BATCHES
+    assert loaders_by_role(folder)["training"].optimizer_steps == 2 * BATCHES
 
 
 def test_an_epoch_that_was_asked_for_beside_another_is_noted(folder: Path) -> None:
@@ -172,7 +172,7 @@ def test_an_epoch_that_was_asked_for_beside_another_is_noted(folder: Path) -> No
         assert len(list(second)) == BATCHES
     loadeval.uninstall()
     (process,) = processes_in(folder)
-    assert sum(read_run(folder / one.log).batches for one in process.loaders) == 2 * BATCHES
+    assert sum(read_run(folder / record.log).batches for record in process.loaders) == 2 * BATCHES
 
 
 def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
@@ -181,7 +181,7 @@ def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
     for _ in range(3):
         train(loader)
         assert evaluate_by_batch(held) == list(range(40))
-    roles = found(folder)
+    roles = loaders_by_role(folder)
     assert (roles["training"].epochs, roles["validation"].epochs) == (3, 3)
 
 
@@ -192,16 +192,16 @@ def test_an_evaluation_is_known_by_its_first_epoch(tmp_path: Path) -> None:
     for _ in range(3):
         train(loader)
         evaluate_by_batch(held)
-    run = log(folder, found(folder)["validation"])
+    run = log(folder, loaders_by_role(folder)["validation"])
     assert {end.epoch for end in run.ends} == {0, 1, 2}
     assert set(run.steps.pair[run.steps.epoch > 0].tolist()) == {-1}
 
 
 def test_what_is_read_before_training_is_other(folder: Path) -> None:
-    """Such as for statistics of the data."""
+    """Data may be read for its statistics."""
     evaluate_by_batch(made(40))
     train(made())
-    assert set(found(folder)) == {"other", "training"}
+    assert set(loaders_by_role(folder)) == {"other", "training"}
 
 
 def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
     assert len(evaluate_late(made())) == SAMPLES
     loadeval.uninstall()
     (process,) = processes_in(folder, replayed=True)
-    assert [(one.role, one.epochs) for one in process.loaders] == [("training", 2)]
+    assert [(record.role, record.epochs) for record in process.loaders] == [("training", 2)]
 
 
 def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> None:
@@ -228,17 +228,17 @@ def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> No
             torch.save(model.state_dict(), tmp_path / "model.pt")
     evaluate(held)
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    run = log(folder, found(folder)["training"])
-    assert [(one.kind, one.message) for one in run.events] == [
+    run = log(folder, loaders_by_role(folder)["training"])
+    assert [(event.kind, event.message) for event in run.events] == [
         ("within a step", "rank0-validation.jsonl was read"),
         ("within a step", "torch.save was called"),
     ]
     request_ns = run.steps.request_ns
-    assert all(request_ns[20] < one.time_ns < request_ns[21] for one in run.events)
+    assert all(request_ns[20] < event.time_ns < request_ns[21] for event in run.events)
 
 
 def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
-    """With errors of their own; the function is torch's again once measuring ends."""
+    """Their errors are their own, and the function is torch's again once measuring ends."""
     original = torch.save
     loadeval.install(output=tmp_path / "logs")
     train(made())
@@ -267,7 +267,7 @@ def test_a_save_that_another_tool_replaced_is_left_to_it(
 
 
 def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as one that writes a checkpoint in the background."""
+    """A child may write a checkpoint in the background."""
     loader = iter(made())
     next(loader)
     session = hook.current()
@@ -276,4 +276,4 @@ def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         patched.setattr(session, "_pid", 1)
         session.saved()
     del loader
-    assert log(folder, found(folder)["training"]).events == ()
+    assert log(folder, loaders_by_role(folder)["training"]).events == ()

@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
-from loadeval.launch.inject.loadeval_inject import FAILED_MARK, PYTHON_MARK
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from tests.runs.given import MS
+from tests.runs.measured import record as write_run_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from typer.testing import Result
 
-    from loadeval.launch.session import Settings
+    from loadeval.launch.settings import RunSettings
 
-    Command = Callable[[Path, Settings], Ended]
+    Command = Callable[[Path, RunSettings], Ended]
 
 BATCHES = 60
 ENDED = Ended(0, was_stopped=False)
-MS = 1_000_000
 SAMPLES = np.zeros(4)
 
 
@@ -43,23 +43,16 @@ def write_log(
     mode: str = "log",
     rank: int | None = None,
     batches: int = BATCHES,
-    wait_ns: int = 2 * MS,
+    wait_ms: int = 2,
     batch: Any = SAMPLES,
 ) -> None:
-    """Of steps that take 5 ms."""
-    clock = FakeClock()
-    loader = ScriptedLoader([batch] * batches, [wait_ns] * batches, clock)
-    options: dict[str, Any] = {"num_cached_batches": 2} if mode == "replay" else {}
+    """Write a log of steps that take 5 ms."""
+    times = {"batches": batches, "wait_ms": wait_ms, "step_ns": 5 * MS}
     with pytest.MonkeyPatch.context() as patched:
         if rank is not None:
             patched.setenv("RANK", str(rank))
             patched.setenv("WORLD_SIZE", "2")
-        evaluator = LoaderEvaluator(
-            loader, mode, log_file=path, clock=clock, probes=(), warmup=0, **options
-        )
-    for _ in evaluator:
-        clock.advance(5 * MS)
-    evaluator.close()
+        write_run_log(path, mode, batch=batch, unit="samples", probes=(), warmup=0, **times)
 
 
 def process(folder: Path, *loaders: Any, name: str = "rank0", rank: int = 0) -> None:
@@ -72,8 +65,8 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resu
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 
-    def told(does: Command, *options: str) -> Result:
-        def run(_: Sequence[str], settings: Settings, __: int | None) -> Ended:
+    def result_of(does: Command, *options: str) -> Result:
+        def run(_: Sequence[str], settings: RunSettings, __: int | None) -> Ended:
             return does(Path(settings.folder), settings)
 
         monkeypatch.setattr("loadeval.cli.run.run_command", run)
@@ -81,7 +74,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resu
             app, ["run", "--output", "logs", *options, "--", "train"], catch_exceptions=False
         )
 
-    return told
+    return result_of
 
 
 def text(result: Result) -> str:
@@ -89,7 +82,7 @@ def text(result: Result) -> str:
     return " ".join(result.stderr.split())
 
 
-def one_training(folder: Path, _: Settings) -> Ended:
+def one_training(folder: Path, _: RunSettings) -> Ended:
     write_log(folder / "rank0.jsonl")
     process(folder, record("rank0.jsonl"))
     return ENDED
@@ -106,10 +99,10 @@ def test_all_that_is_said_is_on_stderr(told: Callable[..., Result]) -> None:
 
 
 def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> None:
-    found = text(told(one_training))
-    assert "Training 1 of" not in found
-    assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples" in found
-    assert found.endswith(
+    shown = text(told(one_training))
+    assert "Training 1 of" not in shown
+    assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples" in shown
+    assert shown.endswith(
         "logs logs everything loadeval show logs --full page loadeval report logs"
     )
 
@@ -119,9 +112,9 @@ def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> 
     [(59, " of 4 samples"), (61, " of 4 samples"), (30, " of 8 samples"), (40, ""), (120, "")],
 )
 def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, size: str) -> None:
-    """Those of the batches between two; an interrupted program may lack the last step."""
+    """They are those of the batches between two; an interrupted program may lack the last step."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         write_log(folder / "rank0.jsonl")
         process(folder, record("rank0.jsonl", steps=steps))
         return ENDED
@@ -130,18 +123,18 @@ def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, s
 
 
 def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., Result]) -> None:
-    def does(folder: Path, _: Settings) -> Ended:
-        write_log(folder / "rank0.jsonl", wait_ns=100)
+    def does(folder: Path, _: RunSettings) -> Ended:
+        write_log(folder / "rank0.jsonl", wait_ms=0)
         process(folder, record("rank0.jsonl"))
         return ENDED
 
-    found = text(told(does))
-    assert "Training waited for batches" in found
-    assert "what to change" not in found
+    shown = text(told(does))
+    assert "Training waited for batches" in shown
+    assert "what to change" not in shown
 
 
 def test_samples_that_cannot_be_counted_are_not_told(told: Callable[..., Result]) -> None:
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         write_log(folder / "rank0.jsonl", batch="rows")
         process(folder, record("rank0.jsonl"))
         return ENDED
@@ -154,20 +147,20 @@ def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> Non
 
 
 def test_a_loader_that_could_not_alternate_is_told(told: Callable[..., Result]) -> None:
-    found = text(told(one_training, "--mode", "alternate"))
-    assert "Logged, not alternated" in found
-    assert "loadeval run --replay" in found
+    shown = text(told(one_training, "--mode", "alternate"))
+    assert "Logged, not alternated" in shown
+    assert "loadeval run --replay" in shown
 
 
 def test_a_folder_elsewhere_is_named_in_full(
     told: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     place = tmp_path_factory.mktemp("else where") / "logs"
-    found = text(told(one_training, "--output", str(place)))
-    assert f"page loadeval report {shlex.quote(str(place))}" in found
+    shown = text(told(one_training, "--output", str(place)))
+    assert f"page loadeval report {shlex.quote(str(place))}" in shown
 
 
-def two_trainings(folder: Path, _: Settings) -> Ended:
+def two_trainings(folder: Path, _: RunSettings) -> Ended:
     for log in ("rank0.jsonl", "rank0-2.jsonl"):
         write_log(folder / log)
     process(folder, record("rank0.jsonl"), record("rank0-2.jsonl"))
@@ -175,26 +168,26 @@ def two_trainings(folder: Path, _: Settings) -> Ended:
 
 
 def test_two_trainings_of_one_process_are_both_told(told: Callable[..., Result]) -> None:
-    found = text(told(two_trainings))
-    assert "Training 1 of 2: rank0.jsonl Training waited for batches" in found
-    assert "Training 2 of 2: rank0-2.jsonl Training waited for batches" in found
-    assert "loadeval report logs/rank0.jsonl" in found
-    assert "loadeval report logs/rank0-2.jsonl" in found
+    shown = text(told(two_trainings))
+    assert "Training 1 of 2: rank0.jsonl Training waited for batches" in shown
+    assert "Training 2 of 2: rank0-2.jsonl Training waited for batches" in shown
+    assert "loadeval report logs/rank0.jsonl" in shown
+    assert "loadeval report logs/rank0-2.jsonl" in shown
 
 
 def test_two_programs_of_one_command_are_both_told(told: Callable[..., Result]) -> None:
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         for name in ("rank0", "rank0-run2"):
             write_log(folder / f"{name}.jsonl")
             process(folder, record(f"{name}.jsonl"), name=name)
         return ENDED
 
-    found = text(told(does))
-    assert "Training 2 of 2: rank0-run2.jsonl Training waited for batches" in found
+    shown = text(told(does))
+    assert "Training 2 of 2: rank0-run2.jsonl Training waited for batches" in shown
 
 
 def test_ranks_are_told_as_one_job(told: Callable[..., Result]) -> None:
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         for rank in range(2):
             write_log(folder / f"rank{rank}.jsonl", rank=rank)
             process(folder, record(f"rank{rank}.jsonl"), name=f"rank{rank}", rank=rank)
@@ -206,48 +199,48 @@ def test_ranks_are_told_as_one_job(told: Callable[..., Result]) -> None:
 def test_ranks_of_no_one_job_are_told_by_themselves(told: Callable[..., Result]) -> None:
     """Two processes that both say that they are rank 0 of two."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         for number in range(2):
             log = f"rank{number}.jsonl"
             write_log(folder / log, rank=0)
             process(folder, record(log), name=f"rank{number}", rank=number)
         return ENDED
 
-    found = text(told(does))
-    assert "Training 1 of 2: rank0.jsonl" in found
-    assert "Training 2 of 2: rank1.jsonl" in found
+    shown = text(told(does))
+    assert "Training 1 of 2: rank0.jsonl" in shown
+    assert "Training 2 of 2: rank1.jsonl" in shown
 
 
 def test_a_replay_is_compared_with_the_real_run(told: Callable[..., Result]) -> None:
-    def does(folder: Path, settings: Settings) -> Ended:
+    def does(folder: Path, settings: RunSettings) -> Ended:
         name = f"rank0{settings.suffix}"
         write_log(folder / f"{name}.jsonl", settings.mode)
         process(folder, record(f"{name}.jsonl", mode=settings.mode), name=name)
         return ENDED
 
-    found = text(told(does, "--replay"))
-    assert "if loading were free" in found
-    assert "For the gain" not in found
+    shown = text(told(does, "--replay"))
+    assert "if loading were free" in shown
+    assert "For the gain" not in shown
 
 
 def test_no_training_is_told(told: Callable[..., Result]) -> None:
     """Its loaders are named, with what shows more."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         write_log(folder / "rank0-validation.jsonl")
         process(folder, record("rank0-validation.jsonl", "validation", steps=0))
         return ENDED
 
-    found = text(told(does))
-    assert "No training was seen" in found
-    assert "rank0-validation.jsonl (validation): 60 batches, 1 epoch" in found
-    assert "loadeval show logs/rank0-validation.jsonl --full" in found
+    shown = text(told(does))
+    assert "No training was seen" in shown
+    assert "rank0-validation.jsonl (validation): 60 batches, 1 epoch" in shown
+    assert "loadeval show logs/rank0-validation.jsonl --full" in shown
 
 
 def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
     """A loader without a batch is none."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         logs = [f"rank0-{number}.jsonl" for number in range(10)]
         for log in logs:
             write_log(folder / log, batches=3)
@@ -256,10 +249,10 @@ def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
         return ENDED
 
     with pytest.warns(LoadevalWarning, match="gave no batch"):
-        found = text(told(does))
-    assert "rank0-0.jsonl (training): 3 batches, 1 epoch, no optimizer step seen" in found
-    assert "and 2 more" in found
-    assert "rank0-none" not in found
+        shown = text(told(does))
+    assert "rank0-0.jsonl (training): 3 batches, 1 epoch, no optimizer step seen" in shown
+    assert "and 2 more" in shown
+    assert "rank0-none" not in shown
 
 
 @pytest.mark.parametrize(
@@ -278,9 +271,9 @@ def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
 def test_why_nothing_was_measured(
     marks: Sequence[str], ended: Ended, said: str, told: Callable[..., Result]
 ) -> None:
-    """In one line; and no folder is left."""
+    """It is said in one line, and no folder is left."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         for mark in marks:
             (folder / mark).write_text("TypeError: no\n")
         return ended
@@ -295,7 +288,7 @@ def test_why_nothing_was_measured(
 def test_a_command_that_failed_is_not_replayed(told: Callable[..., Result]) -> None:
     modes: list[str] = []
 
-    def does(_: Path, settings: Settings) -> Ended:
+    def does(_: Path, settings: RunSettings) -> Ended:
         modes.append(settings.mode)
         return Ended(3, was_stopped=False)
 
@@ -307,7 +300,7 @@ def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]
     """It is replayed too."""
     modes: list[str] = []
 
-    def does(_: Path, settings: Settings) -> Ended:
+    def does(_: Path, settings: RunSettings) -> Ended:
         modes.append(settings.mode)
         return Ended(-15, was_stopped=True)
 
@@ -318,10 +311,10 @@ def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]
 
 
 def test_alternating_ends_with_the_program(told: Callable[..., Result]) -> None:
-    """So it starts no pair that --stop-after would break off."""
+    """It starts no pair that --stop-after would break off."""
     batches: list[int | None] = []
 
-    def does(_: Path, settings: Settings) -> Ended:
+    def does(_: Path, settings: RunSettings) -> Ended:
         batches.append(settings.batches)
         return ENDED
 
@@ -330,7 +323,7 @@ def test_alternating_ends_with_the_program(told: Callable[..., Result]) -> None:
 
 
 def test_a_command_that_cannot_be_started(told: Callable[..., Result]) -> None:
-    def does(_: Path, __: Settings) -> Ended:
+    def does(_: Path, __: RunSettings) -> Ended:
         raise CannotStartError("train", FileNotFoundError(2, "No such file"))
 
     result = told(does)
@@ -341,7 +334,7 @@ def test_a_command_that_cannot_be_started(told: Callable[..., Result]) -> None:
 def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     """The exit code is the command's."""
 
-    def does(folder: Path, _: Settings) -> Ended:
+    def does(folder: Path, _: RunSettings) -> Ended:
         (folder / "rank0.jsonl").write_text("no log\n")
         process(folder, record("rank0.jsonl"))
         return Ended(4, was_stopped=False)
@@ -378,5 +371,5 @@ def test_the_ranks_of_each_training_are_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("steps", "role"), [(0, "other"), (5, "training")])
 def test_a_dataset_is_training_only_with_optimizer_steps(steps: int, role: str) -> None:
     """Its rows are iterated for other ends too."""
-    one = LoaderRecord("a.jsonl", "other", "log", "datasets.Dataset", None, True, 1, steps)
-    assert [found.role for found in with_roles((one,))] == [role]
+    dataset = LoaderRecord("a.jsonl", "other", "log", "datasets.Dataset", None, True, 1, steps)
+    assert [record.role for record in with_roles([dataset], {"a.jsonl"})] == [role]

@@ -34,7 +34,7 @@ def test_the_options_that_it_names_exist() -> None:
 
 @pytest.mark.slow
 def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
-    """Which is as it was."""
+    """The example is as it was."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     command = [sys.executable, *LOADEVAL, *FIRST.split()[1:], "--epochs", "1"]
     done = subprocess.run(
@@ -53,5 +53,5 @@ def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
 
 def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(IN_A_NOTEBOOK.replace("...  # train\n", TRAIN), {})  # noqa: S102 - the page's own code
+    exec(IN_A_NOTEBOOK.replace("...  # train\n", TRAIN), {})
     assert list(tmp_path.glob("loadeval-runs/*/*.jsonl"))

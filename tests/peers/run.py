@@ -72,14 +72,14 @@ def main(files: list[str]) -> int:
         suite = suite_of(file)
         plain: dict[str, bool] = {}
         for mode in MODES[suite]:
-            found = outcomes(file.resolve(), suite, mode)
-            plain = plain or found
-            ours = [name for name, passed in found.items() if plain.get(name) and not passed]
+            passes = outcomes(file.resolve(), suite, mode)
+            plain = plain or passes
+            ours = [name for name, passed in passes.items() if plain.get(name) and not passed]
             named = [re.sub(r"^.*\.", "", name) for name in ours]
             unexpected = [name for name in named if name not in ON_PURPOSE]
             wrong += len(unexpected) if mode in EXACT else 0
             console.print(
-                f"{file.name}, {mode or 'as it is'}: {sum(found.values())} of {len(found)} pass",
+                f"{file.name}, {mode or 'as it is'}: {sum(passes.values())} of {len(passes)} pass",
                 *(f"\n  {name} fails in this mode alone" for name in sorted(named)),
             )
     for name, why in ON_PURPOSE.items():

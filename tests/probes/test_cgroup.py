@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from loadeval.probes.cgroup import Cgroup, groups, tightest_cpu, tightest_memory
+from loadeval.probes.cgroup import Cgroup, cpuset_cpus, groups, tightest_cpu, tightest_memory
 from loadeval.probes.host import MachineLoad
 
 if TYPE_CHECKING:
@@ -47,6 +47,24 @@ def test_a_quota(tmp_path: Path, files: dict[str, str], v1: bool, cores: float) 
     group = tightest_cpu(proc_of(tmp_path, "/job", v1=v1))
     assert group is not None
     assert group.quota_cores == cores
+
+
+@pytest.mark.parametrize(
+    ("files", "cpus"),
+    [
+        ({"cpuset__cpus__effective": "0-3,8\n"}, 5),
+        ({"cpuset__effective_cpus": "2\n"}, 1),
+        ({"cpuset__cpus": "\n"}, None),
+    ],
+    ids=["version 2", "version 1", "not told"],
+)
+def test_the_cpus_that_a_group_allows(
+    tmp_path: Path, files: dict[str, str], cpus: int | None
+) -> None:
+    """By the innermost group that says it."""
+    write(tmp_path / "sys", **files)
+    write(tmp_path / "sys" / "job")
+    assert cpuset_cpus(groups("cpuset", proc_of(tmp_path, "/job"))) == cpus
 
 
 @pytest.mark.parametrize(
@@ -135,16 +153,65 @@ def test_the_memory_that_a_group_leaves(tmp_path: Path) -> None:
     """Its limit and what is left of it, where the machine has more."""
     files = {"memory__max": "1000000\n", "memory__current": "400000\n", "memory__stat": ""}
     write(tmp_path / "sys", **files)
-    found = MachineLoad(proc_of(tmp_path, "/")).read()
-    assert found["memory_limit_bytes"] == 1_000_000
-    assert found["memory_available_bytes"] == 600_000
+    load = MachineLoad(proc_of(tmp_path, "/")).read()
+    assert load["memory_limit_bytes"] == 1_000_000
+    assert load["memory_available_bytes"] == 600_000
 
 
 def test_a_limit_beyond_the_machine(tmp_path: Path) -> None:
     """The memory of the machine is the limit then."""
     write(tmp_path / "sys", memory__max=f"{2**59}\n", memory__current="0\n")
-    found = MachineLoad(proc_of(tmp_path, "/")).read()
-    assert found["memory_limit_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    load = MachineLoad(proc_of(tmp_path, "/")).read()
+    assert load["memory_limit_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Times(NamedTuple):
+    """What a system counts of all CPUs."""
+
+    user: float
+    idle: float
+
+
+class TimesOfGuest(NamedTuple):
+    """The same of a virtual machine."""
+
+    user: float
+    idle: float
+    steal: float
+
+
+def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other virtual machines take; not known of systems that do not count it."""
+    counted: list[Times | TimesOfGuest] = [TimesOfGuest(5.0, 5.0, 1.0), TimesOfGuest(5.0, 5.0, 2.0)]
+    counted.append(Times(5.0, 5.0))  # as on macOS
+    monkeypatch.setattr("psutil.cpu_times", lambda: counted.pop(0))
+    load = MachineLoad()
+    assert load.read()["stolen_cores"] is None
+    stolen = load.read()
+    assert (stolen["stolen_cores"] or 0) > 0
+    assert stolen["cpu_cores"] == 0
+    assert load.read()["stolen_cores"] is None
+
+
+def test_the_clock_of_the_cpus_in_use(tmp_path: Path) -> None:
+    """That of the fastest of them; not known where the machine does not tell it of any."""
+    for cpu, khz in enumerate(("2400000", "3100000", "3900000", "<unknown>")):
+        write(tmp_path / f"cpu{cpu}" / "cpufreq", scaling_cur_freq=f"{khz}\n")
+    load = MachineLoad(cpus=tmp_path)
+    assert load.read({0, 1})["cpu_clock_hz"] == 3.1e9
+    assert load.read({None, 3, 7})["cpu_clock_hz"] is None
+    assert load.read()["cpu_clock_hz"] is None
+
+
+def test_bytes_received(tmp_path: Path) -> None:
+    """Of all interfaces, since the last time; not known where the system does not count them."""
+    head = "Inter-|   Receive     |  Transmit\n face |bytes packets |bytes packets\n"
+    assert MachineLoad(tmp_path).read()["received_bytes_per_s"] is None
+    load = MachineLoad(tmp_path)
+    for lo, eth in ((5, 100), (6, 300)):
+        write(tmp_path / "net", dev=f"{head}    lo: {lo} 1 {lo} 1\n  eth0: {eth} 9 7 7\n")
+        read = load.read()["received_bytes_per_s"]
+    assert (read or 0) > 0
 
 
 def test_thermal_throttling(tmp_path: Path) -> None:

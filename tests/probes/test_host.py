@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 import time
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -10,7 +14,16 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import RATES, HostProbe, Memory, RateLimit, Usage, _grown
+from loadeval.probes.host import (
+    RATES,
+    HostProbe,
+    Memory,
+    RateLimit,
+    Usage,
+    _grown,
+    affinity_of,
+    cpus_allowed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,18 +39,18 @@ def opened() -> HostProbe:
     return probe
 
 
-def until(found: Callable[[], Any]) -> Any:
+def until(ask: Callable[[], Any]) -> Any:
     """The first answer that is something; each asks the system anew."""
     deadline = time.monotonic() + 20
-    while not (answer := found()):
+    while not (answer := ask()):
         assert time.monotonic() < deadline
     return answer
 
 
 def test_a_first_reading_has_no_rates() -> None:
-    found = opened().read()
-    assert [found["process"][name] for name in RATES] == [None] * len(RATES)
-    assert found["machine"]["cpu_cores"] is None
+    readings = opened().read()
+    assert [readings["process"][name] for name in RATES] == [None] * len(RATES)
+    assert readings["machine"]["cpu_cores"] is None
 
 
 def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
@@ -73,9 +86,9 @@ def test_memory_without_pss(
     """The quantity's name tells that shared memory counts more than once."""
     make_child().ask(f"hold {64 * MEGABYTE}")
     monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: None)  # noqa: ARG005 - its name
-    found = opened().read()["workers"]
-    assert "pss_bytes" not in found
-    assert (found["rss_bytes"] or 0) > 64 * MEGABYTE
+    workers = opened().read()["workers"]
+    assert "pss_bytes" not in workers
+    assert (workers["rss_bytes"] or 0) > 64 * MEGABYTE
 
 
 def test_memory_of_which_a_part_is_not_told(
@@ -84,8 +97,8 @@ def test_memory_of_which_a_part_is_not_told(
     make_child()
     old = Memory(pss_bytes=5, pss_file_bytes=None, anonymous_bytes=3)
     monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: old)  # noqa: ARG005 - its name
-    found = opened().read()["workers"]
-    assert [found[name] for name in old._asdict()] == [5, None, 3]
+    workers = opened().read()["workers"]
+    assert [workers[name] for name in old._asdict()] == [5, None, 3]
 
 
 def test_memory_is_read_now_and_then() -> None:
@@ -95,15 +108,76 @@ def test_memory_is_read_now_and_then() -> None:
     assert "pss_bytes" not in probe.read()["process"]
 
 
+def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
+    """Those that it may run on, those that training shares, and where it ran last."""
+    child = make_child()
+    cpu = max(os.sched_getaffinity(0))
+    os.sched_setaffinity(child.pid, {cpu})
+    child.tell("burn")
+    readings = until(lambda: _where_last(opened(), {cpu}))
+    assert readings["process"]["allowed_cpus"] == len(os.sched_getaffinity(0))
+    workers = readings["workers"]
+    assert (workers["allowed_cpus"], workers["first_allowed_cpu"]) == (1, cpu)
+    assert (workers["shared_allowed_cpus"], workers["last_cpus"]) == (1, 1)
+
+
+def _where_last(probe: HostProbe, cpus: set[int]) -> Any:
+    """A reading once the workers ran on `cpus`; where they were started they may run no more."""
+    (usage,) = probe._family.usages().values()
+    return probe.read() if {usage.last_cpu} == cpus and usage.cpu_s else None
+
+
+def test_a_process_that_does_nothing_is_no_worker_to_ask(make_child: Callable[[], Child]) -> None:
+    """Python's resource tracker may use all CPUs, and loads nothing."""
+    make_child()
+    child = make_child()
+    os.sched_setaffinity(child.pid, {max(os.sched_getaffinity(0))})
+    child.tell("burn")
+    assert until(lambda: opened().read()["workers"]["allowed_cpus"] == 1)
+
+
+def test_the_cpus_of_a_process_and_of_its_threads() -> None:
+    """Its main thread may be bound, and others not."""
+    cpus = os.sched_getaffinity(0)
+    held = threading.Event()
+    thread = threading.Thread(target=held.wait)
+    thread.start()
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        own, workers = cpus_allowed(os.getpid(), {})
+    finally:
+        os.sched_setaffinity(0, cpus)
+        held.set()
+        thread.join()
+    assert own == {"allowed_cpus": 1, "threads_allowed_cpus": len(cpus)}
+    assert workers == {}
+
+
+def test_cpus_of_what_is_over() -> None:
+    """It may use none that are known."""
+    done = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    done.wait()
+    gone = {done.pid: used(1, 1.0)}
+    assert affinity_of(done.pid) == set()
+    assert cpus_allowed(done.pid, {}) == [{}, {}]
+    assert cpus_allowed(os.getpid(), gone)[1] == {}
+
+
+def test_a_system_that_binds_no_process_to_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no CPUs to tell, as macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert cpus_allowed(os.getpid(), {}) == [{}, {}]
+
+
 def test_page_faults_of_a_worker(make_child: Callable[[], Child]) -> None:
     """Memory that is written to for the first time faults without a disk."""
     probe = opened()
     child = make_child()
     probe.read()
     child.ask(f"hold {8 * MEGABYTE}")
-    found = probe.read()["workers"]
-    assert (found["minor_faults_per_s"] or 0) > 0
-    assert found["major_faults_per_s"] is not None
+    workers = probe.read()["workers"]
+    assert (workers["minor_faults_per_s"] or 0) > 0
+    assert workers["major_faults_per_s"] is not None
 
 
 def test_workers_are_counted(
@@ -115,8 +189,8 @@ def test_workers_are_counted(
     assert probe.read()["workers"]["started_workers"] == 2
     first.end()
     make_child()
-    found = probe.read()["workers"]
-    assert (found["alive_workers"], found["started_workers"]) == (2, 3)
+    workers = probe.read()["workers"]
+    assert (workers["alive_workers"], workers["started_workers"]) == (2, 3)
 
 
 def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Child]) -> None:
@@ -125,8 +199,8 @@ def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Chil
     worker.ask(f"hold {8 * MEGABYTE}")
     probe.read()
     worker.end()
-    found = probe.read()["workers"]
-    assert all(found[name] is None or (found[name] or 0) >= 0 for name in RATES)
+    workers = probe.read()["workers"]
+    assert all(workers[name] is None or (workers[name] or 0) >= 0 for name in RATES)
 
 
 def used(started: float, cpu_s: float, read: int | None = 0) -> Usage:
@@ -173,7 +247,7 @@ def test_a_run_with_workers_has_readings() -> None:
     deadline = time.monotonic() + 60
     readings: dict[str, Any] = {}
     for _ in evaluator:
-        readings = {one.subject: one for one in evaluator.recorded().readings}
+        readings = {reading.subject: reading for reading in evaluator.recorded().readings}
         if "workers" in readings and len(readings["workers"]) > 1:
             break
         assert time.monotonic() < deadline

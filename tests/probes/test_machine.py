@@ -37,17 +37,17 @@ def facts_after(setting: str) -> str:
 
 def test_this_machine() -> None:
     """As the system tells it by other ways."""
-    found = read_machine()
-    assert found.cpus == psutil.cpu_count()
-    assert found.cpus_usable == len(os.sched_getaffinity(0))
-    limit, available = found.memory_bytes, found.memory_available_bytes
+    machine = read_machine()
+    assert machine.cpus == psutil.cpu_count()
+    assert machine.cpus_usable == len(os.sched_getaffinity(0))
+    limit, available = machine.memory_bytes, machine.memory_available_bytes
     assert limit is not None
     assert available is not None
     assert 0 < available <= limit <= psutil.virtual_memory().total
     shared = shutil.disk_usage(SHM)
-    assert found.shm_bytes == shared.total
-    assert found.shm_free_bytes is not None
-    assert {"torch", "nvidia-ml-py"} <= set(found.packages)
+    assert machine.shm_bytes == shared.total
+    assert machine.shm_free_bytes is not None
+    assert {"torch", "nvidia-ml-py"} <= set(machine.packages)
 
 
 def test_without_proc_its_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,8 +58,8 @@ def test_without_proc_its_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(psutil, "virtual_memory", missing)
     monkeypatch.setattr(psutil, "cpu_times", missing)
-    found = read_machine()
-    assert (found.memory_bytes, found.memory_available_bytes) == (None, None)
+    machine = read_machine()
+    assert (machine.memory_bytes, machine.memory_available_bytes) == (None, None)
 
 
 def test_limits_of_the_process() -> None:

@@ -29,7 +29,7 @@ from loadeval.probes.threads import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-Found = dict[str, "Mapping[str, float | None]"]
+Reading = dict[str, "Mapping[str, float | None]"]
 NO_WAIT_NS = 2_000_000
 MATRIX = np.ones((400, 400))
 
@@ -67,26 +67,28 @@ def at_work(work: Callable[[], object], name: str, count: int = 1) -> Iterator[N
         while not stopping.is_set():
             work()
 
-    started = [threading.Thread(target=run, name=f"{name}_{one}") for one in range(count)]
-    for one in started:
-        one.start()
+    started = [threading.Thread(target=run, name=f"{name}_{number}") for number in range(count)]
+    for thread in started:
+        thread.start()
     try:
         yield
     finally:
         stopping.set()
-        for one in started:
-            one.join()
+        for thread in started:
+            thread.join()
 
 
-def read_beside_training(readings: int = 5) -> list[Found]:
+def read_beside_training(readings: int = 5) -> list[Reading]:
     """Readings of a thread that is not the training thread, as that of the MetricsReader."""
-    probes, found = (ThreadsProbe(), PythonLockProbe()), []
+    probes, taken = (ThreadsProbe(), PythonLockProbe()), []
 
     def read() -> None:
         for probe in probes:
             probe.open()
         for _ in range(readings):
-            found.append({name: one for probe in probes for name, one in probe.read().items()})
+            taken.append(
+                {subject: reading for probe in probes for subject, reading in probe.read().items()}
+            )
             time.sleep(0.02)
         for probe in probes:
             probe.close()
@@ -94,11 +96,11 @@ def read_beside_training(readings: int = 5) -> list[Found]:
     thread = threading.Thread(target=read)
     thread.start()
     thread.join()
-    return found
+    return taken
 
 
-def lock_waits_ns(found: list[Found]) -> list[float]:
-    return [one[LOCK]["lock_wait_ns"] or 0.0 for one in found]
+def lock_waits_ns(readings: list[Reading]) -> list[float]:
+    return [reading[LOCK]["lock_wait_ns"] or 0.0 for reading in readings]
 
 
 def count() -> int:
@@ -124,8 +126,8 @@ def test_threads_of_a_pool_have_one_subject(name: str, subject: str) -> None:
 def test_the_first_reading_has_no_means() -> None:
     probe, files = scripted()
     files.times["7"], files.names["7"] = Times(10, 10), "decode-1"
-    found = probe.read()
-    assert found["decode"] == {"cpu_cores": None, "run_queue_cores": None, "threads": 1}
+    readings = probe.read()
+    assert readings["decode"] == {"cpu_cores": None, "run_queue_cores": None, "threads": 1}
 
 
 def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,8 +140,8 @@ def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> No
     probe.read()
     files.times |= {"7": Times(600, 250), "8": Times(300, 100)}
     clock[0] = 2_000
-    found = probe.read()["decode"]
-    assert found == {"cpu_cores": 0.8, "run_queue_cores": 0.35, "threads": 2}
+    decoding = probe.read()["decode"]
+    assert decoding == {"cpu_cores": 0.8, "run_queue_cores": 0.35, "threads": 2}
 
 
 def test_names_beyond_the_most_are_told_together() -> None:
@@ -150,9 +152,9 @@ def test_names_beyond_the_most_are_told_together() -> None:
         files.times[str(number)] = Times(1000 - number, 0)
     assert len(probe.read()) == MOST_NAMES + 1
     files.times[str(MOST_NAMES + 2)] = Times(10**9, 0)
-    found = probe.read()
-    assert found[OTHERS]["threads"] == 3
-    assert "pool" in found
+    readings = probe.read()
+    assert readings[OTHERS]["threads"] == 3
+    assert "pool" in readings
 
 
 def test_the_training_thread_is_told_apart() -> None:
@@ -164,9 +166,9 @@ def test_the_training_thread_is_told_apart() -> None:
 
 def test_the_threads_of_this_process_are_named_by_python() -> None:
     with at_work(count, "decode", 2):
-        found = read_beside_training()
-    assert found[-1]["decode"]["threads"] == 2
-    assert sum(one["decode"]["cpu_cores"] or 0.0 for one in found) > 0
+        readings = read_beside_training()
+    assert readings[-1]["decode"]["threads"] == 2
+    assert sum(reading["decode"]["cpu_cores"] or 0.0 for reading in readings) > 0
 
 
 def test_the_system_names_threads_that_are_not_pythons() -> None:
@@ -184,18 +186,20 @@ def test_a_thread_that_is_over_has_no_times() -> None:
     assert Files("/no/such/folder").threads() == []
 
 
+@pytest.mark.by_the_clock
 def test_a_thread_that_runs_python_code_is_waited_for() -> None:
     """About as long as it may run before it must give up the lock."""
     with at_work(count, "count"):
-        found = lock_waits_ns(read_beside_training(8))
-    assert max(found) > sys.getswitchinterval() * 1e9 / 5
+        waits_ns = lock_waits_ns(read_beside_training(8))
+    assert max(waits_ns) > sys.getswitchinterval() * 1e9 / 5
 
 
+@pytest.mark.by_the_clock
 @pytest.mark.parametrize("work", [lambda: time.sleep(0.01), lambda: np.dot(MATRIX, MATRIX)])
 def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object]) -> None:
     with at_work(work, "release", 2):
-        found = lock_waits_ns(read_beside_training(8))
-    assert np.median(found) < NO_WAIT_NS
+        waits_ns = lock_waits_ns(read_beside_training(8))
+    assert np.median(waits_ns) < NO_WAIT_NS
 
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,12 +218,12 @@ def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
     """Not if there are none, nor twice."""
 
     def names(chosen: Any) -> list[str]:
-        return [one.name for one in probes_named(chosen, threads=True)]
+        return [probe.name for probe in probes_named(chosen, threads=True)]
 
     assert names(("host",)) == ["host", "threads", "threads"]
     assert names(()) == []
     assert names((ThreadsProbe(),)) == ["threads"]
-    assert [one.name for one in probes_named(("host",))] == ["host"]
+    assert [probe.name for probe in probes_named(("host",))] == ["host"]
 
 
 @pytest.mark.parametrize(
@@ -236,5 +240,5 @@ def test_an_evaluator_reads_threads_where_it_looks_inside(
     options: dict[str, Any], expected: bool
 ) -> None:
     evaluator = LoaderEvaluator([1, 2], **options)
-    names = [one.name for one in evaluator._measurement.recorder._metrics._waiting]
+    names = [probe.name for probe in evaluator._measurement.recorder._metrics._waiting]
     assert ("threads" in names) is expected

@@ -17,31 +17,31 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<s>", "</s>"]
 
 def sentences(count: int, seed: int, words: int = 12) -> list[str]:
     """Of random words, of which the first say which sentence it is."""
-    draw = random.Random(seed)  # noqa: S311 - no secret
+    draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(4, words))) for _ in range(count)]
 
 
 def tokenizer() -> Any:
     """One token for each word."""
     vocabulary = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
+    made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it so
         tokenizer_object=made,
-        pad_token="[PAD]",  # noqa: S106 - as above
-        unk_token="[UNK]",  # noqa: S106 - as above
-        cls_token="[CLS]",  # noqa: S106 - as above
-        sep_token="[SEP]",  # noqa: S106 - as above
-        mask_token="[MASK]",  # noqa: S106 - as above
-        bos_token="<s>",  # noqa: S106 - as above
-        eos_token="</s>",  # noqa: S106 - as above
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        bos_token="<s>",
+        eos_token="</s>",
         model_max_length=64,
     )
 
 
 def saved_bert(folder: Path) -> str:
     """A folder with a small BERT and its tokenizer."""
-    from transformers import BertConfig, BertModel  # noqa: PLC0415 - others need none
+    from transformers import BertConfig, BertModel
 
     config = BertConfig(
         vocab_size=len(SPECIAL) + len(WORDS),

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from loadeval.analysis.headroom import headroom
-from loadeval.launch.folder import is_dataset
+from loadeval.analysis.estimate.headroom import headroom
 from tests.launch.conftest import environment, launched
 
 if TYPE_CHECKING:
@@ -87,9 +86,9 @@ def check_loaders(done: Launched, program: Program) -> None:
     """
     assert done.code == 0, done.err
     (process,) = done.processes
-    loaders = [one for one in process.loaders if not is_dataset(one.loader)]
-    assert len({one.role for one in loaders}) == len(loaders)
-    batches = {one.role: done.batches[one.log] for one in loaders}
+    loaders = [record for record in process.loaders if not record.loader.startswith("datasets.")]
+    assert len({record.role for record in loaders}) == len(loaders)
+    batches = {record.role: done.batches[record.log] for record in loaders}
     expected = {"training": program.training, "validation": program.validation}
     assert batches == {role: count for role, count in expected.items() if count}, done.err
     assert done.main.role == "training"

@@ -29,7 +29,7 @@ def transform(examples: dict[str, list[Any]]) -> dict[str, list[torch.Tensor]]:
     """Images as tensors from -1 to 1, each after a while."""
     time.sleep(SAMPLE_S * len(examples["image"]))
     pixels = [np.asarray(image.convert("RGB"), np.float32) for image in examples["image"]]
-    return {"images": [torch.from_numpy(one).permute(2, 0, 1) / 127.5 - 1 for one in pixels]}
+    return {"images": [torch.from_numpy(image).permute(2, 0, 1) / 127.5 - 1 for image in pixels]}
 
 
 begin()

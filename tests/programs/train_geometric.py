@@ -50,8 +50,8 @@ class GCN(nn.Module):
     def forward(self, x: Any, edge_index: Any, batch: Any) -> torch.Tensor:
         x = self.conv2(self.conv1(x, edge_index).relu(), edge_index)
         pooled = nn.functional.dropout(global_mean_pool(x, batch), training=self.training)
-        found: torch.Tensor = self.lin(pooled)
-        return found
+        logits: torch.Tensor = self.lin(pooled)
+        return logits
 
 
 begin()

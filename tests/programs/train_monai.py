@@ -69,7 +69,7 @@ with tempfile.TemporaryDirectory() as folder:
         with torch.no_grad():
             for val_data in val_loader:
                 outputs = sliding_window_inference(val_data["img"], (16, 16, 16), 4, model)
-                decided = [post_trans(one) for one in decollate_batch(outputs)]
+                decided = [post_trans(output) for output in decollate_batch(outputs)]
                 dice_metric(y_pred=decided, y=val_data["seg"])
             show("dice", dice_metric.aggregate().item())
             dice_metric.reset()

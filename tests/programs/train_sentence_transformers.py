@@ -31,9 +31,9 @@ class ShowingLoss(MultipleNegativesRankingLoss):
     """Prints each loss."""
 
     def forward(self, *arguments: Any, **options: Any) -> torch.Tensor:
-        found: torch.Tensor = super().forward(*arguments, **options)
-        show("loss", found.detach())
-        return found
+        loss: torch.Tensor = super().forward(*arguments, **options)
+        show("loss", loss.detach())
+        return loss
 
 
 def slowly(rows: dict[str, list[str]]) -> dict[str, list[str]]:

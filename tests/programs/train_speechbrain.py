@@ -34,8 +34,8 @@ class Classifier(speechbrain.Brain):
     def compute_forward(self, batch: Any, stage: Any) -> torch.Tensor:  # noqa: ARG002 - Brain passes it
         batch = batch.to(self.device)
         sounds, _ = batch.sig
-        found: torch.Tensor = self.modules.model(sounds.unsqueeze(1))
-        return found
+        predictions: torch.Tensor = self.modules.model(sounds.unsqueeze(1))
+        return predictions
 
     def compute_objectives(self, predictions: torch.Tensor, batch: Any, stage: Any) -> torch.Tensor:
         loss = nn.functional.cross_entropy(predictions, torch.as_tensor(batch.label))
@@ -43,7 +43,7 @@ class Classifier(speechbrain.Brain):
             show("loss", loss.detach())
         return loss
 
-    def on_stage_end(self, stage: Any, stage_loss: float, epoch: Any = None) -> None:  # noqa: ARG002 - as above
+    def on_stage_end(self, stage: Any, stage_loss: float, epoch: Any = None) -> None:  # noqa: ARG002 - speechbrain passes it
         show(stage.name, stage_loss)
 
 

@@ -29,9 +29,9 @@ class SlowTrainer(SFTTrainer):
         return super().get_train_dataloader()
 
     def compute_loss(self, model: Any, *arguments: Any, **options: Any) -> Any:
-        found = super().compute_loss(model, *arguments, **options)
-        show("loss", (found[0] if isinstance(found, tuple) else found).detach())
-        return found
+        result = super().compute_loss(model, *arguments, **options)
+        show("loss", (result[0] if isinstance(result, tuple) else result).detach())
+        return result
 
 
 begin()

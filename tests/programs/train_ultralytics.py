@@ -13,11 +13,11 @@ os.environ["YOLO_OFFLINE"] = "true"
 folder = tempfile.TemporaryDirectory()
 os.environ["YOLO_CONFIG_DIR"] = folder.name
 
-import numpy as np  # noqa: E402 - ultralytics reads these variables when it is imported
-from PIL import Image  # noqa: E402 - as above
-from ultralytics import YOLO  # noqa: E402 - as above
+import numpy as np
+from PIL import Image
+from ultralytics import YOLO
 
-from tests.programs.shared import begin, show, show_parameters  # noqa: E402 - as above
+from tests.programs.shared import begin, show, show_parameters
 
 SIZE, FILE_SIZE, SQUARE, TRAINING, VALIDATION = 64, 256, 96, 320, 8
 MODEL = """

@@ -136,8 +136,10 @@ def build_reproducibly(folder: Path) -> tuple[Path, Path]:
                 os.utime(path, (number, number))
         built.append(build(sources, folder / f"dist-{number}", umask))
         shutil.rmtree(sources)
-    for one, other in zip(*built, strict=True):
-        expect(sha256(one) == sha256(other), f"{one.name} has other bytes when it is built again")
+    for first, second in zip(*built, strict=True):
+        expect(
+            sha256(first) == sha256(second), f"{first.name} has other bytes when it is built again"
+        )
     wheel, sdist = built[0]
     shutil.unpack_archive(sdist, folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
@@ -163,12 +165,12 @@ class Clean:
     def install(self, *packages: str, extra: str = "") -> str:
         """What pip says, and the time and size as a figure."""
         began = time.perf_counter()
-        told = self.pip("install", "--quiet", "--only-binary=:all:", "--no-cache-dir", *packages)
+        output = self.pip("install", "--quiet", "--only-binary=:all:", "--no-cache-dir", *packages)
         seconds = time.perf_counter() - began
         (site,) = (self.folder / "lib").glob("python*/site-packages")
         nbytes = sum(path.stat().st_size for path in site.rglob("*") if path.is_file())
         self.figures[extra or "loadeval"] = f"{nbytes / 1e6:.0f} MB, {seconds:.0f} s more"
-        return told
+        return output
 
     def pip(self, *arguments: str) -> str:
         """What pip says of the environment."""
@@ -210,8 +212,8 @@ def check_installed(clean: Clean, wheel: Path, tools: Path | None = None) -> Non
         (("compare", "run.jsonl", "-o", "run.png"), "report"),
         (("export", "run.jsonl", "-f", "parquet"), "export"),
     ):
-        told = clean.run("loadeval", *command, code=1)
-        expect(f'pip install "loadeval[{extra}]"' in told, f"{command} says: {told}")
+        output = clean.run("loadeval", *command, code=1)
+        expect(f'pip install "loadeval[{extra}]"' in output, f"{command} says: {output}")
     check_without_proc(clean)
     check_types(clean, tools or Path(sys.executable).parent)
 
@@ -242,8 +244,8 @@ def check_types(clean: Clean, tools: Path) -> None:
             clean.figures[checker] = "not installed"
             continue
         run(tools / checker, *options, "typed.py", cwd=clean.home)
-        told = run(tools / checker, *options, "mistyped.py", cwd=clean.home, code=1)
-        expect(told.count("error:") == MISTAKES, f"{checker} says: {told}")
+        output = run(tools / checker, *options, "mistyped.py", cwd=clean.home, code=1)
+        expect(output.count("error:") == MISTAKES, f"{checker} says: {output}")
         clean.figures[checker] = "ok"
 
 
@@ -260,8 +262,8 @@ def check_demo(clean: Clean, wheel: Path) -> None:
     """The demo, which trains."""
     clean.install(f"{wheel}[demo]", extra="loadeval[demo]")
     clean.pip("check")
-    told = clean.run("loadeval", "demo")
-    expect("input-bound" in told, told)
+    output = clean.run("loadeval", "demo")
+    expect("input-bound" in output, output)
     clean.figures["demo"] = "ok"
 
 
@@ -269,9 +271,9 @@ def write_bill_of_materials(clean: Clean, path: Path) -> None:
     """What an environment with loadeval[report] holds, as CycloneDX JSON."""
     command = ("-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", path)
     run(sys.executable, *command, clean.bin / "python")
-    listed = {one["name"].lower() for one in json.loads(path.read_text())["components"]}
-    found = json.loads(clean.pip("list", "--format=json"))
-    missing = {one["name"].lower() for one in found} - listed - {"pip", "setuptools"}
+    listed = {component["name"].lower() for component in json.loads(path.read_text())["components"]}
+    installed = json.loads(clean.pip("list", "--format=json"))
+    missing = {package["name"].lower() for package in installed} - listed - {"pip", "setuptools"}
     expect(not missing, f"the bill of materials lacks {missing}")
 
 
@@ -293,7 +295,7 @@ def main() -> int:
         bill = options.output / f"{wheel.name.rsplit('-', 3)[0]}.cdx.json"
         for python in options.pythons:
             try:
-                told = run(python, "-c", "import sys; print(sys.version.split()[0])").strip()
+                version = run(python, "-c", "import sys; print(sys.version.split()[0])").strip()
             except (CheckError, OSError):
                 print(f"{python}: not here")
                 continue
@@ -309,7 +311,7 @@ def main() -> int:
                 failed += 1
                 clean.figures["FAILED"] = str(error)
             figures = "; ".join(f"{name}: {what}" for name, what in clean.figures.items())
-            print(f"{python} ({told}): {figures}", flush=True)
+            print(f"{python} ({version}): {figures}", flush=True)
             shutil.rmtree(clean.folder)
     return bool(failed)
 

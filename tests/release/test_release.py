@@ -33,8 +33,8 @@ def _built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(name="about")
 def _about(built: tuple[Path, Path]) -> Message:
     """The metadata of the wheel."""
-    (found,) = metadata.distributions(path=[str(built[0])])
-    return found.metadata  # type: ignore[return-value]  # it is one
+    (distribution,) = metadata.distributions(path=[str(built[0])])
+    return distribution.metadata  # type: ignore[return-value]  # it is one
 
 
 def test_two_builds_are_the_same(built: tuple[Path, Path]) -> None:
@@ -93,16 +93,23 @@ def test_the_metadata_names_pythons_and_system(about: Message) -> None:
 def test_what_is_drawn_with_is_an_extra(about: Message) -> None:
     """Without it little is installed."""
     required = about.get_all("Requires-Dist", [])
-    alone = {re.split(r"[<>=]", one)[0] for one in required if "extra ==" not in one}
+    alone = {
+        re.split(r"[<>=]", requirement)[0]
+        for requirement in required
+        if "extra ==" not in requirement
+    }
     assert alone == {"jinja2", "markupsafe", "numpy", "nvidia-ml-py", "psutil", "rich", "typer"}
-    drawing = [one for one in required if one.endswith("extra == 'report'")]
-    assert {re.split(r"[<>=]", one)[0] for one in drawing} == {"matplotlib", "plotly"}
+    drawing = [requirement for requirement in required if requirement.endswith("extra == 'report'")]
+    assert {re.split(r"[<>=]", requirement)[0] for requirement in drawing} == {
+        "matplotlib",
+        "plotly",
+    }
 
 
 def test_extras_that_are_named_exist(about: Message) -> None:
     """In the documents, and in errors that say what to install."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("loadeval/**/*.py")]
-    named = {one for path in pages for one in EXTRA.findall(path.read_text(encoding="utf-8"))}
+    named = {extra for path in pages for extra in EXTRA.findall(path.read_text(encoding="utf-8"))}
     assert {"report", "demo", "export", "cluster"} <= named
     of_users = {"train"}  # in a CI job of theirs
     assert named - of_users <= set(about.get_all("Provides-Extra", []))

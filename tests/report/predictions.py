@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.predict.prediction import Assumption, Limit, Prediction, Range, WorkerCurve
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.whatif import Assumption, Limit, Prediction, Range, WorkerCurve
 
 MS = 1e6
 GROWS = Remark(Assumption.CPU_TIME_GROWS, {"least": 0.0, "most": 0.12})
@@ -14,13 +14,13 @@ PRESENT_RATE = Estimate(500.0, 480.0, 520.0)
 
 
 def spread(value: float) -> Range:
-    """From 10% below to 10% above."""
+    """A range from 10% below to 10% above."""
     return Range(value, 0.9 * value, 1.1 * value)
 
 
 def prediction(num_workers: int = 4, rate: float = 1000.0, **changes: Any) -> Prediction:
-    """Of a throughput of `rate`, where 500 images/s were measured."""
-    found = {
+    """A throughput of `rate` is predicted, where 500 images/s were measured."""
+    usual = {
         "prefetch_factor": 2,
         "in_order": True,
         "cpus": 4.0,
@@ -35,7 +35,7 @@ def prediction(num_workers: int = 4, rate: float = 1000.0, **changes: Any) -> Pr
         "shared_memory_bytes": 5e6 * num_workers,
         "assumptions": (),
     }
-    return Prediction(num_workers=num_workers, **{**found, **changes})
+    return Prediction(num_workers=num_workers, **{**usual, **changes})
 
 
 def worker_curve(**changes: Any) -> WorkerCurve:
@@ -44,11 +44,11 @@ def worker_curve(**changes: Any) -> WorkerCurve:
     predicted += [
         prediction(count, 1000.0, limit=Limit.CPUS, assumptions=(GROWS,)) for count in (5, 6, 7, 8)
     ]
-    found = {
+    usual = {
         "measured": ((2, PRESENT_RATE),),
         "predicted": tuple(predicted),
         "unit": "images",
         "cpus": 4.0,
         "others_cpus": 0.0,
     }
-    return WorkerCurve(**{**found, **changes})
+    return WorkerCurve(**{**usual, **changes})

@@ -8,7 +8,7 @@ from loadeval.report.wording.advice import change_in_short
 
 
 def test_a_loader_that_was_not_timed_alone_is_to_be_cheaper() -> None:
-    """By how much is not known."""
+    """It is not known by how much."""
     problem = Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": 0.5})
     changes = (Remark(Advice.CHEAPER_OR_CPUS),)
     finding = Finding(Rule.ZERO_WORKERS, "high", "measured", problem, changes, ())

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.errors import UsageError
-from loadeval.report.curve_figure import plot_worker_curve
-from loadeval.report.figure import plot_comparison
-from tests.cli.commands import record, runner
+from loadeval.report.figure.curve_figure import plot_worker_curve
+from loadeval.report.figure.figure import plot_comparison
+from tests.cli.commands import runner
+from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +47,7 @@ def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
     "command", [("show", "{log}"), ("compare", "{log}"), ("export", "{log}", "-f", "csv")]
 )
 def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
-    """As ever."""
+    """They work as ever."""
     log = str(record(tmp_path / "run.jsonl", "alternate", batches=120))
     code, _, err = runner()(*(word.format(log=log) for word in command))
     assert (code, err) == (0, "")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.summary import summarise
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.estimate.summary import summarise
 from loadeval.report.formatting import (
     counted,
     duration,
@@ -21,11 +21,7 @@ from loadeval.report.formatting import (
     speedup,
     throughput,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.runlog.model import Run
+from tests.runs.measured import recorded
 
 
 @pytest.mark.parametrize(
@@ -67,7 +63,7 @@ def test_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("formatted", "text"),
     [
         (share(None), "not measured"),
         (share(0.0), "0.0%"),
@@ -93,29 +89,27 @@ def test_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
         (shortened("beginning-middle-end", 10), "begi...end"),
     ],
 )
-def test_figures_and_names_in_words(found: str, text: str) -> None:
+def test_figures_and_names_in_words(formatted: str, text: str) -> None:
     """None is never a number, and what a terminal would obey becomes visible."""
-    assert found == text
+    assert formatted == text
 
 
 @pytest.mark.parametrize(
     ("low", "high", "text"),
     [
-        (2.471e6, 2.479e6, "2.47 million to 2.48 million"),
-        (2.471e6, 2.473e6, "2.47 million"),
+        (2.471e6, 2.479e6, "[2.47 million, 2.48 million]"),
+        (2.471e6, 2.473e6, "[2.47 million, 2.47 million]"),
         (None, None, ""),
     ],
 )
-def test_an_interval_whose_ends_round_to_the_same_has_it_once(
-    low: float | None, high: float | None, text: str
-) -> None:
+def test_an_interval_has_two_bounds(low: float | None, high: float | None, text: str) -> None:
     assert interval(Estimate(2.472e6, low, high), number) == text
 
 
 @pytest.mark.parametrize(
     ("options", "text"),
-    [({}, "100 images/s"), ({"samples": None}, "25.0 batches/s"), ({"warmup": 99}, "not measured")],
+    [({}, "100 images/s"), ({"batch": "text"}, "25.0 batches/s"), ({"warmup": 99}, "not measured")],
 )
-def test_throughput(record: Callable[..., Run], options: dict[str, Any], text: str) -> None:
+def test_throughput(options: dict[str, Any], text: str) -> None:
     """In samples under their name where they are counted, in batches where they are unknown."""
-    assert throughput(summarise(record(**options)), "images") == text
+    assert throughput(summarise(recorded(**options)), "images") == text

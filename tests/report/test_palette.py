@@ -23,8 +23,8 @@ def luminance(color: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(color: str, other: str) -> float:
+    lighter, darker = sorted((luminance(color), luminance(other)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -37,18 +37,18 @@ def test_the_measure_itself() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("under", ["paper", "raised"])
 def test_text_can_be_read(theme: Theme, under: str) -> None:
-    """On the paper, and on buttons, tags and what points tell."""
+    """It can be read on the paper, and on buttons, tags and what points tell."""
     colors = THEMES[theme]
-    found = {name: contrast(colors[name], colors[under]) for name in TEXT}
-    assert {name: value for name, value in found.items() if value < FOR_TEXT} == {}
+    contrasts = {name: contrast(colors[name], colors[under]) for name in TEXT}
+    assert {name: value for name, value in contrasts.items() if value < FOR_TEXT} == {}
 
 
 @pytest.mark.parametrize("theme", THEMES)
 def test_lines_and_bars_can_be_seen(theme: Theme) -> None:
     """Everything that has a meaning."""
     colors = THEMES[theme]
-    found = {name: contrast(color, colors["paper"]) for name, color in colors.items()}
-    weak = {name: value for name, value in found.items() if value < FOR_GRAPHICS}
+    contrasts = {name: contrast(color, colors["paper"]) for name, color in colors.items()}
+    weak = {name: value for name, value in contrasts.items() if value < FOR_GRAPHICS}
     assert weak.keys() <= DECORATION
 
 
@@ -56,15 +56,15 @@ def test_lines_and_bars_can_be_seen(theme: Theme) -> None:
 def test_whiskers_can_be_seen_on_bars(theme: Theme) -> None:
     """Half of each lies on its bar."""
     colors = THEMES[theme]
-    found = {name: contrast(colors["ink"], colors[name]) for name in BARS}
-    assert {name: value for name, value in found.items() if value < FOR_GRAPHICS} == {}
+    contrasts = {name: contrast(colors["ink"], colors[name]) for name in BARS}
+    assert {name: value for name, value in contrasts.items() if value < FOR_GRAPHICS} == {}
 
 
 def test_what_is_written_on_stages_can_be_read() -> None:
     """In figures, which have the light theme."""
     colors = THEMES["light"]
-    found = {name: contrast(colors["ink"], colors[name]) for name in STAGES}
-    assert {name: value for name, value in found.items() if value < FOR_TEXT} == {}
+    contrasts = {name: contrast(colors["ink"], colors[name]) for name in STAGES}
+    assert {name: value for name, value in contrasts.items() if value < FOR_TEXT} == {}
 
 
 def test_things_without_a_colour_of_their_own() -> None:
@@ -75,6 +75,6 @@ def test_things_without_a_colour_of_their_own() -> None:
 
 
 def test_a_colour_that_returns_has_another_dash() -> None:
-    """As of the seventh GPU of eight."""
+    """The seventh GPU of eight has one."""
     many = range(SERIES * SERIES)
     assert len({(series(number), dash(number)) for number in many}) == len(many)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
-from loadeval.analysis.aligned_ranks import JobCaution
-from loadeval.analysis.ranks import JobReport, Stragglers, Straggling
+from loadeval.analysis.job.alignment import JobCaution
+from loadeval.analysis.job.ranks import JobReport, Stragglers, Straggling
 from loadeval.analysis.remark import Remark, Value
 from loadeval.analysis.report import Report
-from loadeval.report.figure import job_figure
-from loadeval.report.html import sections
-from loadeval.report.html.blocks import Figure, Table
+from loadeval.report.figure.figure import job_figure
+from loadeval.report.page import ranks
+from loadeval.report.page.blocks import Figure
+from loadeval.report.tables import Table
 from loadeval.report.wording.ranks import (
     LARGE_DOTS,
     clocks_in_words,
@@ -26,7 +28,7 @@ from loadeval.report.wording.ranks import (
     worst_first,
 )
 from loadeval.report.wording.runs import report_headline
-from tests.synchronous import MS, runs_of, train
+from tests.runs.ranks import MS, runs_of, train
 
 
 @pytest.fixture(name="job", scope="module")
@@ -46,12 +48,12 @@ def _large() -> JobReport:
 
 def figure_of(job: JobReport) -> Figure:
     """The dots or bars on the page."""
-    (section,) = sections.ranks(Report.of_job(job))
-    (found,) = (block for block in section.blocks if isinstance(block, Figure))
-    return found
+    (section,) = ranks.ranks(Report.of_job(job))
+    (figure,) = (block for block in section.blocks if isinstance(block, Figure))
+    return figure
 
 
-def told(job: JobReport, kind: Straggling, **more: Any) -> str:
+def sentences_of(job: JobReport, kind: Straggling, **more: Any) -> str:
     """The sentences of stragglers that are like this."""
     return stragglers_in_words(replace(job, stragglers=Stragglers(kind, 12.5 * MS, **more)))
 
@@ -85,47 +87,47 @@ def test_a_job_is_described_by_its_ranks_and_nodes(job: JobReport) -> None:
     [
         (Straggling.TOO_FEW, "not known; fewer than 20 batches"),
         (Straggling.NO_WAITS, "none; no rank waits"),
-        (Straggling.EVEN, "none; all ranks wait alike"),
+        (Straggling.EVEN, "none; all ranks wait about equally long"),
         (Straggling.STALLS, "none; a few long waits"),
-        (Straggling.SPREAD, "none; now one rank is last and now another, by 12.5 ms per batch"),
+        (Straggling.SPREAD, "none; the last rank changes, and waits 12.5 ms per batch"),
     ],
 )
 def test_without_a_straggler_the_reason_is_told(
     job: JobReport, kind: Straggling, words: str
 ) -> None:
-    assert told(job, kind).startswith(f"Stragglers: {words}")
+    assert sentences_of(job, kind).startswith(f"Stragglers: {words}")
 
 
 COSTS: dict[str, Any] = {"cost_ns": 10.0 * MS, "cost_share": 0.1, "last_share": 0.5}
 
 
 def test_one_straggler(job: JobReport) -> None:
-    assert told(job, Straggling.RANKS, ranks=(3,), host="node1", **COSTS) == (
+    assert sentences_of(job, Straggling.RANKS, ranks=(3,), host="node1", **COSTS) == (
         "Straggler: rank 3 on node1, last in 50.0% of the batches that some rank waits for; costs "
         "the job 10.0% of its time (10.0 ms per batch)."
     )
 
 
 def test_several_stragglers(job: JobReport) -> None:
-    found = told(job, Straggling.RANKS, ranks=(3, 7), **COSTS)
-    assert found.startswith("Stragglers: ranks 3, 7, one of them last in 50.0% of the batches")
-    assert "they cost the job 10.0%" in found
+    sentences = sentences_of(job, Straggling.RANKS, ranks=(3, 7), **COSTS)
+    assert sentences.startswith("Stragglers: ranks 3, 7, one of them last in 50.0% of the batches")
+    assert "they cost the job 10.0%" in sentences
 
 
 def test_a_node(job: JobReport) -> None:
-    found = told(job, Straggling.NODE, ranks=(2, 3), host="node1", **COSTS)
-    assert found.startswith("Straggler: node node1 (ranks 2, 3), last in 50.0%")
+    sentences = sentences_of(job, Straggling.NODE, ranks=(2, 3), host="node1", **COSTS)
+    assert sentences.startswith("Straggler: node node1 (ranks 2, 3), last in 50.0%")
 
 
 def test_what_is_behind_a_straggler(job: JobReport) -> None:
     """One worker, or one sample; which may be behind it where no rank is."""
     worker = {"worker": 5, "worker_rank": 3, "cause_share": 0.9}
-    found = told(job, Straggling.RANKS, ranks=(3,), **COSTS, **worker)
-    assert found.endswith("90.0% of that is in batches of worker 5 of rank 3.")
+    sentences = sentences_of(job, Straggling.RANKS, ranks=(3,), **COSTS, **worker)
+    assert sentences.endswith("90.0% of that is in batches of worker 5 of rank 3.")
     sample = {"sample_index": 77, "cause_share": 0.8}
     for kind in (Straggling.RANKS, Straggling.ONE_SAMPLE):
-        found = told(job, kind, ranks=(3,), **COSTS, **sample)
-        assert found.endswith("80.0% of that is in batches with sample 77.")
+        sentences = sentences_of(job, kind, ranks=(3,), **COSTS, **sample)
+        assert sentences.endswith("80.0% of that is in batches with sample 77.")
 
 
 CAUTIONS: dict[JobCaution, dict[str, Value]] = {
@@ -148,15 +150,15 @@ def test_clocks_are_told_where_they_are_known(job: JobReport) -> None:
     assert clocks_in_words(job) == (
         "The ranks' clocks differ by up to 0 ns: no figure depends on that."
     )
-    unknown = tuple(replace(one, skew_ns=None) for one in job.ranks)
+    unknown = tuple(replace(rank, skew_ns=None) for rank in job.ranks)
     assert clocks_in_words(replace(job, ranks=unknown)) == ""
 
 
 def test_the_ranks_that_cost_most_come_first(job: JobReport) -> None:
     """Those that have no figures come last."""
     first, *others = job.ranks
-    found = worst_first(replace(job, ranks=(replace(first, cost_ns=None, wait_ns=None), *others)))
-    assert found[0].rank == 2
+    ordered = worst_first(replace(job, ranks=(replace(first, cost_ns=None, wait_ns=None), *others)))
+    assert ordered[0].rank == 2
 
 
 def test_the_title_of_the_waits_tells_how_many_ranks_are_left_out(
@@ -167,9 +169,8 @@ def test_the_title_of_the_waits_tells_how_many_ranks_are_left_out(
 
 
 def test_the_figure_explains_no_column_that_it_lacks(large: JobReport) -> None:
-    found = job_figure(Report.of_job(large), large)
-    words = " ".join(text.get_text() for text in found.texts)
-    words += " ".join(axes.get_title("left") for axes in found.axes)
+    figure = job_figure(Report.of_job(large), large)
+    words = " ".join(text.get_text() for text in cast("list[Text]", figure.findobj(Text)))
     assert "Own wait:" not in words
     assert "Straggler: rank 119" in words
 
@@ -183,8 +184,8 @@ def test_the_dot_of_a_straggler_is_large_and_named(large: JobReport) -> None:
 
 
 def test_several_stragglers_have_no_names_that_cover_one_another(large: JobReport) -> None:
-    found = replace(large, stragglers=replace(large.stragglers, ranks=(118, 119)))
-    (dots,) = figure_of(found).data
+    several = replace(large, stragglers=replace(large.stragglers, ranks=(118, 119)))
+    (dots,) = figure_of(several).data
     assert dots["marker"]["size"][-3:] == [5, 13, 13]
     assert not any(dots["text"])
 
@@ -198,7 +199,7 @@ def test_a_caption_speaks_of_large_dots_only_where_there_are_some(
 
 
 def test_ranks_that_cost_little_are_folded_away(large: JobReport) -> None:
-    (section,) = sections.ranks(Report.of_job(large))
+    (section,) = ranks.ranks(Report.of_job(large))
     first, more = (block for block in section.blocks if isinstance(block, Table))
     assert first.caption.endswith(", the first 16 of 120")
     assert first.rows[0][0] == "119"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.tuning import (
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.predict.tuning import (
     LeftOut,
     SettingsLeftOut,
     Stop,
@@ -15,6 +14,7 @@ from loadeval.analysis.tuning import (
     TrialState,
     TuningReport,
 )
+from loadeval.analysis.remark import Remark
 from tests.report.predictions import PRESENT_RATE, prediction, worker_curve
 
 BEST_RATE = Estimate(900.0, 850.0, 950.0)
@@ -37,9 +37,9 @@ UNMEASURED = Trial(
 
 
 def tuned(**changes: Any) -> TuningReport:
-    """From 2 workers to 4; 3 failed, and for 64 there was no room."""
+    """Tuning went from 2 workers to 4; 3 failed, and for 64 there was no room."""
     values = {"needed_bytes": 2e10, "free_bytes": 1e9}
-    found = TuningReport(
+    report = TuningReport(
         trials=(MEASURED, BEST, FAILED, UNMEASURED),
         best=BEST,
         gain=BEST.ratio,
@@ -51,4 +51,4 @@ def tuned(**changes: Any) -> TuningReport:
         epoch_batches=100.0,
         curve=worker_curve(measured=((4, BEST_RATE), (2, PRESENT_RATE))),
     )
-    return replace(found, **changes)
+    return replace(report, **changes)

@@ -8,33 +8,10 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import Header, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-
-@pytest.fixture
-def make_header() -> Callable[..., Header]:
-    """A header; what is given wins."""
-
-    def make(**changes: Any) -> Header:
-        fields: dict[str, Any] = {
-            "run_id": "1a2b",
-            "name": "a run",
-            "mode": "log",
-            "created": "2026-01-31T12:00:00+00:00",
-            "unit": "images",
-            "warmup": 1,
-            "loader": LoaderInfo("torch.utils.data.DataLoader", workers=2, pinned=False),
-            "settings": {"num_cached_batches": 20, "epoch_batches": None},
-            "environment": {"host": "a", "packages": {"numpy": "2.0"}},
-        }
-        return Header(**{**fields, **changes})
-
-    return make
 
 
 @pytest.fixture

@@ -52,6 +52,13 @@ def test_packages_lists_an_imported_framework_with_its_version() -> None:
     assert packages["torch"].split("+")[0] == torch.__version__.split("+")[0]
 
 
+def test_packages_lists_the_loaders_distributions() -> None:
+    """Only those that are installed are listed."""
+    packages = describe_environment(["psutil", "no-such-package"])["packages"]
+    assert "psutil" in packages
+    assert "no-such-package" not in packages
+
+
 def test_a_module_without_a_distribution_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module whose distribution is unknown has no version to tell, nor has one not imported."""
     monkeypatch.setattr(
@@ -72,7 +79,7 @@ def test_without_affinity_every_cpu_is_usable(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where loadeval is on PYTHONPATH and not installed, that stands for its version."""
+    """A note stands for the version where loadeval is on PYTHONPATH and not installed."""
     monkeypatch.setattr(environment, "installed_version", lambda _: None)
     assert own_version() == "(not installed)"
 
@@ -81,13 +88,40 @@ def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_that_a_variable_allows(
     monkeypatch: pytest.MonkeyPatch, variable: str, threads: int | None
 ) -> None:
-    """As OMP_NUM_THREADS says, where that is a number."""
+    """OMP_NUM_THREADS says it, where that is a number."""
     monkeypatch.setenv("OMP_NUM_THREADS", variable)
     assert describe_environment()["omp_num_threads"] == threads
 
 
+def test_cpus_when_python_started() -> None:
+    """Whatever the process was bound to since."""
+    facts = describe_environment()
+    assert facts["cpus_at_start"] == len(os.sched_getaffinity(0))
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        assert describe_environment()["cpus_usable"] == 1
+        assert describe_environment()["cpus_at_start"] == len(cpus)
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"), [("close", ["OMP_PROC_BIND"]), ("FALSE", []), ("", []), (None, [])]
+)
+def test_variables_that_bind_threads_to_cpus(
+    monkeypatch: pytest.MonkeyPatch, text: str | None, named: list[str]
+) -> None:
+    """OpenMP does it where one of them is set."""
+    for name in environment.BINDING:
+        monkeypatch.delenv(name, raising=False)
+    if text is not None:
+        monkeypatch.setenv("OMP_PROC_BIND", text)
+    assert describe_environment()["cpu_binding"] == named
+
+
 def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without /proc, or in a sandbox that forbids to ask: training goes on without the facts."""
+    """Training goes on without the facts, without /proc or in a sandbox that forbids to ask."""
 
     def forbidden(*_: object) -> None:
         raise PermissionError(13, "Operation not permitted")
@@ -97,6 +131,7 @@ def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("shutil.disk_usage", forbidden)
     monkeypatch.setattr("platform.node", forbidden)
     monkeypatch.setattr("platform.platform", forbidden)
+    monkeypatch.setattr(environment, "installed_version", environment.installed_version.__wrapped__)
     monkeypatch.setattr("importlib.metadata.version", forbidden)
     facts = describe_environment()
     unknown = ("host", "platform", "memory_bytes", "shm_free_bytes")

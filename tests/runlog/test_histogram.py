@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.runlog.fields import LARGEST
 from loadeval.runlog.histogram import BINS, PARTS, bin_counts, bin_of, dense, greatest_of, least_of
+from loadeval.runlog.log_file.fields import LARGEST
 
 
 def edges() -> list[int]:
@@ -15,7 +15,7 @@ def edges() -> list[int]:
 
 
 def test_each_value_is_within_its_bin() -> None:
-    """From the least to the greatest value of its bin, the largest that a log may hold too."""
+    """The least and the greatest value of each bin are in it, also the largest that a log holds."""
     values = np.array([*edges(), *np.random.default_rng(0).integers(0, LARGEST, 1000)])
     bins = bin_of(values)
     assert (least_of(bins) <= values).all()

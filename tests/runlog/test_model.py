@@ -7,6 +7,7 @@ import pytest
 
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Arm, Block, EpochEnd, GpuIdle, Readings, Steps, join_readings
+from tests.runs import given
 
 
 def block(
@@ -17,17 +18,9 @@ def block(
     pair: int | None = None,
 ) -> Block:
     """Batches that waited 10 each, their steps open unless given."""
-    count = len(requests)
-    return Block(
-        epoch=epoch,
-        arm=arm,
-        request_ns=np.array(requests, dtype=np.int64),
-        wait_ns=np.full(count, 10),
-        step_ns=np.full(count, UNKNOWN) if steps is None else np.array(steps),
-        samples=np.full(count, 4),
-        nbytes=np.full(count, 64),
-        pair=pair,
-    )
+    known = {"epoch": epoch, "samples": 4, "nbytes": 64}
+    steps = [UNKNOWN] * len(requests) if steps is None else steps
+    return given.block(arm, 10, steps, request_ns=requests, pair=pair, **known)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +60,9 @@ def block(
 )
 def test_open_steps_are_closed(blocks: list[Block], ends: list[EpochEnd], steps: list[int]) -> None:
     """A step is the time from a delivery to the next request of its epoch, if there is one."""
-    given = [one.step_ns.tolist() for one in blocks]
+    before = [block.step_ns.tolist() for block in blocks]
     assert Steps.from_blocks(blocks, ends).step_ns.tolist() == steps
-    assert [one.step_ns.tolist() for one in blocks] == given
+    assert [block.step_ns.tolist() for block in blocks] == before
 
 
 def test_interleaved_epochs_come_out_in_order() -> None:
@@ -100,7 +93,7 @@ def test_blocks_are_as_few_as_can_be() -> None:
     ]
     steps = Steps.from_blocks(given, [])
     blocks = steps.blocks()
-    assert [(one.epoch, one.arm, one.pair, len(one)) for one in blocks] == [
+    assert [(block.epoch, block.arm, block.pair, len(block)) for block in blocks] == [
         (0, "real", None, 3),
         (0, "ideal", None, 1),
         (0, "real", None, 1),
@@ -136,13 +129,17 @@ def test_readings_are_joined_by_probe_and_subject() -> None:
         readings(3, sm_clock_hz=[7]),
         readings(missing="GPU is lost"),
     ]
-    one, other = join_readings(parts)
-    assert (one.subject, one.time_ns.tolist(), one.missing) == ("GPU 0", [1, 2, 3], "GPU is lost")
+    first, second = join_readings(parts)
+    assert (first.subject, first.time_ns.tolist(), first.missing) == (
+        "GPU 0",
+        [1, 2, 3],
+        "GPU is lost",
+    )
     nan = float("nan")
     for name, values in (("power_watts", [10, 20, nan]), ("sm_clock_hz", [nan, nan, 7])):
-        np.testing.assert_array_equal(one.values[name], values)
-    assert (other.subject, other.time_ns.tolist(), other.missing) == ("GPU 1", [2], None)
-    assert {name: column.tolist() for name, column in other.values.items()} == {"power_watts": [5]}
+        np.testing.assert_array_equal(first.values[name], values)
+    assert (second.subject, second.time_ns.tolist(), second.missing) == ("GPU 1", [2], None)
+    assert {name: column.tolist() for name, column in second.values.items()} == {"power_watts": [5]}
     assert join_readings([]) == ()
 
 
@@ -159,7 +156,9 @@ def test_gpu_idle_times_are_those_of_the_batches(
     told: list[tuple[int, int, list[int]]], expected: list[tuple[int, int, list[int]]]
 ) -> None:
     """Steps have what is known of them, and tell it epoch by epoch."""
-    lines = [GpuIdle(epoch, first, np.array(times)) for epoch, first, times in told]
+    lines = [
+        GpuIdle(epoch, first, np.array(times), np.array(times)) for epoch, first, times in told
+    ]
     blocks = [block([0, 20, 40], epoch=epoch) for epoch in range(3)]
-    found = Steps.from_blocks(blocks, (), lines).gpu_idle()
-    assert [(one.epoch, one.first, one.gpu_idle_ns.tolist()) for one in found] == expected
+    idle_times = Steps.from_blocks(blocks, (), lines).gpu_idle()
+    assert [(idle.epoch, idle.first, idle.gpu_idle_ns.tolist()) for idle in idle_times] == expected

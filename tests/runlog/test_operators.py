@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import OperatorTimes, RunLogError, read_run
-from loadeval.runlog.codec import decode, encode
-from loadeval.runlog.model import Header, LoaderInfo, Run, Steps
-from loadeval.runlog.writer import RunLog, write_metrics
+from loadeval.runlog.log_file.codec import decode, encode
+from loadeval.runlog.log_file.writer import RunLog, write_metrics
+from tests.runs.given import make_header, run_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 COUNTS = st.integers(0, 2**62 - 1)
@@ -24,9 +23,9 @@ LINES = st.builds(
     OperatorTimes,
     operator=st.text(),
     **{
-        one.name: st.none() | COUNTS if one.default is None else COUNTS
-        for one in fields(OperatorTimes)
-        if one.name != "operator"
+        field.name: st.none() | COUNTS if field.default is None else COUNTS
+        for field in fields(OperatorTimes)
+        if field.name != "operator"
     },
 )
 LINE = OperatorTimes(0, "decode", 1, 900, 500, tasks=3, task_ns=70, concurrency=2)
@@ -46,21 +45,17 @@ def test_what_is_no_count_or_name_is_an_error(name: str, value: Any) -> None:
 
 
 def test_its_moment_counts_from_the_start_of_the_run() -> None:
-    found = LINE.since(400)
-    assert (found.time_ns, found.elapsed_ns, found.task_ns) == (500, 500, 70)
+    moved = LINE.since(400)
+    assert (moved.time_ns, moved.elapsed_ns, moved.task_ns) == (500, 500, 70)
 
 
-def test_a_run_has_the_lines_of_its_log(make_header: Callable[..., Header], tmp_path: Path) -> None:
-    """And those of a metrics file."""
+def test_a_run_has_the_lines_of_its_log(tmp_path: Path) -> None:
+    """It has those of a metrics file too."""
     log = RunLog(tmp_path / "run.jsonl", make_header())
     log.write(LINE)
     log.end(0)
     assert read_run(log.path).operators == (LINE,)
-    run = Run(
-        Header("id", "run", "log", "", "images", 0, LoaderInfo("loader")),
-        Steps.from_blocks([], []),
-        operators=(LINE,),
-    )
+    run = run_of(operators=(LINE,))
     write_metrics(run, tmp_path / "metrics.json")
     assert read_run(tmp_path / "metrics.json").operators == (LINE,)
     assert np.array_equal(run.steps.wait_ns, [])

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.folder import logs_in, replayed_logs
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
-from loadeval.runlog.processes import LoaderRecord, ProcessRecord, processes_in
-from loadeval.runlog.reader import read_run
 from loadeval.runlog.redacted_copies import redacted_copies
 from loadeval.runlog.redaction import placeholder
-from loadeval.runlog.writer import write_metrics
-from tests.staged import staged, write_run
+from loadeval.runlog.run_folder.folder import logs_in, replayed_logs
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord, processes_in
+from tests.runs.given import write_run
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,11 +50,11 @@ def texts_below(folder: Path) -> str:
 
 def check_redacted(copy: Path, run: Run) -> None:
     """It has the numbers of `run`, and no needle."""
-    found = read_run(copy)
+    copied = read_run(copy)
     for name in ("request_ns", "wait_ns", "step_ns", "samples"):
-        assert np.array_equal(getattr(found.steps, name), getattr(run.steps, name))
-    assert found.header.environment == {"host": placeholder("host", "node7.alice"), "pid": 7}
-    assert found.header.loader == run.header.loader
+        assert np.array_equal(getattr(copied.steps, name), getattr(run.steps, name))
+    assert copied.header.environment == {"host": placeholder("host", "node7.alice"), "pid": 7}
+    assert copied.header.loader == run.header.loader
     text = copy.name + copy.read_text()
     assert [needle for needle in NEEDLES if needle in text] == []
 
@@ -96,7 +97,7 @@ def test_a_file_of_others_is_copied(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_of_a_run(tmp_path: Path) -> None:
-    """Which logs are of which rank, and which are replays, is known as before."""
+    """It is known as before which logs are of which rank, and which are replays."""
     folder = tmp_path / "secret"
     folder.mkdir()
     for name in ("rank0", "rank0-replay", "rank1-run2"):
@@ -109,7 +110,9 @@ def test_a_folder_of_a_run(tmp_path: Path) -> None:
     with redacted_copies([folder]) as (copy,):
         assert [path.name for path in logs_in(copy)] == ["rank0.jsonl", "rank1-run2.jsonl"]
         assert [path.name for path in replayed_logs(copy)] == ["rank0-replay.jsonl"]
-        assert {one.host for one in processes_in(copy)} == {placeholder("host", "node7.alice")}
+        assert {process.host for process in processes_in(copy)} == {
+            placeholder("host", "node7.alice")
+        }
         assert [path.name for path in copy.glob("*.html")] == []
         for path in logs_in(copy):
             check_redacted(path, alices(path.stem))
@@ -132,7 +135,7 @@ def test_files_of_one_name_in_two_folders(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", ['{"type":"event"}', '{"type":"event", "message": "secr', "x"])
 def test_a_line_that_cannot_be_read_is_told_of_the_original(log: Path, wrong: str) -> None:
-    """By the file that the user named, and the number of the line."""
+    """The error names the file that the user named, and the number of the line."""
     log.write_text(f"{log.read_text().splitlines()[0]}\n{wrong}\n")
     with (
         pytest.raises(RunLogError, match=r"secret\.jsonl, line 2 (has no|is no)"),

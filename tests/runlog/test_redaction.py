@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.stages import stages_of
+from loadeval.analysis.inside.stages import stages_of
 from loadeval.runlog.model import EpochEnd, Event, Readings
 from loadeval.runlog.redaction import placeholder, redacted
 from loadeval.runlog.stages import CodeSamples
-from tests.staged import staged
+from tests.runs.given import make_header
+from tests.runs.staged import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.runlog.codec import Line
-    from loadeval.runlog.model import EventKind, Header
+    from loadeval.runlog.log_file.codec import Line
+    from loadeval.runlog.model import EventKind
 
 MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
 
@@ -46,7 +45,7 @@ def test_a_placeholder_is_stable() -> None:
     assert placeholder("path", "\udcff") != placeholder("path", "\udcfe")  # a name in no encoding
 
 
-def test_a_header_names_no_host(make_header: Callable[..., Header]) -> None:
+def test_a_header_names_no_host() -> None:
     """All else in it stays."""
     header = make_header(environment={"host": "node7", "pid": 5})
     expected = make_header(environment={"host": placeholder("host", "node7"), "pid": 5})
@@ -55,9 +54,7 @@ def test_a_header_names_no_host(make_header: Callable[..., Header]) -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"host": None}])
-def test_an_unknown_host_stays_unknown(
-    make_header: Callable[..., Header], environment: dict[str, Any]
-) -> None:
+def test_an_unknown_host_stays_unknown(environment: dict[str, Any]) -> None:
     header = make_header(environment=environment)
     assert redacted(header) is header
 
@@ -81,16 +78,16 @@ def test_an_exception_keeps_its_name_alone(error: str | None, expected: str | No
 
 def test_an_exception_that_was_read_on_keeps_its_name_alone() -> None:
     """The sentence around it stays."""
-    told = "epoch 3: the loader raised {}, and was read on"
-    found = message(told.format(f"timeout: {MISSING}"), "error read on")
-    assert found == told.format(f"timeout: {placeholder('text', MISSING)}")
+    sentence = "epoch 3: the loader raised {}, and was read on"
+    text = message(sentence.format(f"timeout: {MISSING}"), "error read on")
+    assert text == sentence.format(f"timeout: {placeholder('text', MISSING)}")
     assert message("read /data/x", "error read on") == f"read {placeholder('path', '/data/x')}"
 
 
 def test_the_error_of_a_backend_that_failed_keeps_its_name_alone() -> None:
     """It is the loader's."""
-    found = message(f"OSError: {MISSING}", "failed backend")
-    assert found == f"OSError: {placeholder('text', MISSING)}"
+    text = message(f"OSError: {MISSING}", "failed backend")
+    assert text == f"OSError: {placeholder('text', MISSING)}"
 
 
 @pytest.mark.parametrize(
@@ -110,11 +107,11 @@ def test_the_error_of_a_backend_that_failed_keeps_its_name_alone() -> None:
 )
 def test_a_note_names_neither_file_nor_user(text: str, gone: str) -> None:
     """What is left of it can still be read."""
-    found = message(text)
-    assert found in {
+    cleaned = message(text)
+    assert cleaned in {
         text.replace(gone, placeholder(k, gone)) for k in ("text", "path", "host", "user")
     }
-    assert message(found) == found
+    assert message(cleaned) == cleaned
 
 
 @pytest.mark.parametrize(
@@ -140,7 +137,7 @@ def test_a_long_text_takes_no_time() -> None:
 def test_a_user_without_a_name_is_none(
     monkeypatch: pytest.MonkeyPatch, error: type[Exception]
 ) -> None:
-    """As in a container that runs under a bare number; nor need a machine have a name."""
+    """A container may run under a bare number; nor need a machine have a name."""
 
     def nobody() -> str:
         raise error
@@ -154,10 +151,10 @@ def test_why_a_probe_has_nothing_names_no_file() -> None:
     """The readings that there are stay."""
     values = {"cpu_cores": np.array([0.5])}
     line = Readings("host", "process", np.array([1]), values, "cannot read /proc/stat")
-    found = redacted(line)
-    assert isinstance(found, Readings)
-    assert found.missing == f"cannot read {placeholder('path', '/proc/stat')}"
-    assert found.values is values
+    copy = redacted(line)
+    assert isinstance(copy, Readings)
+    assert copy.missing == f"cannot read {placeholder('path', '/proc/stat')}"
+    assert copy.values is values
     complete = Readings("host", "process", np.array([1]), values)
     assert redacted(complete) is complete
 
@@ -165,18 +162,21 @@ def test_why_a_probe_has_nothing_names_no_file() -> None:
 def test_lines_of_code_name_no_file_but_torchs() -> None:
     """Line, function and what it calls stay: advice needs them."""
     torchs, own = "_utils/fetch.py:52 fetch > read", "demo/scans.py:31 Scans.__getitem__ > read"
-    found = redacted(CodeSamples(0, {torchs: 3, own: 4}, {"demo/scans.py:9": 2}))
+    copy = redacted(CodeSamples(0, {torchs: 3, own: 4}, {"demo/scans.py:9": 2}, {own: 1}))
     hidden = placeholder("path", "demo/scans.py")
     running = {torchs: 3, f"{hidden}:31 Scans.__getitem__ > read": 4}
-    assert found == CodeSamples(0, running, {f"{hidden}:9": 2})
+    calls = {f"{hidden}:31 Scans.__getitem__ > read": 1}
+    assert copy == CodeSamples(0, running, {f"{hidden}:9": 2}, calls)
 
 
 def test_what_is_found_in_code_is_the_same() -> None:
     """Functions and their shares do not depend on how files are called."""
     run = staged()
     lines: list[Line] = [*run.code]
-    code = tuple(one for one in map(redacted, lines) if isinstance(one, CodeSamples))
-    found = [stages_of(one) for one in (run, replace(run, code=code))]
-    before, after = ([(one.function, one.share) for one in each.code] for each in found if each)
+    code = tuple(line for line in map(redacted, lines) if isinstance(line, CodeSamples))
+    both = [stages_of(source) for source in (run, replace(run, code=code))]
+    before, after = (
+        [(place.function, place.share) for place in each.code] for each in both if each
+    )
     assert after == before
     assert len(before) > 2

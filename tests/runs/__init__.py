@@ -1,11 +1,24 @@
-"""Logs of alternating runs on a machine with 4 CPUs, which other programs used too.
+"""Every run that tests share, built or recorded. Where two builders would do, take the first.
 
-One is that of `loadeval demo`. In the others 16 JPEGs of 1000 x 1000 pixels are decoded and
-resized for a batch: by SPDL with Pillow, two at once with `num_threads=4`, and by DALI on two
-threads. A step takes 50 and 30 ms. Left out are readings other than those of threads, and most of
-what the header says of the machine.
+- `given`: every time is given: by list (`make_run`), by a few numbers (`alternating`,
+  `randomised`), or by column (`block`, `run_of`). `write_run` writes the log of any run.
+- `measured`: a LoaderEvaluator measures a scripted loader: `recorded` in memory, `record` to disk.
+- `looked_into`: the stages of the loader are known too, from the DataLoader of `loader_model`.
+- `staged`: a long run with workers, samples, code and prefetches, as a DataLoader makes it.
+- `ranks`: synchronous training on many ranks.
+
+DEMO, SPDL, DALI and BLUR are logs of alternating runs on a machine with 4 CPUs, which other
+programs used too. DEMO is that of `loadeval demo`. In the others 16 JPEGs of 1000 x 1000 pixels are
+decoded and resized for a batch: by SPDL with Pillow, two at once with `num_threads=4`, and by DALI
+on two threads. A step takes 50 and 30 ms. Left out are readings other than those of threads, and
+most of what the header says of the machine.
+
+BLUR is of two workers and a step that fill the 2 CPUs of a machine that nobody else uses. A blur is
+most of loading; without it an epoch took 1/1.74 of the time.
 """
 
 from pathlib import Path
 
-DEMO, SPDL, DALI = (Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl", "dali"))
+DEMO, SPDL, DALI, BLUR = (
+    Path(__file__).with_name(f"{name}.jsonl") for name in ("demo", "spdl", "dali", "blur")
+)

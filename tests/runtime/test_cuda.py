@@ -107,7 +107,7 @@ class Event:
         self.device.clock.now_ns = max(self.device.clock.now_ns, self.time_ns)
 
     def elapsed_time(self, other: Event) -> float:
-        """In milliseconds, as CUDA's. Of an event that was not passed it is an error, as there."""
+        """The milliseconds that CUDA would tell. An event that was not passed is an error too."""
         assert self.query()
         assert other.query()
         assert self.time_ns is not None
@@ -124,20 +124,20 @@ def clock() -> FakeClock:
 @pytest.fixture
 def device(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Device:
     """A device that torch has in use."""
-    found = Device(clock)
+    device = Device(clock)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "Event", found.event)
-    monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found.in_use))
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: found.current)
-    monkeypatch.setattr(torch.cuda, "device", found.made_current)
-    monkeypatch.setattr(torch.cuda, "current_stream", found.stream)
+    monkeypatch.setattr(torch.cuda, "Event", device.event)
+    monkeypatch.setattr(torch.cuda, "synchronize", device.synchronize)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(device.in_use))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device.current)
+    monkeypatch.setattr(torch.cuda, "device", device.made_current)
+    monkeypatch.setattr(torch.cuda, "current_stream", device.stream)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8000, 9000))
-    monkeypatch.setattr(cuda, "exchange_capture_mode", lambda: found.exchange_capture_mode)
+    monkeypatch.setattr(cuda, "exchange_capture_mode", lambda: device.exchange_capture_mode)
     monkeypatch.setattr(
-        torch._C, "_cuda_hasPrimaryContext", lambda number: found.in_use[number], raising=False
+        torch._C, "_cuda_hasPrimaryContext", lambda number: device.in_use[number], raising=False
     )
-    return found
+    return device
 
 
 def timer_on(device: Device, epoch: int = 0) -> GpuIdleTimer:
@@ -149,8 +149,8 @@ def batches(waits_ns: list[int], clock: FakeClock) -> Iterator[Any]:
     return iter(ScriptedLoader(range(len(waits_ns)), waits_ns, clock))
 
 
-def idle_ns(found: GpuIdle | None) -> list[int] | None:
-    return None if found is None else found.gpu_idle_ns.tolist()
+def idle_ns(gpu_idle: GpuIdle | None) -> list[int] | None:
+    return None if gpu_idle is None else gpu_idle.gpu_idle_ns.tolist()
 
 
 @pytest.mark.parametrize(
@@ -189,14 +189,14 @@ def test_only_what_the_device_has_passed_is_read(device: Device, clock: FakeCloc
         device.work(100)
     assert timer.take() is None
     clock.advance(100)
-    found = timer.take()
-    assert found is not None
-    assert (found.epoch, found.first, idle_ns(found)) == (3, 0, [10])
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert (gpu_idle.epoch, gpu_idle.first, idle_ns(gpu_idle)) == (3, 0, [10])
     assert timer.take() is None
     clock.advance(300)
-    found = timer.take()
-    assert found is not None
-    assert (found.epoch, found.first, idle_ns(found)) == (3, 1, [0, 0])
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert (gpu_idle.epoch, gpu_idle.first, idle_ns(gpu_idle)) == (3, 1, [0, 0])
 
 
 def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) -> None:
@@ -231,9 +231,9 @@ def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock)
             device.work(7)
         timer.end_step()
         clock.advance(1000)
-    found = timer.take()
-    assert found is not None
-    assert (idle_ns(found), found.gpu_step_ns.tolist()) == ([1, 0, 2], [7, 7, 7])
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert (idle_ns(gpu_idle), gpu_idle.gpu_step_ns.tolist()) == ([1, 0, 2], [7, 7, 7])
 
 
 def test_a_step_is_what_the_device_does_until_the_next_request(
@@ -247,10 +247,10 @@ def test_a_step_is_what_the_device_does_until_the_next_request(
             clock.advance(170)
     timer.ended = True
     clock.advance(1000)
-    found = timer.take()
-    assert found is not None
-    assert found.gpu_idle_ns.tolist() == [50, 0, 50, 0]
-    assert found.gpu_step_ns.tolist() == [100, 120, 100, 100]
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert gpu_idle.gpu_idle_ns.tolist() == [50, 0, 50, 0]
+    assert gpu_idle.gpu_step_ns.tolist() == [100, 120, 100, 100]
 
 
 def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> None:
@@ -270,10 +270,10 @@ def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> N
         device.work(100)
     timer.ended = True
     clock.advance(1000)
-    found = timer.take()
-    assert found is not None
-    assert found.gpu_idle_ns.tolist() == [50, 30]
-    assert found.gpu_step_ns.tolist() == [100, 100]
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert gpu_idle.gpu_idle_ns.tolist() == [50, 30]
+    assert gpu_idle.gpu_step_ns.tolist() == [100, 100]
 
 
 def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> None:
@@ -335,7 +335,7 @@ def test_a_run_has_it_for_each_batch(
 def test_closing_may_come_while_it_is_closed(
     device: Device, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the garbage collector may do while the device is waited for."""
+    """The garbage collector may do it while the device is waited for."""
     evaluator = evaluator_of([50, 50], clock)
     for _ in evaluator:
         device.work(100)
@@ -389,7 +389,7 @@ def test_the_current_device_is_in_use_where_torch_does_not_tell(
 def test_events_of_a_training_on_another_device_are_recorded_there(
     device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with `.to("cuda:1")` where nobody has made that the current one."""
+    """Training may use `.to("cuda:1")` where nobody has made that the current device."""
     streams: list[int] = []
 
     class Recorded(Event):
@@ -430,7 +430,7 @@ def test_asking_disturbs_neither_a_capture_nor_another_device(
 
 
 def test_events_can_be_read_where_torch_uses_no_device(clock: FakeClock) -> None:
-    """As in a forked child."""
+    """A forked child uses none."""
     timer = timer_on(Device(clock))
     for _ in timer.watched(batches([10], clock)):
         clock.advance(5)
@@ -441,7 +441,7 @@ def test_events_can_be_read_where_torch_uses_no_device(clock: FakeClock) -> None
 def test_the_capture_mode_is_left_as_it_is_without_a_driver(
     monkeypatch: pytest.MonkeyPatch, library: str
 ) -> None:
-    """As on other devices than NVIDIA's; a driver may also lack the function."""
+    """This is so on other devices than NVIDIA's; a driver may also lack the function."""
 
     def loaded(name: str) -> SimpleNamespace:
         if name != library:
@@ -481,7 +481,7 @@ def test_batches_come_also_when_cuda_has_failed(
 
 
 def test_what_could_not_be_asked_for_is_unknown(device: Device, clock: FakeClock) -> None:
-    """And of batches after it, should CUDA answer again, times are told as theirs."""
+    """The times of batches after it are told as theirs, should CUDA answer again."""
     timer = timer_on(device)
     list(timer.watched(batches([10, 20], clock)))
     device.failed = True
@@ -490,9 +490,9 @@ def test_what_could_not_be_asked_for_is_unknown(device: Device, clock: FakeClock
     for _ in timer.watched(batches([30], clock)):
         device.work(5)
     clock.advance(5)
-    found = timer.take()
-    assert found is not None
-    assert (found.first, idle_ns(found)) == (2, [30])
+    gpu_idle = timer.take()
+    assert gpu_idle is not None
+    assert (gpu_idle.first, idle_ns(gpu_idle)) == (2, [30])
 
 
 class OnDevice(torch.Tensor):
@@ -517,7 +517,7 @@ def test_copies_leave_half_of_a_devices_free_memory(device: Device) -> None:  # 
 
 
 def test_a_prefetch_leaves_a_device_memory(device: Device, clock: FakeClock) -> None:
-    """Of 4000 bytes it takes no more than three batches of 1200, however many may be cached."""
+    """It takes no more of 4000 bytes than three batches of 1200, however many may be cached."""
     batch = torch.zeros(300).as_subclass(OnDevice)
     evaluator = LoaderEvaluator([batch] * 200, mode="alternate", clock=clock, probes=())
     for _ in evaluator:
@@ -547,17 +547,17 @@ def rules_found(device: Device, clock: FakeClock, work_ns: int) -> list[str]:
     with LoaderEvaluator(DataLoader(Timed(clock)), clock=clock, probes=()) as evaluator:
         for _ in evaluator:
             device.work(work_ns)
-    return [one.rule.value for one in diagnose(evaluator.recorded()).findings]
+    return [finding.rule.value for finding in diagnose(evaluator.recorded()).findings]
 
 
 @pytest.mark.parametrize(("work_ns", "hidden"), [(100, True), (10, False)])
 def test_waits_that_the_device_does_not_feel_are_found(
     device: Device, clock: FakeClock, work_ns: int, hidden: bool
 ) -> None:
-    """Where it has work for longer than a batch takes to load; and that nothing is pinned."""
-    found = rules_found(device, clock, work_ns)
-    assert ("hidden waits" in found) is hidden
-    assert "unpinned memory" in found
+    """They are where it has work for longer than a batch takes to load; nothing is pinned."""
+    rules = rules_found(device, clock, work_ns)
+    assert ("hidden waits" in rules) is hidden
+    assert "unpinned memory" in rules
 
 
 def speedup_of(
@@ -592,8 +592,8 @@ def test_the_speed_up_is_that_of_the_device(
 
     The device runs behind the host, and blocks begin and end without waiting for it.
     """
-    found = speedup_of(device, clock, round(load_ms * MS), round(work_ms * MS), syncs=syncs)
-    speedup = found.steady_speedup
+    headroom = speedup_of(device, clock, round(load_ms * MS), round(work_ms * MS), syncs=syncs)
+    speedup = headroom.steady_speedup
     assert speedup is not None
     assert speedup.value == pytest.approx(expected, rel=0.01)
     assert speedup.low == pytest.approx(expected, rel=0.02)

@@ -57,13 +57,11 @@ def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_our_own_adapters_need_no_entry_points() -> None:
     points = distribution("loadeval").entry_points.select(group=registry.GROUP)
-    assert {
-        point.name: point.value.removeprefix("loadeval_adapters.") for point in points
-    } == registry.OWN
+    assert {point.name: point.value for point in points} == registry.own_adapters()
 
 
 def test_a_zipped_copy_knows_its_loaders(tmp_path: Path) -> None:
-    """Without metadata too: no loader of theirs is taken for any iterable."""
+    """No loader of theirs is taken for any iterable, without metadata too."""
     archive = tmp_path / "copy.zip"
     with ZipFile(archive, "w") as copy:
         for folder in (ROOT, ROOT / "adapters"):
@@ -80,10 +78,20 @@ info = loadeval.LoaderEvaluator(DataLoader([1], num_workers=2)).recorded().heade
 print(info.adapter, info.workers)
 """
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    found = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
-    assert found.stdout.split() == ["loadeval_adapters.pytorch.PyTorchAdapter", "2"]
+    assert done.stdout.split() == ["loadeval_adapters.pytorch.PyTorchAdapter", "2"]
+
+
+def test_a_copy_without_adapters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows none of the loaders; a list is what it is."""
+    monkeypatch.setattr(registry, "OWN", "nowhere_adapters")
+    monkeypatch.setattr(registry, "registered", dict)
+    with pytest.warns(LoadevalWarning, match="cannot import") as said:
+        LoaderEvaluator(DataLoader([1, 2]))  # type: ignore[arg-type]
+    assert said[0].filename == __file__
+    LoaderEvaluator([1, 2])
 
 
 def test_an_adapter_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,9 +106,11 @@ def test_an_adapter_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(name="site")
 def _site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder in which packages can be installed, where Python looks first."""
+    """A folder in which packages can be installed, the one where Python looks beside its own."""
     with monkeypatch.context() as patch:
-        patch.syspath_prepend(tmp_path)
+        others = (path for path in sys.path if "site-packages" not in path)
+        patch.setattr(sys, "path", [str(tmp_path), *others])
+        importlib.invalidate_caches()
         registry.registered.cache_clear()
         yield tmp_path
     registry.registered.cache_clear()
@@ -123,18 +133,18 @@ def register(site: Path, prefix: str) -> None:
     install(site, "adapters-of-mine", entry_point=f"{prefix} = nowhere.adapters:Mine")
 
 
-def found(prefix: str) -> Registration:
-    (one,) = (one for one in registrations() if one.module == prefix)
-    return one
+def registration_of(prefix: str) -> Registration:
+    (match,) = (registration for registration in registrations() if registration.module == prefix)
+    return match
 
 
 def framework(prefix: str) -> tuple[bool, str | None, str | None]:
-    one = found(prefix)
-    return one.installed, one.framework, one.framework_version
+    registration = registration_of(prefix)
+    return registration.installed, registration.framework, registration.framework_version
 
 
 def test_an_adapter_of_loadevals() -> None:
-    assert found("torch.utils.data") == Registration(
+    assert registration_of("torch.utils.data") == Registration(
         module="torch.utils.data",
         adapter="loadeval_adapters.pytorch:PyTorchAdapter",
         distribution="loadeval",
@@ -146,15 +156,20 @@ def test_an_adapter_of_loadevals() -> None:
 
 
 def test_every_registered_adapter_is_listed_in_the_order_of_modules() -> None:
-    assert [one.module for one in registrations()] == sorted(registry.registered())
+    assert [registration.module for registration in registrations()] == sorted(
+        registry.registered()
+    )
 
 
 def test_a_third_partys_adapter(site: Path) -> None:
-    """Whoever registered an adapter is told, though the adapter cannot be imported."""
+    """Its distribution is told, though the adapter cannot be imported."""
     register(site, "nothing_of_this_name.loaders")
-    one = found("nothing_of_this_name.loaders")
-    assert one.adapter == "nowhere.adapters:Mine"
-    assert (one.distribution, one.distribution_version) == ("adapters-of-mine", "0.1")
+    registration = registration_of("nothing_of_this_name.loaders")
+    assert registration.adapter == "nowhere.adapters:Mine"
+    assert (registration.distribution, registration.distribution_version) == (
+        "adapters-of-mine",
+        "0.1",
+    )
 
 
 def test_nothing_is_imported() -> None:
@@ -162,7 +177,8 @@ def test_nothing_is_imported() -> None:
     script = """
 import sys
 from loadeval.runtime.registry import registrations
-names = {one.module.split(".")[0] for one in registrations()} | {"loadeval_adapters"}
+listed = registrations()
+names = {one.module.split(".")[0] for one in listed} | {one.adapter.split(":")[0] for one in listed}
 assert len(names) > 1
 assert not names & set(sys.modules), names & set(sys.modules)
 """

@@ -55,7 +55,7 @@ class Loader:
 def test_an_iterator_is_let_go_with_its_epoch(
     options: dict[str, Any], annotate: str | None, most: int | None
 ) -> None:
-    """Without the garbage collector, which a process may have switched off."""
+    """The garbage collector is not needed, which a process may have switched off."""
     loader = Loader()
     gc.disable()
     try:
@@ -63,7 +63,7 @@ def test_an_iterator_is_let_go_with_its_epoch(
             for _ in range(3):
                 for _ in islice(evaluator, most):
                     pass
-                assert [one() for one in loader.made] == [None] * len(loader.made)
+                assert [reference() for reference in loader.made] == [None] * len(loader.made)
     finally:
         gc.enable()
     assert len(loader.made) == 3

@@ -59,7 +59,7 @@ def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> Non
 
 
 def test_warmup_follows_the_prefetch_depth() -> None:
-    """By default the queue's depth and one batch, and one more in replay, are not steady."""
+    """The queue's depth and one batch are not steady by default, and one more in replay."""
     assert LoaderEvaluator([1]).recorded().header.warmup == 1
     assert LoaderEvaluator([1], mode="replay").recorded().header.warmup == 2
     assert LoaderEvaluator([1], warmup=7).recorded().header.warmup == 7

@@ -3,10 +3,11 @@
     python tests/soak/run.py [--minutes 60] [--batches 10000000] [--alternate 100000]
 
 A loader in the training process and one with two workers in mode log, and one with two workers in
-mode alternate, each with a log, stages, system metrics and ranges for a profiler. Each takes its
-share of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so
-many moments the memory, file descriptors, threads and child processes are counted, and the CPU
-time for each batch since the last one. Prints a table; exit status 1 where one of them grew.
+mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
+workers without loadeval, whose memory shows what PyTorch and the allocator do. Each takes its share
+of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so many
+moments the memory, file descriptors, threads and child processes are counted, and the CPU time for
+each batch since the last one. Prints a table; exit status 1 where one of them grew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import logging
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -29,9 +31,9 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from loadeval import LoaderEvaluator
+from loadeval.analysis.estimate.stats import Estimate, slope
 from loadeval.analysis.live import LiveRun
-from loadeval.analysis.stats import Estimate, slope
-from loadeval.runlog.reader import Follower
+from loadeval.runlog.log_file.reader import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,10 +74,10 @@ class Items(Dataset[dict[str, torch.Tensor]]):
 
 @dataclass(frozen=True)
 class Phase:
-    """One loader in one mode, for `share` of the time."""
+    """One loader in one mode, or without loadeval (None), for `share` of the time."""
 
     name: str
-    mode: Mode
+    mode: Mode | None
     share: float
     batches: int
     epoch: int
@@ -110,43 +112,44 @@ class Soaked:
     def growth_mb(self) -> Estimate:
         """By how much memory grew over the phase, if it did so all the time as after SETTLED."""
         settled = self.samples[int(SETTLED * len(self.samples)) :]
-        batches = np.array([one.batches for one in settled]) / self.phase.batches
-        found = slope([(batches, np.array([one.memory_mb for one in settled]))])
-        assert found is not None
-        return found
+        batches = np.array([sample.batches for sample in settled]) / self.phase.batches
+        growth = slope([(batches, np.array([sample.memory_mb for sample in settled]))])
+        assert growth is not None
+        return growth
 
     def costs_us(self, name: str) -> tuple[float, float]:
         """CPU time for a batch in the first tenth of the phase and in the last, the medians."""
-        before = np.diff([getattr(one, name) for one in self.samples])
-        costs = before / np.diff([one.batches for one in self.samples]) * 1e6
+        before = np.diff([getattr(sample, name) for sample in self.samples])
+        costs = before / np.diff([sample.batches for sample in self.samples]) * 1e6
         return median(costs[:TENTH].tolist()), median(costs[-TENTH:].tolist())
 
     @property
     def grown(self) -> list[str]:
         """What grew that should not have."""
         growth, settled = self.growth_mb, self.samples[int(SETTLED * len(self.samples)) :]
-        found = []
+        grew = []
         if (growth.low or 0.0) > 0 and (growth.high or 0.0) > MOST_GROWTH_MB:
-            found.append("memory")
+            grew.append("memory")
         for name in ("files", "threads", "children"):
-            counts = [getattr(one, name) for one in settled]
+            counts = [getattr(sample, name) for sample in settled]
             # Those of an epoch, and of batches that are on their way, come and go.
             if min(counts[-TENTH:]) > max(counts[:TENTH]):
-                found.append(name)
+                grew.append(name)
         for name in ("cpu_s", "own_cpu_s"):
             first, last = self.costs_us(name)
             if last > MOST_COST * first:
-                found.append(name)
-        if self.logged != self.phase.batches:
-            found.append(f"log of {self.logged:,} batches")
-        return found
+                grew.append(name)
+        if self.phase.mode is not None and self.logged != self.phase.batches:
+            grew.append(f"log of {self.logged:,} batches")
+        return grew
 
 
 def phases(logged: int, alternated: int) -> list[Phase]:
     """Their epochs are so short that each has some hundred at full length."""
     workers = max(int(logged * WORKERS_SHARE), SAMPLES)
     return [
-        Phase("log", "log", 0.5, logged, max(logged // 100, 1)),
+        Phase("log", "log", 0.4, logged, max(logged // 100, 1)),
+        Phase("plain, 2 workers", None, 0.1, workers, max(workers // 200, 30), 2),
         Phase("log, 2 workers", "log", 0.2, workers, max(workers // 200, 30), 2),
         Phase(
             "alternate, 2 workers", "alternate", 0.3, alternated, max(alternated // 50, 200), 2,
@@ -173,16 +176,18 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
         Items(phase.epoch, phase.load_s), batch_size=None, num_workers=phase.workers
     )
     path = folder / "run.jsonl"
-    evaluator = LoaderEvaluator(
-        loader, phase.mode, log_file=path, overwrite=True, stages=True, annotate="torch",
-        **phase.options,
-    )  # fmt: skip
+    measured: Any = nullcontext(loader)
+    if phase.mode is not None:
+        measured = LoaderEvaluator(
+            loader, phase.mode, log_file=path, overwrite=True, stages=True, annotate="torch",
+            **phase.options,
+        )  # fmt: skip
     process, samples, served = psutil.Process(), [], 0
     due = [round(phase.batches * part / SAMPLES) for part in range(SAMPLES, 0, -1)]
     began_s = time.perf_counter()
-    with evaluator:
+    with measured as batches:
         while due:
-            for _ in evaluator:
+            for _ in batches:
                 served += 1
                 if served == due[-1]:
                     due.pop()
@@ -193,6 +198,8 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
                     early_s = began_s + seconds * served / phase.batches - time.perf_counter()
                     time.sleep(max(early_s, 0.0))
     took_s = time.perf_counter() - began_s
+    if phase.mode is None:
+        return Soaked(phase, took_s, tuple(samples), 0.0, 0)
     return Soaked(phase, took_s, tuple(samples), path.stat().st_size / 1e6, batches_in(path))
 
 
@@ -216,27 +223,27 @@ def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:
         "| | batches | minutes | log | memory | grew by | files | threads | CPU of training, us "
         "| of the process, us |\n|---|---|---|---|---|---|---|---|---|---|"
     )
-    found = []
+    results = []
     for phase in phases(logged, alternated):
         with TemporaryDirectory() as folder:
-            found.append(soaked(phase, 60 * minutes * phase.share, Path(folder)))
-        print(row(found[-1]), flush=True)
-    return found
+            results.append(soaked(phase, 60 * minutes * phase.share, Path(folder)))
+        print(row(results[-1]), flush=True)
+    return results
 
 
-def row(one: Soaked) -> str:
-    last, growth = one.samples[-1], one.growth_mb
+def row(result: Soaked) -> str:
+    last, growth = result.samples[-1], result.growth_mb
     interval = "" if growth.low is None else f" [{growth.low:.2f}, {growth.high:.2f}]"
-    own, whole = (one.costs_us(name) for name in ("own_cpu_s", "cpu_s"))
+    own, whole = (result.costs_us(name) for name in ("own_cpu_s", "cpu_s"))
     cells = (
-        one.phase.name,
+        result.phase.name,
         f"{last.batches:,}",
-        f"{one.took_s / 60:.1f}",
-        f"{one.log_mb:,.0f} MB",
+        f"{result.took_s / 60:.1f}",
+        f"{result.log_mb:,.0f} MB",
         f"{last.memory_mb:.0f} MB",
         f"{growth.value:.2f}{interval} MB",
-        _range(one.samples, "files"),
-        _range(one.samples, "threads"),
+        _range(result.samples, "files"),
+        _range(result.samples, "threads"),
         f"{own[0]:.1f}, {own[1]:.1f}",
         f"{whole[0]:.1f}, {whole[1]:.1f}",
     )
@@ -244,7 +251,7 @@ def row(one: Soaked) -> str:
 
 
 def _range(samples: Sequence[Sample], name: str) -> str:
-    counts = [getattr(one, name) for one in samples]
+    counts = [getattr(sample, name) for sample in samples]
     return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
 
 
@@ -258,9 +265,9 @@ def main() -> int:
     logging.getLogger("loadeval").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     grown = [
-        f"{one.phase.name}: {what}"
-        for one in soak(options.minutes, options.batches, options.alternate)
-        for what in one.grown
+        f"{result.phase.name}: {what}"
+        for result in soak(options.minutes, options.batches, options.alternate)
+        for what in result.grown
     ]
     print("\n".join(["", "grown: ", *grown]) if grown else "\nnothing grew")
     return 1 if grown else 0

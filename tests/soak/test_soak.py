@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]
+pytestmark = [pytest.mark.by_the_clock(runs=1, at_least=1), pytest.mark.timeout(1_800)]
 
 RUN = Path(__file__).with_name("run.py")
 

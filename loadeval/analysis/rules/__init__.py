@@ -1,1 +1,6 @@
-"""What is wrong with a run's data loading, what shows it, and what to change."""
+"""Findings: one thing that is wrong with a run, what shows it, what it costs and what to change.
+
+In order of reading: `finding.py` is what a rule gives, `case.py` what it is given, `diagnosis.py`
+the list of rules and their order; one file for each group of rules. `fixes.py` and `gains.py`
+predict what each change would bring.
+"""

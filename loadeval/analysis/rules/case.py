@@ -8,34 +8,29 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.arms import loads_on_request, lost_share, run_times
-from loadeval.analysis.cpus import CpuUse, Spinning
-from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
-from loadeval.analysis.metrics import THREADS, Quantity, quantities
-from loadeval.analysis.recorded import Recorded
+from loadeval.analysis.estimate.arms import loads_on_request, lost_share, run_times
+from loadeval.analysis.estimate.epochs import epochs_of
+from loadeval.analysis.estimate.headroom import Headroom, headroom, headroom_of_two
+from loadeval.analysis.estimate.metrics import THREADS, Quantity, quantities
+from loadeval.analysis.estimate.steady import epoch_lengths, steady
+from loadeval.analysis.estimate.summary import Summary, iterations_of, summarise
+from loadeval.analysis.estimate.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.analysis.predict.cpus import CpuUse
+from loadeval.analysis.predict.recorded import Recorded, recorded_of
+from loadeval.analysis.predict.whatif import Length
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.rules.inside import Inside
-from loadeval.analysis.stages import stages_of
-from loadeval.analysis.summary import (
-    Summary,
-    epoch_lengths,
-    epochs_of,
-    iterations_of,
-    steady,
-    summarise,
-)
-from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.analysis.whatif import Length, LoaderModel
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loadeval.analysis.estimate.epochs import Epochs
+    from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.analysis.predict.cpus import Spinning
+    from loadeval.analysis.predict.whatif import LoaderModel
     from loadeval.analysis.rules.finding import Finding, Severity
-    from loadeval.analysis.stages import StageReport
-    from loadeval.analysis.stats import Estimate
-    from loadeval.analysis.summary import Epochs
     from loadeval.runlog.columns import Column
     from loadeval.runlog.model import LoaderInfo, Run
 
@@ -46,26 +41,25 @@ Answer: TypeAlias = "Finding | Remark | None"
 
 @dataclass(frozen=True)
 class Case:
-    """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone.
+    """A run that loaded, and the one that replayed or None."""
 
-    Of an alternating run only pairs that were measured whole count: `real` is `RunTimes.counted`.
-    `stages` is None where the loader was not looked into.
-    """
+    run: Run
+    ideal: Run | None = None
 
-    real: Run
-    ideal: Run | None
-    headroom: Headroom | None
-    stages: StageReport | None = None
+    @property
+    def real(self) -> Run:
+        """The run, in which no batch counts of a pair that was not measured whole."""
+        return run_times(self.run).counted
 
-    @classmethod
-    def of(cls, real: Run, ideal: Run | None = None) -> Case:
-        """Raises UsageError when the two cannot be compared."""
-        if ideal is not None:
-            return cls(real, ideal, headroom_of_two(real, ideal), stages_of(real))
-        times = run_times(real)
-        alternates = real.header.mode == "alternate"
-        gain = headroom(real, times) if alternates else None
-        return cls(times.counted, None, gain, stages_of(real))
+    @cached_property
+    def headroom(self) -> Headroom | None:
+        """What ideal loading gains; None for a log alone.
+
+        Raises UsageError when the two runs cannot be compared.
+        """
+        if self.ideal is not None:
+            return headroom_of_two(self.run, self.ideal)
+        return headroom(self.run) if self.run.header.mode == "alternate" else None
 
     @property
     def loader(self) -> LoaderInfo:
@@ -80,20 +74,20 @@ class Case:
     @cached_property
     def outliers(self) -> npt.NDArray[np.intp]:
         """Which of these took more than twice the median, as indices of them."""
-        found = (one.outliers for one in iterations_of(self.real) if one.arm == "real")
-        return np.searchsorted(self.rows, next(found, self.rows[:0]))
+        slow = (arm.outliers for arm in iterations_of(self.real) if arm.arm == "real")
+        return np.searchsorted(self.rows, next(slow, self.rows[:0]))
 
     @cached_property
     def wait_ns(self) -> Column:
-        """Their waits."""
-        found: Column = self.real.steps.wait_ns[self.rows]
-        return found
+        """The waits of `rows`."""
+        wait_ns: Column = self.real.steps.wait_ns[self.rows]
+        return wait_ns
 
     @cached_property
     def iteration_ns(self) -> Column:
-        """Their waits and steps."""
-        found: Column = self.wait_ns + self.real.steps.step_ns[self.rows]
-        return found
+        """The waits and steps of `rows`."""
+        iteration_ns: Column = self.wait_ns + self.real.steps.step_ns[self.rows]
+        return iteration_ns
 
     @cached_property
     def summary(self) -> Summary:
@@ -112,7 +106,7 @@ class Case:
         return Length(self.epochs.batches or max(counts.values(), default=1), max(len(counts), 1))
 
     def too_few(self, needed: int) -> Remark | None:
-        """That the run has under `needed` steady-state batches; None where it has as many."""
+        """A remark if the run has under `needed` steady-state batches."""
         count = len(self.rows)
         if count >= needed:
             return None
@@ -120,7 +114,7 @@ class Case:
 
     @property
     def batches_left_out(self) -> Remark | None:
-        """That only some batches were kept, so no single one is known; None where all were."""
+        """A remark if only some batches were kept, so that no single one is known."""
         every = self.real.header.every
         return None if every == 1 else Remark(Unknown.BATCHES_LEFT_OUT, {"every": every})
 
@@ -141,10 +135,10 @@ class Case:
         None where it may be nothing. Without an interval that is not known: see `no_interval`.
         """
         steady_speedup = None if self.headroom is None else self.headroom.steady_speedup
-        found = None if steady_speedup is None else lost_share(steady_speedup)
-        if found is None or (found.low is not None and found.low <= 0):
+        lost = None if steady_speedup is None else lost_share(steady_speedup)
+        if lost is None or (lost.low is not None and lost.low <= 0):
             return None
-        return found if found.value >= MODERATE_SHARE else None
+        return lost if lost.value >= MODERATE_SHARE else None
 
     @property
     def no_interval(self) -> bool:
@@ -158,44 +152,36 @@ class Case:
             return Remark(Unknown.NO_IDEAL)
         return next(iter(self.headroom.verdict.unmeasured), None)
 
+    @property
+    def recorded(self) -> Recorded | None:
+        """The run and its loader as predictions take them; None where too little is known."""
+        return recorded_of(self.run, self.ideal)
+
     @cached_property
     def inside(self) -> Inside | None:
         """The same, with what changing the loader would bring; None also without a step's time."""
-        found = self.headroom
-        step_ns = self.summary.step_ns if found is None else found.ideal_ns
-        return Inside.of(self.real, self.stages, step_ns)
-
-    @cached_property
-    def recorded(self) -> Recorded | None:
-        """The same, as predictions take it; None where it has too few batches for them."""
-        if self.stages is None:
-            return None
-        return Recorded.of_parts(self.real, self.stages, self.headroom)
+        recorded = self.recorded
+        return None if recorded is None or not recorded.costs.step_ns else Inside(recorded)
 
     @cached_property
     def model(self) -> LoaderModel | None:
         """The same, for predictions of other settings; None where what spins makes them wrong."""
-        if self.recorded is None or self.spinning is not None:
-            return None
-        return LoaderModel([self.recorded])
+        return None if self.inside is None or self.spinning is not None else self.inside.model
 
-    @cached_property
+    @property
     def spinning(self) -> Spinning | None:
         """The step's threads that spin, for there are fewer CPUs than they and workers; or None."""
-        inside, found = self.inside, self.headroom
-        if inside is None or found is None:
-            return None
-        return Spinning.of(self.cpu_use, found, inside.setting.workers, inside.costs.handed_ns)
+        return None if self.recorded is None else self.recorded.spinning
 
     @property
     def waiting_share(self) -> float:
         """The share of the steady state lost in waiting; of a log by itself all that it waited."""
-        found = self.headroom
-        if found is None or found.waiting_ns is None or not found.real_ns or not found.ideal_ns:
+        gain = self.headroom
+        if gain is None or gain.waiting_ns is None or not gain.real_ns or not gain.ideal_ns:
             return self.summary.wait_share or 0.0
         # Where steps are faster than the ideal ones, waiting exceeds what is lost.
-        lost_ns = found.real_ns - found.ideal_ns
-        return max(min(found.waiting_ns.value, lost_ns), 0.0) / found.real_ns
+        lost_ns = gain.real_ns - gain.ideal_ns
+        return max(min(gain.waiting_ns.value, lost_ns), 0.0) / gain.real_ns
 
     @property
     def contention_share(self) -> float:
@@ -206,19 +192,19 @@ class Case:
     @property
     def epoch_starts_share(self) -> float | None:
         """The share of whole epochs lost at their starts and ends; None: not known."""
-        found = self.headroom
-        if found is None or found.epoch_starts_ns is None or not found.whole_ns:
+        gain = self.headroom
+        if gain is None or gain.epoch_starts_ns is None or not gain.whole_ns:
             return None
-        return found.epoch_starts_ns.value / found.whole_ns
+        return gain.epoch_starts_ns.value / gain.whole_ns
 
     @property
     def loads_synchronously(self) -> bool:
         """Whether the loader works only while training waits for it."""
-        found = self.headroom
-        if found is None:
+        gain = self.headroom
+        if gain is None:
             return loads_on_request(self.loader, 0.0, None, None)
-        wait_ns = found.real_wait_ns or 0.0
-        return loads_on_request(self.loader, wait_ns, found.loader_only_ns, found.ideal_ns)
+        wait_ns = gain.real_wait_ns or 0.0
+        return loads_on_request(self.loader, wait_ns, gain.loader_only_ns, gain.ideal_ns)
 
     @property
     def computes_in_one_thread(self) -> bool:
@@ -233,27 +219,31 @@ class Case:
     @property
     def times(self) -> tuple[Fact, ...]:
         """What was measured of a batch's three times: real, ideal, and the loader alone."""
-        found = self.headroom
-        if found is None:
+        gain = self.headroom
+        if gain is None:
             return ()
         return facts(
-            ("real iteration", found.real_ns, "ns"),
-            ("ideal iteration", found.ideal_ns, "ns"),
-            ("loader alone", found.loader_only_ns, "ns"),
+            ("real iteration", gain.real_ns, "ns"),
+            ("ideal iteration", gain.ideal_ns, "ns"),
+            ("loader alone", gain.loader_only_ns, "ns"),
         )
 
     def reading(self, subject: str, name: str) -> Quantity | None:
         """What was read of one quantity while batches that count were served."""
-        found = (one for one in self._quantities if (one.subject, one.name) == (subject, name))
-        return next(found, None)
+        quantities = (
+            quantity
+            for quantity in self._quantities
+            if (quantity.subject, quantity.name) == (subject, name)
+        )
+        return next(quantities, None)
 
     def readings_named(self, name: str) -> list[Quantity]:
         """What was read of a quantity of every subject that has it."""
-        return [one for one in self._quantities if one.name == name]
+        return [quantity for quantity in self._quantities if quantity.name == name]
 
     @cached_property
     def _quantities(self) -> tuple[Quantity, ...]:
-        return tuple(one for one in quantities(self.real) if one.probe != THREADS)
+        return tuple(quantity for quantity in quantities(self.real) if quantity.probe != THREADS)
 
     def places(
         self, rows: npt.NDArray[np.intp], weight: npt.NDArray[np.float64]

@@ -6,49 +6,69 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.intervals import FEWEST_PAIRS
+from loadeval.analysis.estimate.intervals import FEWEST_PAIRS
+from loadeval.analysis.estimate.verdict import MODERATE_SHARE
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import operators, resources, stages, starts, throughput, variability
+from loadeval.analysis.rules import (
+    blocked,
+    cpus,
+    fetching,
+    operators,
+    padding,
+    resources,
+    shards,
+    stages,
+    starts,
+    throughput,
+    variability,
+)
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Finding, Rule, Unknown
-from loadeval.analysis.rules.fixes import FIXES
+from loadeval.analysis.rules.fixes import FIXES, GENERAL, OF_STARTS, OF_WAITING, gain_of
 from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import in_trainers_words, no_cpu_left
+from loadeval.analysis.rules.workers import BUSY, in_users_words, no_cpu_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.rules.case import Answer
+    from loadeval.analysis.rules.inside import Inside
     from loadeval.runlog.model import Run
 
 RULES: dict[Rule, Callable[[Case], Answer]] = {
+    Rule.CONFINED: cpus.confined,
     Rule.CAPACITY: throughput.capacity,
     Rule.ZERO_WORKERS: throughput.zero_workers,
     Rule.SHALLOW_QUEUE: throughput.shallow_queue,
     Rule.PER_BATCH_COST: throughput.per_batch_cost,
     Rule.WAITING: throughput.waiting,
-    Rule.SLOW_TRANSFORM: stages.slow_transform,
-    Rule.SLOW_FETCH: stages.slow_fetch,
-    Rule.SLOW_COLLATE: stages.slow_collate,
+    Rule.SLOW_TRANSFORM: fetching.slow_transform,
+    Rule.COPIED_PAGES: fetching.copied_pages,
+    Rule.DATA_FORMAT: fetching.data_format,
+    Rule.SLOW_FETCH: fetching.slow_fetch,
+    Rule.SLOW_COLLATE: fetching.slow_collate,
+    Rule.TOKENISING: fetching.tokenising,
     Rule.TRANSFER: stages.transfer,
     Rule.SLOW_SAMPLER: stages.slow_sampler,
     Rule.PINNING: stages.pinning,
     Rule.HEAD_OF_LINE: stages.head_of_line,
     Rule.SLOW_SAMPLES: stages.slow_samples,
-    Rule.LOCK: stages.lock,
-    Rule.DISK: stages.disk,
-    Rule.STORAGE_LATENCY: stages.storage_latency,
+    Rule.LOCK: blocked.lock,
+    Rule.DISK: blocked.disk,
+    Rule.STORAGE_LATENCY: blocked.storage_latency,
     Rule.SLOW_WORKER: stages.slow_worker,
-    Rule.FEW_SHARDS: stages.few_shards,
+    Rule.FEW_SHARDS: shards.few_shards,
+    Rule.UNEVEN_SHARDS: shards.uneven_shards,
     Rule.SLOW_OPERATOR: operators.slow_operator,
     Rule.PYTHON_LOCK: operators.python_lock,
-    Rule.CONTENTION: resources.contention,
-    Rule.SHARED_MACHINE: resources.shared_machine,
+    Rule.CONTENTION: cpus.contention,
+    Rule.SHARED_MACHINE: cpus.shared_machine,
     Rule.STALLS: variability.stalls,
     Rule.EPOCH_BOUNDARIES: starts.epoch_boundaries,
     Rule.WORKER_START: starts.worker_start,
     Rule.SHUFFLE_BUFFER: starts.shuffle_buffer,
+    Rule.SAMPLER_START: starts.sampler_start,
     Rule.LOADER_RECREATED: starts.recreated,
     Rule.SLOW_FIRST_BATCH: starts.slow_first_batch,
     Rule.FALLING_THROUGHPUT: variability.falling_throughput,
@@ -56,32 +76,18 @@ RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.OUTLIERS: variability.outliers,
     Rule.PROCESS_MEMORY: resources.process_memory,
     Rule.WORKER_MEMORY: resources.worker_memory,
-    Rule.OVERSUBSCRIPTION: resources.oversubscription,
+    Rule.OVERSUBSCRIPTION: cpus.oversubscription,
     Rule.UNPINNED_MEMORY: resources.unpinned_memory,
     Rule.HIDDEN_WAITS: resources.waits_hidden,
     Rule.IDLE_GPU: resources.idle_gpu,
     Rule.NOT_REPRESENTATIVE: variability.not_representative,
+    Rule.PADDING: padding.padding,
 }
-"""In this order where they cost the same, or what they cost is not known."""
-OF_WAITING = {
-    Rule.CAPACITY,
-    Rule.ZERO_WORKERS,
-    Rule.SHALLOW_QUEUE,
-    Rule.PER_BATCH_COST,
-    Rule.WAITING,
-}
-"""At most one is found in a run: why training waits, whatever stalls leave of the waiting."""
-OF_STARTS = {
-    Rule.EPOCH_BOUNDARIES,
-    Rule.WORKER_START,
-    Rule.SHUFFLE_BUFFER,
-}
-"""At most one is found: it costs time outside of the steady state."""
-GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACITY}
-"""What nearly all of loading goes into, whatever makes it slow."""
+"""Findings come in this order where they cost the same, or their cost is not known."""
 MOST_OF_THE_WAITING = 0.5
-SETTINGS = {Rule.SHALLOW_QUEUE}
 NEARLY = 0.8
+EASILY_CHANGED = {Rule.SHALLOW_QUEUE, Rule.FEW_SHARDS}
+"""A setting, or how data is divided, is easier to change than what workers do with it."""
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -94,15 +100,15 @@ def diagnose(real: Run, ideal: Run | None = None) -> Diagnosis:
     if ideal is None and real.header.mode == "replay":
         loaded_nothing = Remark(Unknown.LOADED_NOTHING)
         return Diagnosis((), tuple(Check(rule, "not measured", loaded_nothing) for rule in RULES))
-    return diagnosis_of(Case.of(real, ideal))
+    return diagnosis_of(Case(real, ideal))
 
 
 def diagnosis_of(case: Case) -> Diagnosis:
     """The same of a case whose headroom is known."""
     answers = [(rule, ask(case)) for rule, ask in RULES.items()]
-    found = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
-    findings = sorted(_without_overlap(case, found), key=_rank)
-    advised = [in_trainers_words(case.loader, with_gains(case, one)) for one in findings]
+    sure = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
+    findings = sorted(_without_overlap(case, sure), key=_rank)
+    advised = [in_users_words(case.loader, with_gains(case, finding)) for finding in findings]
     return Diagnosis(tuple(advised), tuple(_checked(*answer) for answer in answers))
 
 
@@ -119,8 +125,9 @@ def _as_sure(case: Case, finding: Finding) -> Finding:
     return replace(finding, confidence="possible", caveat=caveat)
 
 
-def _rank(finding: Finding) -> tuple[float, int]:
-    return -(finding.cost_share or 0.0), SEVERITIES.index(finding.severity)
+def _rank(finding: Finding) -> tuple[bool, float, int]:
+    cost = finding.cost_share or 0.0
+    return not (_is_confined(finding) and cost), -cost, SEVERITIES.index(finding.severity)
 
 
 def _checked(rule: Rule, answer: Answer) -> Check:
@@ -138,31 +145,41 @@ def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
     others are shares of, which is scaled so that all are shares of whole epochs.
     """
     findings = _causes(case, findings)
-    costs = {one.rule: one.cost_share for one in findings}
+    costs = {finding.rule: finding.cost_share for finding in findings}
     raw = {rule: cost or 0.0 for rule, cost in costs.items()}
-    of_both = {Rule.PYTHON_LOCK, Rule.OVERSUBSCRIPTION}
-    of_waits = {Rule.STALLS, Rule.SLOW_OPERATOR, *OF_WAITING, *FIXES}
-    waits_told = bool({*of_waits, *of_both} & costs.keys())
-    steps_told = bool({Rule.CONTENTION, *of_both} & costs.keys())
+    of_both = {Rule.PYTHON_LOCK, Rule.OVERSUBSCRIPTION, Rule.CONFINED}
+    of_waits = {Rule.STALLS, Rule.UNEVEN_SHARDS, Rule.SLOW_OPERATOR, *OF_WAITING, *FIXES}
+    waits_explained = bool({*of_waits, *of_both} & costs.keys())
+    steps_explained = bool({Rule.CONTENTION, *of_both} & costs.keys())
     falling, outliers = Rule.FALLING_THROUGHPUT, Rule.OUTLIERS
     if falling in costs:
         in_waits = variability.waits_grow(case)
-        told = waits_told if in_waits else steps_told
-        costs[falling] = None if told else raw[falling]
-        waits_told, steps_told = waits_told or in_waits, steps_told or not in_waits
+        is_explained = waits_explained if in_waits else steps_explained
+        costs[falling] = None if is_explained else raw[falling]
+        waits_explained = waits_explained or in_waits
+        steps_explained = steps_explained or not in_waits
     if outliers in costs:
-        told_of = (waits_told, steps_told)
-        parts = zip(variability.outlying_shares(case), told_of, strict=True)
-        left = sum(part for part, told in parts if not told)
+        explained = (waits_explained, steps_explained)
+        parts = zip(variability.outlying_shares(case), explained, strict=True)
+        left = sum(part for part, is_explained in parts if not is_explained)
         costs[outliers] = left if left >= variability.WORTH_SAYING else None
     starts_share = case.epoch_starts_share
     if starts_share is None:
         starts_share = max((raw[rule] for rule in OF_STARTS & costs.keys()), default=0.0)
     outside = {*OF_STARTS, Rule.LOADER_RECREATED}
     return [
-        _costing(one, costs[one.rule], 1.0 if one.rule in outside else 1 - starts_share)
-        for one in findings
+        _costing(finding, costs[finding.rule], 1.0 if finding.rule in outside else 1 - starts_share)
+        for finding in findings
     ]
+
+
+EXPLAINED_BY = {
+    Rule.PYTHON_LOCK: (Rule.CONTENTION,),
+    Rule.HEAD_OF_LINE: (Rule.STALLS,),
+    Rule.SLOW_SAMPLES: (Rule.STALLS,),
+    Rule.UNEVEN_SHARDS: (Rule.STALLS, Rule.DRIFT),
+}
+"""What is not told beside a cause inside the loader that makes it."""
 
 
 def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -170,35 +187,72 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
 
     Stalls come first, unless slow samples or batches that are waited for in order are found to
     make them. Where the loader was looked into, the findings that gain most follow, and what is
-    guessed from outside comes last; of those that then gain next to nothing none is left.
+    guessed from outside comes last; of those that then gain next to nothing none is left. Workers
+    that are kept from CPUs come before all others, and are why they wait for one.
     """
-    inside, rules = case.inside, {one.rule for one in findings}
-    stalled = next((one.cost_share or 0.0 for one in findings if one.rule == Rule.STALLS), 0.0)
+    if any(map(_is_confined, findings)):
+        findings = [finding for finding in findings if finding.rule != Rule.OVERSUBSCRIPTION]
+    inside, rules = case.inside, {finding.rule for finding in findings}
+    stalled = next(
+        (finding.cost_share or 0.0 for finding in findings if finding.rule == Rule.STALLS), 0.0
+    )
     if inside is None:
         return _causes_outside(case, findings, stalled)
-    if rules & {Rule.HEAD_OF_LINE, Rule.SLOW_SAMPLES}:
-        findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
-    waiting = max(case.waiting_share - stalled, 0.0)
-    told = [one for one in findings if one.rule in FIXES and one.cost_share is not None]
-    if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
-        told = [one for one in told if one.rule != Rule.CAPACITY]
-    told.sort(key=lambda one: (_is_general(case, one), -_cost_of(one)))
-    # A setting is easier to change than data.
-    most = max((one.cost_share or 0.0 for one in told if one.rule not in GENERAL), default=0.0)
-    told.sort(key=lambda one: one.rule not in SETTINGS or _cost_of(one) < NEARLY * most)
-    found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
+    explained = {rule for cause in rules for rule in EXPLAINED_BY.get(cause, ())}
+    findings = [finding for finding in findings if finding.rule not in explained]
+    waiting = max(case.waiting_share - (0.0 if Rule.STALLS in explained else stalled), 0.0)
+    tail = next((finding for finding in findings if finding.rule == Rule.UNEVEN_SHARDS), None)
+    if tail is not None:
+        before_ns = float(tail.problem.values["before_ns"] or 0.0)
+        waiting = min(waiting, before_ns / (inside.costs.step_ns + before_ns))
+    causes = [
+        finding for finding in findings if finding.rule in FIXES and finding.cost_share is not None
+    ]
+    causes = _in_precedence(case, inside, causes)
+    left = [
+        finding for finding in findings if finding not in causes and finding.rule not in OF_WAITING
+    ]
     fixes, gained = [], 0.0
-    for one in told:
-        fixes.append(FIXES[one.rule](case, inside))
+    for finding in causes:
+        fixes.append(FIXES[finding.rule](case, inside))
         before, gained = gained, max(inside.gain(fixes), gained)
         cost = (gained - before) * waiting
-        if cost >= LEAST_GAIN or one.rule == Rule.OVERSUBSCRIPTION:
-            found.append(replace(one, cost_share=cost))
-    found = _with_contention(case, found, waiting)
-    if any(one.rule in FIXES and one.cost_share is not None for one in found):
-        return found
-    unexplained = [one for one in findings if one.rule in OF_WAITING]
-    return [*found, *(replace(one, cost_share=waiting) for one in unexplained)]
+        if cost >= LEAST_GAIN or finding.rule == Rule.OVERSUBSCRIPTION:
+            left.append(replace(finding, cost_share=cost))
+    left = _with_contention(case, left, waiting)
+    if any(finding.rule in FIXES and finding.cost_share is not None for finding in left):
+        return left
+    is_left = tail is None or waiting >= MODERATE_SHARE
+    unexplained = [finding for finding in findings if finding.rule in OF_WAITING and is_left]
+    return [*left, *(replace(finding, cost_share=waiting) for finding in unexplained)]
+
+
+def _in_precedence(case: Case, inside: Inside, causes: list[Finding]) -> list[Finding]:
+    """`causes`, the one that is to be changed first in front.
+
+    It does not say that the loader is too slow where something says why.
+    """
+    is_too_few = _is_one_worker_too_few(case, inside)
+    says_why = any(finding.rule in GENERAL - {Rule.CAPACITY} for finding in causes)
+    if says_why and not is_too_few:  # which say how many workers help
+        causes = [finding for finding in causes if finding.rule != Rule.CAPACITY]
+    most = max(
+        (_cost_of(finding) for finding in causes if finding.rule not in GENERAL), default=0.0
+    )
+
+    def precedence(finding: Finding) -> tuple[bool | float, ...]:
+        cost = _cost_of(finding)
+        is_easy = finding.rule in EASILY_CHANGED and cost >= NEARLY * most
+        return (
+            finding.rule != Rule.CONFINED,
+            not is_easy,
+            _is_general(case, finding),
+            _crowds_itself(case, finding),
+            is_too_few and finding.rule != Rule.CAPACITY,
+            -cost,
+        )
+
+    return sorted(causes, key=precedence)
 
 
 def _causes_outside(case: Case, findings: list[Finding], stalled: float) -> list[Finding]:
@@ -207,25 +261,25 @@ def _causes_outside(case: Case, findings: list[Finding], stalled: float) -> list
     Threads that hold Python's lock make the steps slower, and have their part of the waiting. An
     operator that holds up the others is why the loader is too slow.
     """
-    rules = {one.rule for one in findings}
+    rules = {finding.rule for finding in findings}
     gone: set[Rule] = set()
-    if Rule.SLOW_OPERATOR in rules:
+    if rules & {Rule.SLOW_OPERATOR, Rule.CONFINED}:
         gone |= OF_WAITING
-    told = stalled
-    lock = next((one for one in findings if one.rule == Rule.PYTHON_LOCK), None)
+    explained = stalled
+    lock = next((finding for finding in findings if finding.rule == Rule.PYTHON_LOCK), None)
     if lock is not None:
         gone.add(Rule.CONTENTION)
         waits = operators.waiting_for_lock(lock)
         in_stalls = max(stalled + waits - case.waiting_share, 0.0)
         less = replace(lock, cost_share=max(_cost_of(lock) - in_stalls, 0.0))
-        findings = [less if one is lock else one for one in findings]
-        told += waits
+        findings = [less if finding is lock else finding for finding in findings]
+        explained += waits
     return [
-        replace(one, cost_share=max(_cost_of(one) - told, 0.0))
-        if one.rule in {*OF_WAITING, Rule.SLOW_OPERATOR}
-        else one
-        for one in findings
-        if one.rule not in gone
+        replace(finding, cost_share=max(_cost_of(finding) - explained, 0.0))
+        if finding.rule in {*OF_WAITING, Rule.SLOW_OPERATOR, Rule.CONFINED}
+        else finding
+        for finding in findings
+        if finding.rule not in gone
     ]
 
 
@@ -235,22 +289,37 @@ def _with_contention(case: Case, findings: list[Finding], waiting: float) -> lis
     That is the work that most of the waiting is for, where it leaves no CPU free; else more
     threads than CPUs.
     """
-    contention = next((one for one in findings if one.rule == Rule.CONTENTION), None)
-    crowded = next((one for one in findings if one.rule == Rule.OVERSUBSCRIPTION), None)
-    heaviest = max((one for one in findings if one.rule in GENERAL), key=_cost_of, default=crowded)
+    contention = next((finding for finding in findings if finding.rule == Rule.CONTENTION), None)
+    crowded = next((finding for finding in findings if finding.rule == Rule.OVERSUBSCRIPTION), None)
+    confined = next(filter(_is_confined, findings), None)
+    heaviest = max(
+        (finding for finding in findings if finding.rule in GENERAL), key=_cost_of, default=crowded
+    )
     if crowded is not None and not _is_general(case, crowded):
         heaviest = crowded
     is_why = heaviest is not None and _cost_of(heaviest) >= MOST_OF_THE_WAITING * waiting
     taker = heaviest if is_why and (crowded or no_cpu_left(case)) else crowded
+    allowed = case.cpu_use.allowed
+    if confined is not None:  # a CPU of its own is what training then lacks, or not
+        taker = confined if allowed and allowed.affinity.is_even else None
     if contention is not None and taker is not None:
         more = replace(taker, cost_share=_cost_of(taker) + _cost_of(contention))
-        findings = [more if one is taker else one for one in findings if one is not contention]
-    # Of one whose cost is not known, it is not known that it is small either.
+        findings = [
+            more if finding is taker else finding
+            for finding in findings
+            if finding is not contention
+        ]
+    # Where the cost is not known, nobody knows that it is small.
     return [
-        one
-        for one in findings
-        if one is not crowded or one.cost_share is None or one.cost_share >= LEAST_GAIN
+        finding
+        for finding in findings
+        if finding is not crowded or finding.cost_share is None or finding.cost_share >= LEAST_GAIN
     ]
+
+
+def _is_confined(finding: Finding) -> bool:
+    """Whether it is surely a fault that workers are kept from CPUs."""
+    return finding.rule == Rule.CONFINED and finding.cost_share is not None
 
 
 def _cost_of(finding: Finding) -> float:
@@ -260,10 +329,28 @@ def _cost_of(finding: Finding) -> float:
 def _is_general(case: Case, finding: Finding) -> bool:
     """Whether others tell why as much is lost: a few samples rather than the code for all."""
     if finding.rule == Rule.OVERSUBSCRIPTION:
-        by_others = finding.changes[0].code == Advice.FREE_CPUS
-        return by_others and _cost_of(finding) < NEARLY * case.waiting_share
+        is_small = _cost_of(finding) < NEARLY * case.waiting_share
+        frees_cpus = finding.changes[0].code == Advice.FREE_CPUS
+        return _crowds_itself(case, finding) or (frees_cpus and is_small)
     is_small = _cost_of(finding) < MOST_OF_THE_WAITING * case.waiting_share
     return finding.rule in GENERAL or is_small
+
+
+def _is_one_worker_too_few(case: Case, inside: Inside) -> bool:
+    """Whether a second worker has a CPU and pays: that is easier to change than code."""
+    is_cpu_free = case.cpu_use.left is not None and not no_cpu_left(case)
+    return inside.workers == 1 and is_cpu_free and gain_of(case, Rule.CAPACITY) >= MODERATE_SHARE
+
+
+def _crowds_itself(case: Case, finding: Finding) -> bool:
+    """Whether it is the work of loading and of the steps that takes all CPUs, which others name."""
+    change, inside, cpus = finding.changes[0], case.inside, case.cpus
+    if finding.rule != Rule.OVERSUBSCRIPTION or change.code != Advice.FREE_CPUS:
+        return False
+    if case.cpu_use.others is not None:
+        return "others_cpus" not in change.values
+    # What loading and steps compute themselves shows what is left for others that were not read.
+    return inside is not None and cpus is not None and inside.computing_cpus >= BUSY * cpus
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

@@ -7,85 +7,145 @@ training gains at most, when all of it is gone.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
 
+from loadeval.analysis.predict.change import Change
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.analysis.rules.fixes import FIXES, gain_of, without_lock
+from loadeval.analysis.rules.fixes import (
+    FIXES,
+    OF_STARTS,
+    RECORDS,
+    WITHOUT_LOCK,
+    blocked_shorter,
+    gain_of,
+)
 
 if TYPE_CHECKING:
-    from enum import Enum
-
+    from loadeval.analysis.predict.prediction import Prediction
+    from loadeval.analysis.predict.whatif import LoaderModel
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
     from loadeval.analysis.rules.finding import Finding
-    from loadeval.analysis.whatif import LoaderModel, Prediction
 
 LEAST_SPEEDUP = 1.02
-"""Of training: advice that brings less is not given."""
+"""Advice that brings training less is not given."""
 TWICE = 2.0
 MOST_GONE = 0.99
-"""Of the time: more is not predicted."""
-MORE_WORKERS = {Advice.RAISE, Advice.TRY_WORKERS}
-OTHER_WORKERS = {Advice.RAISE, Advice.LOAD_IN_TRAINING}
-PREDICTED = ("num_workers", "prefetch_factor")
-CHEAPER = {
-    Advice.CHEAPER_NAMED,
-    Advice.CHEAPER_COLLATE,
-    Advice.CHEAPER_SAMPLER,
-    Advice.SEND_FEWER,
-    Advice.SEND_LESS_OFTEN,
+"""No more of the time is predicted to be gone."""
+
+
+class Kind(Enum):
+    """What kind of change an advice is."""
+
+    SETTING = "other settings, with which training is predicted"
+    CHEAPER = "code that takes less time"
+    UNDONE = "what was found is undone, with which training is predicted"
+    REMOVED = "what was found goes away"
+    UNPREDICTED = "something of which nothing is predicted"
+    COMMENT = "no change, but more about any"
+
+
+@dataclass(frozen=True)
+class AdviceRecord:
+    """What following an advice changes.
+
+    `change` is what that does to any loader, where it says no value. What is said only
+    `with_workers` is left out where these bring nothing. `instead` is what to change where it
+    brings nothing, and nothing else is advised.
+    """
+
+    kind: Kind
+    change: Change | None = None
+    with_workers: bool = False
+    instead: Advice | None = None
+
+
+ADVICE: dict[Enum, AdviceRecord] = {
+    Advice.ALLOW_IN_WORKERS: AdviceRecord(Kind.UNDONE),
+    Advice.ALLOW_AFTER_IMPORTS: AdviceRecord(Kind.UNDONE),
+    Advice.RAISE: AdviceRecord(Kind.SETTING),
+    Advice.TRY_WORKERS: AdviceRecord(Kind.SETTING),
+    Advice.LOAD_IN_TRAINING: AdviceRecord(Kind.SETTING),
+    Advice.OUT_OF_ORDER: AdviceRecord(
+        Kind.SETTING, Change({"in_order": False}), instead=Advice.FIND_SLOW_BATCHES
+    ),
+    Advice.SHARE_BY_FILE: AdviceRecord(Kind.SETTING, WITHOUT_LOCK),
+    Advice.CALL_AFTER: AdviceRecord(Kind.CHEAPER),
+    Advice.PACK_DATASET: AdviceRecord(Kind.UNDONE),
+    Advice.CHEAPER_NAMED: AdviceRecord(Kind.CHEAPER),
+    Advice.CHEAPER_COLLATE: AdviceRecord(Kind.CHEAPER),
+    Advice.CHEAPER_SAMPLER: AdviceRecord(Kind.CHEAPER),
+    Advice.SEND_FEWER: AdviceRecord(Kind.CHEAPER),
+    Advice.SEND_LESS_OFTEN: AdviceRecord(Kind.CHEAPER),
+    **dict.fromkeys(
+        (
+            Advice.STORE_UNCOMPRESSED,
+            Advice.COLUMNS_AS_ARRAYS,
+            Advice.KEEP_ARRAYS,
+            Advice.PARSE_ONCE,
+            Advice.SMALLER_ROW_GROUPS,
+            Advice.CHUNK_BY_SAMPLE,
+            Advice.OPEN_ONCE,
+            Advice.READ_WHAT_IS_USED,
+        ),
+        AdviceRecord(Kind.UNDONE),
+    ),
+    Advice.SEND_TENSORS: AdviceRecord(Kind.REMOVED),
+    Advice.TOKENISE_ONCE: AdviceRecord(Kind.REMOVED),
+    Advice.FIX_SAMPLES: AdviceRecord(Kind.REMOVED),
+    Advice.SHORTER_LOCK: AdviceRecord(Kind.REMOVED),
+    Advice.READ_LESS: AdviceRecord(Kind.REMOVED),
+    Advice.MORE_REQUESTS_AT_ONCE: AdviceRecord(Kind.REMOVED),
+    Advice.REQUESTS_AT_ONCE: AdviceRecord(Kind.SETTING),
+    Advice.CACHE_LOCALLY: AdviceRecord(Kind.REMOVED),
+    Advice.FETCH_LESS: AdviceRecord(Kind.REMOVED),
+    Advice.ONE_THREAD_EACH: AdviceRecord(Kind.REMOVED),
+    Advice.FREE_CPUS: AdviceRecord(Kind.REMOVED),
+    Advice.BALANCE_WORKERS: AdviceRecord(Kind.REMOVED),
+    Advice.MORE_SHARDS: AdviceRecord(Kind.REMOVED),
+    Advice.EQUAL_SHARDS: AdviceRecord(Kind.REMOVED),
+    Advice.KEEP_WORKERS: AdviceRecord(Kind.REMOVED, with_workers=True),
+    Advice.TRY_PERSISTENT_WORKERS: AdviceRecord(Kind.REMOVED),
+    Advice.KEEP_ITERATOR: AdviceRecord(Kind.REMOVED),
+    Advice.SMALLER_DATASET: AdviceRecord(Kind.REMOVED),
+    Advice.SMALLER_BUFFER: AdviceRecord(Kind.REMOVED),
+    Advice.DRAW_IN_PARTS: AdviceRecord(Kind.REMOVED),
+    Advice.DRAW_WEIGHTED_IN_PARTS: AdviceRecord(Kind.REMOVED),
+    Advice.LIGHTER_SAMPLER: AdviceRecord(Kind.REMOVED),
+    Advice.CPU_USE_NOT_READ: AdviceRecord(Kind.UNPREDICTED, with_workers=True),
+    Advice.NO_CPU_FOR_WORKER: AdviceRecord(Kind.UNPREDICTED, with_workers=True),
+    Advice.WORKERS_NEEDED: AdviceRecord(Kind.UNPREDICTED, with_workers=True),
+    Advice.CHEAPER_ALSO: AdviceRecord(Kind.UNPREDICTED, with_workers=True),
+    Advice.LOOK_AT_INIT: AdviceRecord(Kind.COMMENT),
+    Advice.UNSET_BINDING: AdviceRecord(Kind.COMMENT),
+    Advice.NO_MORE_WORKERS: AdviceRecord(Kind.COMMENT),
+    Advice.NO_WORKERS_HELP: AdviceRecord(Kind.COMMENT),
+    Advice.LOADING_EVICTS_CACHES: AdviceRecord(Kind.COMMENT),
+    Advice.LOOK_AT: AdviceRecord(Kind.COMMENT),
+    Advice.WORKER_START_PARTS: AdviceRecord(Kind.COMMENT),
+    Advice.WORKERS_START_IN_TURN: AdviceRecord(Kind.COMMENT),
+    Advice.MOSTLY_IN: AdviceRecord(Kind.COMMENT),
+    Advice.SHARD_DATASETS: AdviceRecord(Kind.COMMENT),
+    Advice.SHARDS_LEFT_OVER: AdviceRecord(Kind.COMMENT),
 }
-"""Advice that makes code take less time."""
-PARTS = {
-    Rule.SLOW_COLLATE: "collate",
-    Rule.SLOW_SAMPLER: "indices",
-    Rule.TRANSFER: "hand-over",
-    Rule.PINNING: "pin",
+"""Advice that is not here changes something of which nothing is predicted."""
+UNPREDICTED = AdviceRecord(Kind.UNPREDICTED)
+
+
+class PredictedSetting(NamedTuple):
+    """A setting of a loader that is simulated, and what to change instead where it is no use."""
+
+    name: str
+    instead: Advice
+
+
+SETTINGS: dict[Value, PredictedSetting] = {
+    "num_workers": PredictedSetting("workers", Advice.CHEAPER_LOADING),
+    "prefetch_factor": PredictedSetting("prefetch_factor", Advice.FIND_SLOW_BATCHES),
 }
-"""What that is where it is not named."""
-REMOVED = {
-    Advice.SEND_TENSORS,
-    Advice.FIX_SAMPLES,
-    Advice.SHORTER_LOCK,
-    Advice.READ_LESS,
-    Advice.MORE_REQUESTS_AT_ONCE,
-    Advice.ONE_THREAD_EACH,
-    Advice.FREE_CPUS,
-    Advice.BALANCE_WORKERS,
-    Advice.MORE_SHARDS,
-    Advice.KEEP_WORKERS,
-    Advice.TRY_PERSISTENT_WORKERS,
-    Advice.KEEP_ITERATOR,
-    Advice.SMALLER_DATASET,
-    Advice.SMALLER_BUFFER,
-}
-"""Advice that makes what was found go away."""
-OF_MORE_WORKERS = {
-    Advice.CPU_USE_NOT_READ,
-    Advice.NO_CPU_FOR_WORKER,
-    Advice.WORKERS_NEEDED,
-    Advice.CHEAPER_ALSO,
-}
-"""What only says more about raising the number of workers."""
-WITH_MORE_WORKERS = {*OF_MORE_WORKERS, Advice.KEEP_WORKERS}
-AT_EPOCH_STARTS = {Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.EPOCH_BOUNDARIES}
-"""What costs time at the starts of epochs alone, which no simulation tells."""
-CHANGES_NOTHING = {
-    Advice.NO_MORE_WORKERS,
-    Advice.NO_WORKERS_HELP,
-    Advice.LOADING_EVICTS_CACHES,
-    Advice.LOOK_AT,
-    Advice.MOSTLY_IN,
-}
-"""What only says more about any change."""
-INSTEAD: dict[Value | Enum, Advice] = {
-    "num_workers": Advice.CHEAPER_LOADING,
-    "prefetch_factor": Advice.FIND_SLOW_BATCHES,
-    Advice.OUT_OF_ORDER: Advice.FIND_SLOW_BATCHES,
-}
-"""By setting or advice that brings nothing, what to change where nothing else is advised."""
 
 
 def with_gains(case: Case, finding: Finding) -> Finding:
@@ -95,28 +155,35 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     advised, without a figure. What brings most by a setting comes first.
     """
     model = case.model
-    of_starts = model is None and finding.rule in AT_EPOCH_STARTS
-    if of_starts or (case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION):
+    of_starts = model is None and finding.rule in OF_STARTS
+    of_spinning = case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION
+    if of_starts or of_spinning or finding.rule == Rule.PYTHON_LOCK:
         return replace(finding, changes=tuple(_of_all(finding)))
     if model is None or finding.cost_share is None:
-        known = [one for one in finding.changes if one.code != Advice.LOAD_IN_TRAINING]
+        known = [change for change in finding.changes if change.code != Advice.LOAD_IN_TRAINING]
         return replace(finding, changes=tuple(known))
     gains = [(change, _gain_of(case, model, finding, change)) for change in finding.changes]
     useless = [change for change, gain in gains if gain is None]
-    told = [Remark(one.code, {**one.values, **gain}) for one, gain in gains if gain is not None]
-    if any(one.code in MORE_WORKERS and _is_of_workers(one) for one in useless):
-        told = [one for one in told if one.code not in WITH_MORE_WORKERS]
-        first = any(one.code == Advice.TRY_WORKERS for one in useless)
-        told.append(Remark(Advice.NO_WORKERS_HELP if first else Advice.NO_MORE_WORKERS))
-    told = [_promised(one) for one in told]
-    useless = [one for one in useless if one.code != Advice.LOAD_IN_TRAINING]
-    if all(one.code in CHANGES_NOTHING for one in told):
-        told += map(_instead, useless)
-    return replace(finding, changes=tuple(_workers_first(told)))
+    kept = [
+        Remark(change.code, {**change.values, **gain}) for change, gain in gains if gain is not None
+    ]
+    if any(_raises_workers(change) for change in useless):
+        kept = [change for change in kept if not _record(change).with_workers]
+        first = any(change.code == Advice.TRY_WORKERS for change in useless)
+        kept.append(Remark(Advice.NO_WORKERS_HELP if first else Advice.NO_MORE_WORKERS))
+    kept = [_promised(change) for change in kept]
+    if all(_record(change).kind is Kind.COMMENT for change in kept):
+        kept += [_instead(change) for change in useless if change.code != Advice.LOAD_IN_TRAINING]
+    return replace(finding, changes=tuple(_workers_first(kept)))
 
 
-def _is_of_workers(change: Remark) -> bool:
-    return change.values.get("setting") == "num_workers"
+def _record(change: Remark) -> AdviceRecord:
+    return ADVICE.get(change.code, UNPREDICTED)
+
+
+def _raises_workers(change: Remark) -> bool:
+    raises = change.code in {Advice.RAISE, Advice.TRY_WORKERS}
+    return raises and change.values.get("setting") == "num_workers"
 
 
 def _promised(change: Remark) -> Remark:
@@ -127,31 +194,54 @@ def _promised(change: Remark) -> Remark:
 
 
 def _of_all(finding: Finding) -> list[Remark]:
-    """Its changes, with what is gained at most: all that it costs."""
-    at_most = {"at_most": 1 / (1 - min(finding.cost_share or 0.0, MOST_GONE))}
-    is_start = finding.rule in AT_EPOCH_STARTS
-    return [
-        Remark(one.code, {**one.values, **(at_most if one.code in REMOVED or not is_start else {})})
-        for one in finding.changes
-    ]
+    """The changes of `finding`, with what is gained at most: all that it costs."""
+    is_start, changes = finding.rule in OF_STARTS, []
+    for change in finding.changes:
+        if is_start and _record(change).kind is not Kind.REMOVED:
+            changes.append(change)
+            continue
+        at_most = _speedup_without(_part_of_cost(finding, change))
+        changes.append(Remark(change.code, {**change.values, "at_most": at_most}))
+    return changes
+
+
+def _part_of_cost(finding: Finding, change: Remark) -> float:
+    """The share of the time that `change` saves: all that `finding` costs, or less of a start."""
+    cost, sooner_ns = finding.cost_share or 0.0, change.values.get("sooner_ns")
+    if sooner_ns is None:
+        return cost
+    start_ns = float(finding.problem.values["epoch_start_ns"] or 0.0)
+    return cost * float(sooner_ns) / max(start_ns, float(sooner_ns))
+
+
+def _speedup_without(share: float) -> float:
+    """The speed-up when this share of the time is gone."""
+    return 1 / (1 - min(share, MOST_GONE))
 
 
 def _workers_first(changes: list[Remark]) -> list[Remark]:
-    """More workers, or none, before cheaper code, where they bring as much.
+    """Put more workers, or none, before cheaper code where they bring as much.
 
     A setting is soon changed.
     """
-    first = next((one.code for one in changes if one.code in OTHER_WORKERS), None)
+    others = (Advice.RAISE, Advice.LOAD_IN_TRAINING)
+    first = next((change.code for change in changes if change.code in others), None)
     # Code that would be gone altogether is none that is soon changed, beside more workers.
     names = ("speedup",) if first == Advice.RAISE else ("speedup", "at_most")
-    most = {one.code: max(float(one.values.get(name) or 0.0) for name in names) for one in changes}
+    most = {
+        change.code: max(float(change.values.get(name) or 0.0) for name in names)
+        for change in changes
+    }
     if first is None or most[first] < max(most.values()):
         return changes
-    return sorted(changes, key=lambda one: one.code not in {first, *WITH_MORE_WORKERS})
+    return sorted(
+        changes, key=lambda change: change.code != first and not _record(change).with_workers
+    )
 
 
 def _instead(change: Remark) -> Remark:
-    code = INSTEAD.get(change.values.get("setting", change.code))
+    setting = SETTINGS.get(change.values.get("setting"))
+    code = _record(change).instead if setting is None else setting.instead
     return change if code is None else Remark(code)
 
 
@@ -159,59 +249,65 @@ def _gain_of(
     case: Case, model: LoaderModel, finding: Finding, change: Remark
 ) -> dict[str, Value] | None:
     """What a change brings; None is too little, and nothing that it is not predicted."""
-    code = change.code
-    are_first = code == Advice.KEEP_WORKERS and finding.rule not in AT_EPOCH_STARTS
+    code, kind = change.code, _record(change).kind
+    are_first = code == Advice.KEEP_WORKERS and finding.rule not in OF_STARTS
     if are_first or (code == Advice.TRY_WORKERS and not model.is_passing_known):
         return {}
-    found = _predicted(model, change)
-    if found is not None:
-        return _gain(case, model, found)
-    if code in CHEAPER:
-        part = PARTS.get(finding.rule) or str(change.values["name"])
+    followed = _followed(change)
+    if kind is Kind.UNDONE and case.inside is not None:
+        followed = FIXES[finding.rule](case, case.inside)
+    if followed is not None:
+        return _gain(case, model, model.with_change(followed))
+    if kind is Kind.CHEAPER:
+        record = RECORDS.get(finding.rule)
+        part = (record and record.part) or str(change.values["name"])
+        if change.code is Advice.CALL_AFTER:  # its time is in proportion to what it handles
+            ratio = float(change.values["ratio"] or TWICE)
+            return _gain(case, model, model.predict(faster={part: ratio}))
         gain = _gain(case, model, model.predict(faster={part: TWICE}))
-        return _at_most(case, model, finding) if gain is None else {"times": TWICE, **gain}
-    return _at_most(case, model, finding) if code in REMOVED else {}
+        return _at_most(case, model, finding, change) if gain is None else {"times": TWICE, **gain}
+    return _at_most(case, model, finding, change) if kind is Kind.REMOVED else {}
 
 
-def _predicted(model: LoaderModel, change: Remark) -> Prediction | None:
-    """With a setting changed; None where the change is no setting, or one of another loader."""
-    setting = change.values.get("setting")
-    if change.code in {*MORE_WORKERS, *OTHER_WORKERS} and setting in PREDICTED:
-        proposed = int(change.values["proposed"] or 0)
-        if setting == "num_workers":
-            return model.predict(num_workers=proposed)
-        return model.predict(prefetch_factor=proposed)
-    if change.code == Advice.OUT_OF_ORDER:
-        return model.predict(in_order=False)
-    return model.without(without_lock) if change.code == Advice.SHARE_BY_FILE else None
+def _followed(change: Remark) -> Change | None:
+    """What following a change of settings does; None where it is another, or of another loader."""
+    if change.code is Advice.REQUESTS_AT_ONCE:
+        return blocked_shorter(int(change.values["requests"] or 1))
+    record, setting = _record(change), SETTINGS.get(change.values.get("setting"))
+    if record.kind is not Kind.SETTING or setting is None:
+        return record.change
+    return Change({setting.name: int(change.values["proposed"] or 0)})
 
 
-def _gain(case: Case, model: LoaderModel, found: Prediction) -> dict[str, Value] | None:
+def _gain(case: Case, model: LoaderModel, prediction: Prediction) -> dict[str, Value] | None:
     """What whole epochs gain; None is too little."""
-    present_ns = found.iteration_ns.value * found.speedup.value
+    present_ns = prediction.iteration_ns.value * prediction.speedup.value
     value, low, high = (
-        1 / (1 - _of_epochs(case, 1 - one_ns / present_ns))
-        for one_ns in (
-            model.with_starts(iteration_ns, found.num_workers, case.length)
+        1 / (1 - _of_epochs(case, 1 - with_starts_ns / present_ns))
+        for with_starts_ns in (
+            model.with_starts(iteration_ns, prediction.num_workers, case.length)
             for iteration_ns in (
-                found.iteration_ns.value,
-                found.iteration_ns.high,
-                found.iteration_ns.low,
+                prediction.iteration_ns.value,
+                prediction.iteration_ns.high,
+                prediction.iteration_ns.low,
             )
         )
     )
     return {"speedup": value, "low": low, "high": high} if value >= LEAST_SPEEDUP else None
 
 
-def _at_most(case: Case, model: LoaderModel, finding: Finding) -> dict[str, Value] | None:
+def _at_most(
+    case: Case, model: LoaderModel, finding: Finding, change: Remark
+) -> dict[str, Value] | None:
     """What is gained when all that was found is gone; None is too little."""
-    share, rule = finding.cost_share or 0.0, finding.rule
+    share, rule = _part_of_cost(finding, change), finding.rule
+    if change.code is Advice.FIX_SAMPLES:  # whatever it was that they show in
+        rule = Rule.SLOW_SAMPLES
     if rule == Rule.OVERSUBSCRIPTION:  # of which others may have told a part
         share = max(share, _of_epochs(case, gain_of(case, rule)))
     elif rule in FIXES and case.inside is not None:
-        share = 1 - 1 / model.without(FIXES[rule](case, case.inside)).speedup.value
-        share = _of_epochs(case, share)
-    speedup = 1 / (1 - min(share, MOST_GONE))
+        share = _of_epochs(case, 1 - model.share_left(FIXES[rule](case, case.inside)))
+    speedup = _speedup_without(share)
     return {"at_most": speedup} if speedup >= LEAST_SPEEDUP else None
 
 

@@ -2,118 +2,167 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cached_property, reduce
+from operator import add
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns
-from loadeval.analysis.timeline import Stage
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.analysis.inside.formats import slow_format
+from loadeval.analysis.inside.timeline import Stage
+from loadeval.analysis.predict.recorded import Recorded  # noqa: TC001 - a dataclass field
+from loadeval.analysis.predict.whatif import LoaderModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Sequence
 
-    from loadeval.analysis.stages import CodeLine, StageReport, WorkerTime
-    from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Run
+    from loadeval.analysis.inside.formats import SlowFormat
+    from loadeval.analysis.inside.stages import CodeLine, StageReport, WorkerTime
+    from loadeval.analysis.inside.transforms import TransformTime
+    from loadeval.analysis.predict.change import Change
+    from loadeval.analysis.predict.costs import Costs
+    from loadeval.analysis.predict.simulation import Setting
 
-    Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
-
-MOSTLY = 0.8
-"""Of the batches: when fewer are without a slow sample, that is what batches are like."""
-USUAL_PREFETCH = 2
-"""Batches that torch keeps ready for each worker, unless told otherwise."""
 LEAST_GAIN = 0.02
-"""Of the iteration: what would gain less is no cause."""
+"""What would gain less than this share of the iteration is no cause."""
 DOMINATES = 0.4
-"""Of fetching and collating a batch: one transform or function that takes as much is named."""
+"""A transform or function that takes this share of fetching and collating a batch is named."""
+LARGEST_PART = 0.3
+"""Where no transform does, the largest of several that do together is named from this share on."""
+TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
+"""Functions and classes that tokenise are called so: `PreTrainedTokenizerFast`, `tokenise`."""
 CHARGED = 0.2
-"""Of the loader's time, from which on a stage is a cause of its own."""
+"""A stage that takes this share of the loader's time is a cause of its own."""
 MOSTLY_BLOCKED = 0.4
-"""Of fetching and collating: workers that are blocked for so long need no CPU."""
+"""Workers that are blocked for this share of fetching and collating need no CPU."""
 SLOWER_WORKER = 1.5
-"""Times the median worker."""
+"""A worker is slow that takes so many times as long as the median one."""
 FEWEST_BATCHES = 4
-"""Of each worker, before it is said to be slow."""
+"""A worker must have loaded so many batches before it is said to be slow."""
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A loader that was looked into, and its batches and setting as a simulation takes them.
+    """A loader that was looked into, and the replay of its present settings."""
 
-    `setting` has the workers that have something to do, of `workers`. `base_ns` is what the
-    simulation gives for an iteration as measured.
-    """
+    recorded: Recorded
 
-    stages: StageReport
-    costs: Costs
-    setting: Setting
-    workers: int
-    base_ns: float
+    @cached_property
+    def model(self) -> LoaderModel:
+        """What changing it would bring."""
+        return LoaderModel([self.recorded])
 
-    @classmethod
-    def of(cls, run: Run, stages: StageReport | None, step_ns: float | None) -> Inside | None:
-        """None where the loader of `run` was not looked into, or its step is not known."""
-        costs = costs_of(run, step_ns) if step_ns else None
-        if stages is None or costs is None:
-            return None
-        workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
-        busy = {number for one in run.stages for number in one.worker[one.samples > 0].tolist()}
-        setting = Setting(
-            workers=min(len(busy - {UNKNOWN}) or workers, workers),
-            prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
-            pins=bool(costs.pin_ns.any()),
-        )
-        return cls(stages, costs, setting, workers, iteration_ns(costs, setting))
+    @property
+    def stages(self) -> StageReport:
+        """Where its time goes."""
+        return self.recorded.stages
 
-    def gain(self, fixes: Iterable[Fix]) -> float:
-        """The share of the waiting that is gone with `fixes`, 0 to 1."""
-        lost_ns = self.base_ns - self.costs.step_ns
-        if lost_ns < LEAST_GAIN * self.base_ns:
+    @property
+    def costs(self) -> Costs:
+        """What its batches take, as recorded."""
+        return self.recorded.costs
+
+    @property
+    def setting(self) -> Setting:
+        """The loader's settings, with those of its `workers` that have something to do."""
+        return self.recorded.setting
+
+    @property
+    def workers(self) -> int:
+        """The number of the loader's workers."""
+        return self.recorded.loader.workers or 0
+
+    def gain(self, changes: Sequence[Change]) -> float:
+        """The share of the waiting that is gone with `changes`, 0 to 1."""
+        present = self.model.present
+        lost = 1 - present.costs.step_ns / present.iteration_ns
+        if lost < LEAST_GAIN:
             return 0.0
-        costs, setting = self.costs, self.setting
-        for fix in fixes:
-            costs, setting = fix(costs, setting)
-        return min(max((self.base_ns - iteration_ns(costs, setting)) / lost_ns, 0.0), 1.0)
+        return min(max((1 - self.model.share_left(reduce(add, changes))) / lost, 0.0), 1.0)
 
     def charged(self, *stages: Stage) -> float:
         """The share of the loader's time that training waited for some stages."""
-        found = [self.stages.share_of(stage) for stage in stages]
-        charged_ns = sum(one.charged_ns for one in found if one is not None)
+        shares = [self.stages.share_of(stage) for stage in stages]
+        charged_ns = sum(share.charged_ns for share in shares if share is not None)
         return charged_ns / self.stages.total_ns if self.stages.total_ns else 0.0
 
     @property
-    def blocked(self) -> float:
-        """The share of fetching and collating in which a worker is blocked, slow samples apart."""
-        return self._typical(self.costs.blocked_ns)
-
-    @property
-    def run_queue(self) -> float:
-        """The share in which it is runnable without a CPU."""
-        return self._typical(self.costs.run_queue_ns)
+    def computing_cpus(self) -> float:
+        """CPUs that loading and steps compute on, by the CPU time of a batch and of its step."""
+        costs, stages = self.costs, self.stages
+        training_ns = costs.step_ns * costs.step_cpus + float(
+            (costs.index_ns + costs.receive_ns).mean()
+        )
+        workers_ns = (stages.cpu_ns or 0.0) + (stages.other_cpu_ns or 0.0)
+        return (training_ns + workers_ns) / self.recorded.measured_ns
 
     @property
     def mostly_blocked(self) -> bool:
         """Whether workers are blocked for so long that they need no CPU for themselves."""
-        return self.blocked >= MOSTLY_BLOCKED
-
-    def _typical(self, part_ns: Series) -> float:
-        typical = self.costs.slow_ns == 0
-        if typical.mean() < MOSTLY:
-            typical = np.ones(len(self.costs), dtype=np.bool_)
-        whole_ns = float(self.costs.fetch_ns[typical].sum())
-        return float(part_ns[typical].sum()) / whole_ns if whole_ns else 0.0
+        return self.recorded.blocked >= MOSTLY_BLOCKED
 
     @property
     def line(self) -> CodeLine | None:
-        """The line of code that workers were seen in most often."""
-        return next(iter(self.stages.code), None)
+        """The line of code that workers were seen in most often, in what not only calls transforms.
+
+        Until Python 3.10 a method has no name of its class.
+        """
+        callers = self.stages.callers
+        only_calls = {*callers, *(caller.rpartition(".")[2] for caller in callers)}
+        return next((line for line in self.stages.code if line.function not in only_calls), None)
+
+    @cached_property
+    def slow_format(self) -> SlowFormat | None:
+        """The form of the data that makes it slow to read; None where none does."""
+        batch_bytes = self.recorded.summary.bytes_per_batch
+        return slow_format(self.stages, self.line, batch_bytes, DOMINATES)
+
+    @property
+    def part(self) -> TransformTime | None:
+        """The transform that takes so much that it is named; None where none does."""
+        transforms, line = self.stages.transforms, self.line
+        if transforms and transforms[0].share >= DOMINATES:
+            # In its own code may be transforms that are not timed, such as a closure's.
+            in_line = transforms[0].calls_others and line is not None and line.share >= DOMINATES
+            return None if in_line else transforms[0]
+        largest = next((part for part in transforms if not part.calls_others), None)
+        if largest is None or 1 - sum(part.share for part in transforms) >= DOMINATES:
+            return None
+        return largest if largest.share >= LARGEST_PART else None
 
     @property
     def computes(self) -> bool:
         """Whether training waits for workers that fetch, and are not blocked most of that."""
         return self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED and not self.mostly_blocked
+
+    @cached_property
+    def tokenisers(self) -> dict[str, float]:
+        """What has a name like a tokeniser's, and its share of fetching and collating.
+
+        Lines of code, functions that lines call, or transforms: what takes longest, for a call may
+        be seen as not all of them.
+        """
+        stages = self.stages
+        lines = [(line.name, f"{line.function} {line.leaf}", line.share) for line in stages.code]
+        calls = [(call.name, call.function, call.share) for call in stages.calls]
+        transforms = [(part.name, part.name, part.share) for part in stages.transforms]
+        seen = [
+            {name: share for name, text, share in parts if TOKENISER.search(text)}
+            for parts in (lines, calls, transforms)
+        ]
+        return max(seen, key=lambda shares: sum(shares.values()))
+
+    @property
+    def tokenising(self) -> float:
+        """The share of all of these."""
+        return min(sum(self.tokenisers.values()), 1.0)
+
+    @property
+    def tokenises(self) -> bool:
+        """Whether training waits for workers that tokenise for a large part of their time."""
+        return self.tokenising >= DOMINATES and self.computes
 
     @property
     def collates(self) -> bool:
@@ -126,10 +175,12 @@ class Inside:
     @property
     def slow_worker(self) -> tuple[WorkerTime, float] | None:
         """The worker that is slower than the others in all it does, and what these take in ns."""
-        workers = [one for one in self.stages.workers if one.batches >= FEWEST_BATCHES]
+        workers = [worker for worker in self.stages.workers if worker.batches >= FEWEST_BATCHES]
         if len(workers) <= 1:
             return None
-        slowest = max(workers, key=lambda one: one.typical_ns)
-        others_ns = float(np.median([one.typical_ns for one in workers if one is not slowest]))
+        slowest = max(workers, key=lambda worker: worker.typical_ns)
+        others_ns = float(
+            np.median([worker.typical_ns for worker in workers if worker is not slowest])
+        )
         slow_ns = max(SLOWER_WORKER * others_ns, 1.0)
         return (slowest, others_ns) if slowest.typical_ns >= slow_ns else None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.operators import Limit, operators_of, threads_of
+from loadeval.analysis.estimate.verdict import MODERATE_SHARE
+from loadeval.analysis.inside.operators import OperatorLimit, operators_of, threads_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import (
@@ -18,7 +19,13 @@ from loadeval.analysis.rules.finding import (
 )
 
 if TYPE_CHECKING:
-    from loadeval.analysis.operators import LockWait, Operator, OperatorReport, ThreadReport
+    from loadeval.analysis.inside.operators import (
+        LockWait,
+        Operator,
+        OperatorReport,
+        ThreadReport,
+        ThreadUse,
+    )
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
@@ -28,94 +35,92 @@ LONG_NS = 500_000
 TIMES_IDEAL = 3.0
 """Several times what it is while nothing is loaded, or the training step itself holds the lock."""
 FEWEST_READINGS = 2
-"""In each arm."""
+"""Each arm needs so many."""
+LEAST_CPUS = 0.1
+"""Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
+MOST = 0.5
+"""The CPUs are too few if slower steps are for this share a longer wait for a CPU."""
+TRAINING_THREAD = "training thread"
 SWITCH_INTERVAL_NS = 5_000_000
-"""After which Python takes its lock from a thread, unless `sys.setswitchinterval` changed it."""
-SPDL_THREADS = ("spdl.dataloader._dataloader.DataLoader", "spdl.dataloader._cache_dataloader.")
-SPDL_PROCESSES = "spdl.dataloader._pytorch_dataloader."
+"""Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 
 
-HOW_SURE: dict[Limit, Confidence] = {
-    Limit.BUSY: "measured",
-    Limit.THREADS_BUSY: "measured",
-    Limit.QUEUES: "likely",
-    Limit.COSTLIEST: "possible",
+HOW_SURE: dict[OperatorLimit, Confidence] = {
+    OperatorLimit.BUSY: "measured",
+    OperatorLimit.THREADS_BUSY: "measured",
+    OperatorLimit.QUEUES: "likely",
+    OperatorLimit.COSTLIEST: "possible",
 }
 
 
 def slow_operator(case: Case) -> Answer:
     """One stage or operator of the loader's pipeline keeps the others waiting."""
-    found = operators_of(case.real)
-    if found is None:
+    report = operators_of(case.real)
+    if report is None:
         return None
     if case.loss_unknown:
         return case.loss_unknown
-    one, limit, share = found.bottleneck, found.limit, case.waiting_share
-    if case.lost is None or not share or one is None or limit is None:
+    bottleneck, limit, share = report.bottleneck, report.limit, case.waiting_share
+    if case.lost is None or not share or bottleneck is None or limit is None:
         return None
     return Finding(
         Rule.SLOW_OPERATOR,
         severity_of(share),
         HOW_SURE[limit],
-        _problem(case, found, one, limit),
-        _changes(case, one, limit),
+        _problem(case, report, bottleneck, limit),
+        _changes(case, bottleneck, limit),
         (
             Fact("spent waiting", share, "share"),
             *facts(
-                ("busy", one.busy_share, "share"),
-                ("threads busy", found.threads_share, "share"),
-                ("a task", one.task_ns, "ns"),
-                ("of it in a thread", one.run_ns, "ns"),
-                ("of it on a CPU", one.cpu_ns, "ns"),
-                ("tasks a batch", one.tasks_per_batch, "tasks"),
-                ("queue behind it not empty", one.queue_share, "share"),
+                ("busy", bottleneck.busy_share, "share"),
+                ("threads busy", report.threads_share, "share"),
+                ("a task", bottleneck.task_ns, "ns"),
+                ("of it in a thread", bottleneck.run_ns, "ns"),
+                ("of it on a CPU", bottleneck.cpu_ns, "ns"),
+                ("tasks a batch", bottleneck.tasks_per_batch, "tasks"),
+                ("queue behind it not empty", bottleneck.queue_share, "share"),
             ),
         ),
         share,
     )
 
 
-def _problem(case: Case, found: OperatorReport, one: Operator, limit: Limit) -> Remark:
-    values: dict[str, Value] = {"name": one.name}
-    if limit is Limit.BUSY:
-        values |= {"busy_share": one.busy_share, "concurrency": one.concurrency}
+def _problem(
+    case: Case, report: OperatorReport, operator: Operator, limit: OperatorLimit
+) -> Remark:
+    values: dict[str, Value] = {"name": operator.name}
+    if limit is OperatorLimit.BUSY:
+        values |= {"busy_share": operator.busy_share, "concurrency": operator.concurrency}
         return Remark(Problem.OPERATOR_BUSY, values)
-    if limit is Limit.THREADS_BUSY:
+    if limit is OperatorLimit.THREADS_BUSY:
         values |= {
-            "busy_share": min(found.threads_share or 0.0, 1.0),
+            "busy_share": min(report.threads_share or 0.0, 1.0),
             "threads": case.loader.workers,
         }
         return Remark(Problem.THREADS_BUSY, values)
-    if limit is Limit.QUEUES:
+    if limit is OperatorLimit.QUEUES:
         return Remark(Problem.OPERATOR_STARVES_NEXT, values)
-    total_ns = sum(each.batch_ns or 0.0 for each in found.operators)
-    values |= {"share": (one.batch_ns or 0.0) / total_ns}
+    total_ns = sum(each.batch_ns or 0.0 for each in report.operators)
+    values |= {"share": (operator.batch_ns or 0.0) / total_ns}
     return Remark(Problem.OPERATOR_COSTLIEST, values)
 
 
-def _changes(case: Case, one: Operator, limit: Limit) -> tuple[Remark, ...]:
-    """More at once, unless Python's lock lets only one of them work; or cheaper work."""
-    cheaper = Remark(Advice.CHEAPER_OPERATOR, {"name": one.name})
+def _changes(case: Case, operator: Operator, limit: OperatorLimit) -> tuple[Remark, ...]:
+    """Advise more at once, unless Python's lock lets only one of them work; or cheaper work."""
+    cheaper = Remark(Advice.CHEAPER_OPERATOR, {"name": operator.name})
     if isinstance(python_lock(case), Finding):
         return (cheaper,)
-    if limit is Limit.THREADS_BUSY:
-        threads: dict[str, Value] = {"setting": "num_threads", "now": case.loader.workers}
+    if limit is OperatorLimit.THREADS_BUSY:
+        threads: dict[str, Value] = {"setting": "num_workers", "now": case.loader.workers}
         return Remark(Advice.RAISE_THREADS, threads), cheaper
-    if one.task_ns is None:  # a source, which does one thing at a time
+    if operator.task_ns is None:  # a source, which does one thing at a time
         return (cheaper,)
     values: dict[str, Value] = {
-        "name": one.name,
-        "setting": _setting(case.loader.backend),
-        "now": one.concurrency,
+        "name": operator.name,
+        "setting": "concurrency",
+        "now": operator.concurrency,
     }
     return Remark(Advice.RAISE_CONCURRENCY, values), cheaper
-
-
-def _setting(backend: str) -> str:
-    """What sets how many tasks an operator may work on at once."""
-    if backend.startswith(SPDL_THREADS):
-        return "num_threads"
-    return "num_workers" if backend.startswith(SPDL_PROCESSES) else "concurrency"
 
 
 def python_lock(case: Case) -> Answer:
@@ -123,45 +128,85 @@ def python_lock(case: Case) -> Answer:
 
     It costs the time by which steps are slower. Of the waiting it explains what the pipeline's
     threads neither computed nor waited for a CPU, in as far as the lock is held: the wait for it
-    by the switch interval. Of a loader whose stages are not timed it explains no waiting.
+    by the switch interval. Of a loader whose stages are not timed it explains no waiting. Processes
+    do not hold it, but threads that take over their batches may, where these use CPU time.
     """
-    found = threads_of(case.real, case.ideal)
-    waits = _lock_waits(case, found)
-    if found is None or not isinstance(waits, tuple):
+    report = threads_of(case.real, case.ideal)
+    waits = _lock_waits(case, report)
+    if report is None or not isinstance(waits, tuple):
         return None if isinstance(waits, tuple) else waits
     real, ideal = waits
-    if real.wait_ns < max(LONG_NS, TIMES_IDEAL * ideal.wait_ns):
+    if not _is_held(real, ideal):
         return None
-    waiting = case.waiting_share * _share_in_lock(case, found, real)
+    waiting = case.waiting_share * _share_in_lock(case, report, real)
     cost = case.contention_share + waiting
+    names = _busiest(report)
+    advice = Advice.LESS_IN_THREADS if case.loader.start_method else Advice.USE_PROCESSES
+    queued_ns = _longer_queued_ns(case, report)
+    slower = None if case.headroom is None else case.headroom.contention_ns
+    lacks_cpus = slower is not None and queued_ns > MOST * slower.value > 0
     return Finding(
         Rule.PYTHON_LOCK,
         severity_of(cost),
-        "likely",
+        "possible" if lacks_cpus else "likely",
         Remark(
             Problem.PYTHON_LOCK_HELD,
-            {"threads": _busiest(found), "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
+            {"threads": names, "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
         ),
-        (Remark(Advice.USE_PROCESSES),),
+        (Remark(advice, {"threads": names}),),
         (
             Fact("wait for the GIL, real", real.wait_ns, "ns"),
             Fact("wait for the GIL, ideal", ideal.wait_ns, "ns"),
             Fact("lost in slower steps", case.contention_share, "share"),
             Fact(WAITING_FOR_LOCK, waiting, "share"),
+            Fact("CPUs used by threads only while loading", _loading_cpus(report), "CPUs"),
+            Fact("longer wait of the training thread for a CPU, in a batch", queued_ns, "ns"),
         ),
         cost,
     )
 
 
-def _busiest(found: ThreadReport) -> str:
-    """The name of the threads, beside those of training and ours, that use most CPU time."""
-    others = [
-        one
-        for one in found.threads
-        if one.name != "training thread" and not one.name.startswith("loadeval")
+def _is_held(real: LockWait, ideal: LockWait) -> bool:
+    return real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
+
+
+def is_lock_free(case: Case) -> bool:
+    """Whether it was measured that nobody holds Python's lock for long while batches are loaded."""
+    report = threads_of(case.real, case.ideal)
+    waits = None if report is None else _both_waits(report)
+    return waits is not None and not _is_held(*waits)
+
+
+def _loading_cpus(report: ThreadReport) -> float:
+    """CPUs that threads use in the real arm more than in the ideal one."""
+    return sum(
+        max((thread.cpu_cores["real"] or 0.0) - (thread.cpu_cores["ideal"] or 0.0), 0.0)
+        for thread in _beside_training(report)
+    )
+
+
+def _longer_queued_ns(case: Case, report: ThreadReport) -> float:
+    """How much longer the training thread waits for a CPU in a real batch than in an ideal one."""
+    gain = case.headroom
+    use = next((thread for thread in report.threads if thread.name == TRAINING_THREAD), None)
+    if gain is None or use is None:
+        return 0.0
+    real, ideal = (use.run_queue_cores[arm] or 0.0 for arm in ("real", "ideal"))
+    return max(real * (gain.real_ns or 0.0) - ideal * (gain.ideal_ns or 0.0), 0.0)
+
+
+def _beside_training(report: ThreadReport) -> list[ThreadUse]:
+    """The threads beside those of training and ours."""
+    return [
+        thread
+        for thread in report.threads
+        if thread.name != TRAINING_THREAD and not thread.name.startswith("loadeval")
     ]
-    others.sort(key=lambda one: -(one.cpu_cores["real"] or 0.0))
-    return others[0].name if others else "threads of the loader"
+
+
+def _busiest(report: ThreadReport) -> str:
+    """The name of the threads, beside those of training and ours, that use most CPU time."""
+    return next((thread.name for thread in _beside_training(report)), "threads of the loader")
 
 
 WAITING_FOR_LOCK = "lost in waiting, for the GIL"
@@ -173,22 +218,33 @@ def waiting_for_lock(finding: Finding) -> float:
 
 
 def _lock_waits(
-    case: Case, found: ThreadReport | None
+    case: Case, report: ThreadReport | None
 ) -> tuple[LockWait, LockWait] | Remark | None:
     """The wait for the lock in the real and the ideal arm, where threads make training wait."""
     loader = case.loader
-    in_processes = loader.start_method is not None or loader.backend.startswith(SPDL_PROCESSES)
-    if in_processes or loader.workers == 0:
-        return None  # or it loads in the training thread itself
-    if found is None:
+    in_processes = loader.start_method is not None or loader.persistent_workers is not None
+    reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
+    if (in_processes or loader.workers == 0) and not (
+        reads_ahead and case.contention_share >= MODERATE_SHARE
+    ):
+        return None
+    if report is None:
         return None if loader.workers is None else Remark(Unknown.LOCK_NOT_READ)
     if case.loss_unknown or case.lost is None or case.loads_synchronously:
         return case.loss_unknown
-    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
-    fewest = min(0 if one is None else one.readings for one in (real, ideal))
-    if real is None or ideal is None or fewest < FEWEST_READINGS:
-        values: dict[str, Value] = {"readings": fewest, "needed": FEWEST_READINGS}
+    waits = _both_waits(report)
+    if waits is None:
+        read = [0 if wait is None else wait.readings for wait in report.lock_wait.values()]
+        values: dict[str, Value] = {"readings": min(read), "needed": FEWEST_READINGS}
         return Remark(Unknown.FEW_LOCK_READINGS, values)
+    return waits
+
+
+def _both_waits(report: ThreadReport) -> tuple[LockWait, LockWait] | None:
+    """The wait for the lock in the real and the ideal arm; None where either has few readings."""
+    real, ideal = report.lock_wait["real"], report.lock_wait["ideal"]
+    if real is None or ideal is None or min(real.readings, ideal.readings) < FEWEST_READINGS:
+        return None
     return real, ideal
 
 
@@ -196,13 +252,13 @@ def _share_in_lock(case: Case, threads: ThreadReport, real: LockWait) -> float:
     """The share of the pipeline's work that is waiting for Python's lock."""
     operators = operators_of(case.real)
     timed = [] if operators is None else list(operators.operators)
-    run_ns = sum(one.batch_ns or 0.0 for one in timed if one.cpu_ns is not None)
-    cpu_ns = sum((one.cpu_ns or 0.0) * one.tasks_per_batch for one in timed)
+    run_ns = sum(operator.batch_ns or 0.0 for operator in timed if operator.cpu_ns is not None)
+    cpu_ns = sum((thread.cpu_ns or 0.0) * thread.tasks_per_batch for thread in timed)
     if not run_ns:
         return 0.0
-    loading = [one for one in threads.threads if one.name != "training thread"]
-    cores = sum(one.cpu_cores["real"] or 0.0 for one in loading)
-    queued = sum(one.run_queue_cores["real"] or 0.0 for one in loading)
+    loading = [operator for operator in threads.threads if operator.name != TRAINING_THREAD]
+    cores = sum(thread.cpu_cores["real"] or 0.0 for thread in loading)
+    queued = sum(thread.run_queue_cores["real"] or 0.0 for thread in loading)
     queued_ns = cpu_ns * queued / cores if cores else 0.0
     blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
     return blocked * min(real.wait_ns / SWITCH_INTERVAL_NS, 1.0)

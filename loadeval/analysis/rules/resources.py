@@ -1,133 +1,36 @@
-"""What loading takes from training, or training from the machine: CPUs, the GPU, memory."""
+"""What the loader leaves idle, or takes more and more of: the GPU, and memory."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.arms import lost_share
-from loadeval.analysis.memory import growth_of
+from loadeval.analysis.estimate.arms import lost_share
+from loadeval.analysis.estimate.memory import (
+    HOUR_NS,
+    LEAST_SHARE,
+    GrowthAdvice,
+    growth_of,
+    memory_left,
+)
+from loadeval.analysis.estimate.summary import gpu_wait
+from loadeval.analysis.estimate.verdict import MODERATE_SHARE
+from loadeval.analysis.inside.worker_memory import bytes_kept
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import fixes, stages
-from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
-from loadeval.analysis.rules.workers import MUCH, no_cpu_left, tried_workers, workers_to
-from loadeval.analysis.summary import gpu_wait
-from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
 
-IDLE_SHARE = 0.5
-"""Of the CPUs: workers that compute on fewer, more of them than CPUs or not, do no harm."""
 HOURS_OF_A_DAY = 24
+PER_BATCHES = 1000
 PIN_MEMORY = Remark(
     Advice.PIN_MEMORY, {"setting": "pin_memory", "present": False, "proposed": True}
 )
 KERNEL_BUSY = "kernel_busy_percent"
 IDLE_UNDER = 70.0
 """Percent of the time with ideal loading, under which the step itself keeps the GPU waiting."""
-
-
-def contention(case: Case) -> Answer:
-    """Loading takes CPU, memory bandwidth or the GPU from the step."""
-    if case.loss_unknown:
-        return case.loss_unknown
-    slower = case.headroom and case.headroom.contention_ns
-    cost = case.contention_share
-    if not slower or (slower.low is not None and slower.low <= 0) or cost < MODERATE_SHARE:
-        return None
-    return Finding(
-        Rule.CONTENTION,
-        severity_of(cost),
-        "measured",
-        Remark(Problem.STEPS_SLOWER, {"slower_ns": slower.value}),
-        _lighter_loading(case),
-        (
-            Fact("slower step", slower.value, "ns", slower.low, slower.high),
-            *facts(
-                ("CPUs in use by training and workers", case.cpu_use.own, "CPUs"),
-                ("CPUs available", case.cpus, "CPUs"),
-            ),
-        ),
-        cost,
-    )
-
-
-def shared_machine(case: Case) -> Answer:
-    """Others used the CPUs, so that the figures are not of this training alone."""
-    used = [case.cpu_use.others_in(arm) for arm in ARMS]
-    most = max((one for one in used if one is not None), default=None)
-    if most is None:
-        return Remark(Unknown.CPU_TIME_NOT_READ)
-    if most < MUCH:
-        return None
-    return Finding(
-        Rule.SHARED_MACHINE,
-        "low",
-        "measured",
-        Remark(Problem.OTHERS_USE_CPUS, {"others_cpus": most}),
-        (Remark(Advice.MEASURE_QUIET),),
-        facts(
-            ("CPUs in use by others, at most", most, "CPUs"), ("CPUs available", case.cpus, "CPUs")
-        ),
-    )
-
-
-def oversubscription(case: Case) -> Answer:
-    """Threads or workers wait for CPUs, or there are more of them than CPUs."""
-    measured = _spinning(case) or stages.oversubscription(case)
-    if isinstance(measured, Finding):
-        return measured
-    if stages.hardly_wait_for_cpus(case):  # however many there are
-        return None
-    workers, usable = case.loader.workers, case.cpus
-    if workers is None:
-        return Remark(Unknown.WORKERS_UNKNOWN)
-    if usable is None:
-        return Remark(Unknown.CPUS_UNKNOWN)
-    none_left, computing = no_cpu_left(case), case.cpu_use.computing
-    idle = not none_left and computing is not None and computing < IDLE_SHARE * usable
-    if workers <= usable or idle:
-        return None
-    lower = workers_to(Advice.LOWER, case.loader, usable)
-    return Finding(
-        Rule.OVERSUBSCRIPTION,
-        "low",
-        "likely" if none_left else "possible",
-        Remark(Problem.MORE_WORKERS_THAN_CPUS, {"workers": workers, "cpus": usable}),
-        (none_left, lower) if none_left else (lower,),
-        facts(
-            ("workers", workers, "workers"),
-            ("CPUs", usable, "CPUs"),
-            ("CPUs in use", case.cpu_use.busy, "CPUs"),
-        ),
-    )
-
-
-def _spinning(case: Case) -> Answer:
-    found = case.spinning
-    if found is None:
-        return None
-    fewer = {"threads": max(found.cpus - found.workers, 1), "present": found.threads}
-    share = case.contention_share
-    return Finding(
-        Rule.OVERSUBSCRIPTION,
-        severity_of(share),
-        "measured",
-        Remark(
-            Problem.STEP_SPINS,
-            {"threads": found.threads, "workers": found.workers, "cpus": found.cpus},
-        ),
-        (Remark(Advice.FEWER_THREADS, fewer),),
-        facts(
-            ("CPU time of a step", found.real_ns, "ns"),
-            ("with ideal loading", found.ideal_ns, "ns"),
-        ),
-        cost_share=share,
-    )
 
 
 def process_memory(case: Case) -> Answer:
@@ -137,28 +40,60 @@ def process_memory(case: Case) -> Answer:
 
 def worker_memory(case: Case) -> Answer:
     """The loader's workers keep more and more."""
-    return _growing(case, Rule.WORKER_MEMORY, "workers")
+    return _kept_by_workers(case) or _growing(case, Rule.WORKER_MEMORY, "workers")
+
+
+def _kept_by_workers(case: Case) -> Finding | None:
+    """What each worker keeps of its batches, as it was read in the workers; None: nothing much."""
+    kept, workers = bytes_kept(case.real), case.loader.workers
+    available = memory_left(case.real)
+    if not kept or not workers or available is None or not len(case.rows):
+        return None
+    batches = available / kept
+    left_ns = batches * float(case.iteration_ns.mean())
+    starts_anew = len({start.epoch for start in case.real.worker_starts}) > 1
+    if (starts_anew and case.length.batches < batches) or left_ns * LEAST_SHARE > HOUR_NS:
+        return None
+    values: dict[str, Value] = {
+        "workers": workers,
+        "each_bytes": PER_BATCHES * kept / workers,
+        "available_bytes": available,
+        "batches": round(batches),
+        "epochs": batches / case.length.batches,
+        "left_ns": left_ns,
+    }
+    return Finding(
+        Rule.WORKER_MEMORY,
+        "high" if left_ns <= HOURS_OF_A_DAY * HOUR_NS else "moderate",
+        "measured",
+        Remark(Problem.WORKERS_KEEP_MORE, values),
+        (Remark(GrowthAdvice.BOUND_WORKER_CACHES),),
+        (
+            Fact("kept by all workers, of each batch", kept, "bytes"),
+            Fact("memory that is left", available, "bytes"),
+        ),
+    )
 
 
 def _growing(case: Case, rule: Rule, subject: str) -> Answer:
-    found = growth_of(case.real, subject)
-    rate = found.bytes_per_hour
-    if rate is None or found.limit_bytes is None:
-        return found.reason
-    if found.advice is None:
+    growth = growth_of(case.real, subject)
+    rate = growth.bytes_per_hour
+    if rate is None or growth.limit_bytes is None:
+        return growth.reason
+    if growth.advice is None:
         return None
-    fills_in_a_day = rate.value * HOURS_OF_A_DAY >= found.limit_bytes
-    growing = {"bytes_per_hour": rate.value, "share_per_hour": rate.value / found.limit_bytes}
-    values: dict[str, Value] = {"subject": subject, "limit_bytes": found.limit_bytes, **growing}
+    fills_in_a_day = rate.value * HOURS_OF_A_DAY >= growth.limit_bytes
+    growing = {"bytes_per_hour": rate.value, "share_per_hour": rate.value / growth.limit_bytes}
+    values: dict[str, Value] = {"subject": subject, "limit_bytes": growth.limit_bytes, **growing}
     return Finding(
         rule,
         "high" if fills_in_a_day else "moderate",
         "measured",
         Remark(Problem.MEMORY_GROWS, values),
-        (Remark(found.advice),),
+        (Remark(growth.advice),),
         (
             Fact("growth in an hour", rate.value, "bytes", rate.low, rate.high),
-            Fact("total memory", found.limit_bytes, "bytes"),
+            Fact("total memory", growth.limit_bytes, "bytes"),
         ),
     )
 
@@ -187,12 +122,12 @@ def unpinned_memory(case: Case) -> Answer:
 
 def waits_hidden(case: Case) -> Answer:
     """Training waits, and its GPU has work meanwhile."""
-    found = gpu_wait(case.real, "real")
-    if found is None:
+    wait = gpu_wait(case.real, "real")
+    if wait is None:
         return Remark(Unknown.NO_CUDA)
-    if not found.hidden:
+    if not wait.hidden:
         return None
-    wait_ns, idle_ns = found.wait_ns, found.gpu_idle_ns
+    wait_ns, idle_ns = wait.wait_ns, wait.gpu_idle_ns
     return Finding(
         Rule.HIDDEN_WAITS,
         "low",
@@ -217,7 +152,7 @@ def idle_gpu(case: Case) -> Answer:
     ]
     if not levels:
         return Remark(Unknown.GPU_NOT_READ)
-    gpu, level = min(levels, key=lambda one: one[1].mean)
+    gpu, level = min(levels, key=lambda level_of_gpu: level_of_gpu[1].mean)
     high = lost.value if lost.high is None else lost.high
     if high >= MODERATE_SHARE or level.mean >= IDLE_UNDER:
         return None
@@ -233,22 +168,3 @@ def idle_gpu(case: Case) -> Answer:
             Fact("steady time lost", lost.value, "share"),
         ),
     )
-
-
-def _lighter_loading(case: Case) -> tuple[Remark, ...]:
-    required = None if case.headroom is None else case.headroom.required
-    workers, none_left, used = case.loader.workers, no_cpu_left(case), case.cpu_use.own
-    if workers == 0:
-        return Remark(Advice.LOADING_EVICTS_CACHES), *tried_workers(case, 1)
-    # A loader that is too slow with its workers is slower with fewer.
-    lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
-    lowers = lowers and (case.inside is None or fixes.fewer_workers_do(case.inside))
-    less = Remark(Advice.LIGHTER_LOADING)
-    if lowers:
-        less = workers_to(Advice.LOWER_WORKERS, case.loader)
-    if none_left:
-        cheaper = Remark(Advice.CHEAPER_ON_DEVICE)
-        return (none_left, less, cheaper) if lowers else (none_left, cheaper)
-    if used is None or case.cpus is None:
-        return (less,)
-    return less, Remark(Advice.CPUS_FREE, {"cpus_left": case.cpus - used})

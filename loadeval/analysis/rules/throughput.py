@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.estimate.verdict import MODERATE_SHARE, keeps_up
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import fixes, stages
 from loadeval.analysis.rules.case import severity_of
@@ -19,7 +20,6 @@ from loadeval.analysis.rules.workers import (
     more_workers,
     receiving_ns,
 )
-from loadeval.analysis.verdict import MODERATE_SHARE, keeps_up
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.case import Answer, Case
@@ -28,36 +28,37 @@ if TYPE_CHECKING:
 TIMES_MEDIAN = 2.0
 """A wait over so many times the median is a stall by what it exceeds that."""
 MOST_IN_STALLS = 0.2
-"""Of the waiting: where stalls hold more of it, not every batch is waited for about equally long.
+"""Where stalls hold a larger share of the waiting, waits for batches are not about equal.
 
-A share of the time, and no percentile: one batch in 25 is beyond the 95th, and may hold it all.
+It is a share of the time, and no percentile: one batch in 25 is beyond the 95th, and
+may hold it all.
 """
 
 
 def capacity(case: Case) -> Answer:
     """The loader cannot keep up, even on its own."""
-    found, lost = case.headroom, case.lost
+    gain, lost = case.headroom, case.lost
     if case.loss_unknown:
         return case.loss_unknown
-    if found is None or lost is None or case.loads_synchronously:
+    if gain is None or lost is None or case.loads_synchronously:
         return None
-    if found.required is None:
+    if gain.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
-    enough = keeps_up(found.required)
-    if found.required.value <= 1 or not case.waiting_share:
+    enough = keeps_up(gain.required)
+    if gain.required.value <= 1 or not case.waiting_share:
         return None
     inside = case.inside
-    advice = more_workers(case, found, found.required.value)
+    advice = more_workers(case, gain, gain.required.value)
     if inside is not None:
         changes = stages.or_workers(case, inside)
-        if all(one.code != Advice.RAISE for one in changes):
+        if all(change.code != Advice.RAISE for change in changes):
             changes = (*changes, Remark(Advice.CHEAPER_OR_CPUS))
         advice = WorkerAdvice(changes, "measured")
     return Finding(
         Rule.CAPACITY,
         severity_of(case.waiting_share),
         advice.confidence if enough is False else "possible",
-        Remark(Problem.LOADER_TOO_SLOW, {"required": found.required.value}),
+        Remark(Problem.LOADER_TOO_SLOW, {"required": gain.required.value}),
         advice.changes,
         (
             Fact("steady time lost", lost.value, "share", lost.low, lost.high),
@@ -66,7 +67,7 @@ def capacity(case: Case) -> Answer:
             *facts(
                 ("CPUs used by the workers", case.cpu_use.computing, "CPUs"),
                 ("CPUs left for workers", case.cpu_use.left, "CPUs"),
-                ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
+                ("CPU time to receive a batch", receiving_ns(case, gain) or None, "ns"),
             ),
             *stages.largest_parts(inside),
         ),
@@ -81,10 +82,10 @@ def zero_workers(case: Case) -> Answer:
         return Remark(Unknown.WORKERS_UNKNOWN)
     if case.headroom is not None and case.loss_unknown:
         return case.loss_unknown
-    found = case.summary
-    if found.wait_share is None or found.wait_ns is None or found.step_ns is None:
+    summary = case.summary
+    if summary.wait_share is None or summary.wait_ns is None or summary.step_ns is None:
         return Remark(Unknown.NO_STEADY_BATCH)
-    lost = found.wait_share
+    lost = summary.wait_share
     if case.headroom is not None:
         lost = 0.0 if case.lost is None else case.lost.value
     if not case.loads_synchronously or lost < MODERATE_SHARE:
@@ -92,16 +93,16 @@ def zero_workers(case: Case) -> Answer:
     if case.is_read_in_thread:
         return Remark(Unknown.READ_IN_THREAD)
     changes = () if case.inside is None else stages.as_many_workers(case, case.inside)
-    needed = max(math.ceil(found.wait_ns / found.step_ns), 1) if found.step_ns else 1
+    needed = max(math.ceil(summary.wait_ns / summary.step_ns), 1) if summary.step_ns else 1
     return Finding(
         Rule.ZERO_WORKERS,
         severity_of(case.waiting_share),
         "likely" if case.headroom is None else "measured",
-        Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": found.wait_share}),
+        Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": summary.wait_share}),
         changes or first_workers(case, needed),
         (
-            Fact("wait, mean", found.wait_ns, "ns"),
-            Fact("step, mean", found.step_ns, "ns"),
+            Fact("wait, mean", summary.wait_ns, "ns"),
+            Fact("step, mean", summary.step_ns, "ns"),
             *stages.largest_parts(case.inside),
         ),
         case.waiting_share,
@@ -110,28 +111,31 @@ def zero_workers(case: Case) -> Answer:
 
 def shallow_queue(case: Case) -> Answer:
     """Training waits now and then for a loader that is fast enough alone."""
-    found, depth, share = case.headroom, case.loader.prefetch_depth, _share_waited(case)
+    gain, depth, share = case.headroom, case.loader.prefetch_depth, _share_waited(case)
     if not isinstance(share, float):
         return share
     stalled = _share_in_stalls(case)
     if stalled <= MOST_IN_STALLS:
         return None
-    if depth is None or found is None:
+    if depth is None or gain is None:
         return Remark(Unknown.PREFETCH_UNKNOWN)
     wait_ns, ideal_ns, alone_ns = (
-        one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
+        time_ns or 0.0 for time_ns in (case.summary.wait_ns, gain.ideal_ns, gain.loader_only_ns)
     )
-    cost, deeper = share, deeper_prefetch(case.loader)
+    cost = share
+    changes: tuple[Remark, ...] = (deeper_prefetch(case.loader),)
     if case.inside is not None:
         cost = fixes.gain_of(case, Rule.SHALLOW_QUEUE)
         deeper = deeper_prefetch(case.loader, fixes.best_prefetch(case.inside))
+        slow = stages.slow_samples(case)
+        changes = (deeper, *(slow.changes if isinstance(slow, Finding) else ()))
     return Finding(
         Rule.SHALLOW_QUEUE,
         severity_of(cost),
         # What is longer than making a batch takes is no empty queue alone.
         "possible" if wait_ns > alone_ns or not _keeps_up(case) else "likely",
         Remark(Problem.QUEUE_RUNS_EMPTY, {"required": alone_ns / ideal_ns, "wait_share": share}),
-        (deeper, *_where(case, depth * ideal_ns)),
+        (*changes, *_where(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
             Fact("of it in stalls", stalled, "share"),
@@ -177,10 +181,10 @@ def per_batch_cost(case: Case) -> Answer:
 
 def waiting(case: Case) -> Answer:
     """Time goes into loading, and the loader alone was not timed."""
-    found = case.headroom
-    if case.loader.workers == 0 or (found is not None and found.required is not None):
+    gain = case.headroom
+    if case.loader.workers == 0 or (gain is not None and gain.required is not None):
         return None
-    if found is not None:
+    if gain is not None:
         return case.loss_unknown or _lost_in_waiting(case)
     share = case.summary.wait_share
     if share is None:
@@ -231,13 +235,13 @@ def _share_waited(case: Case) -> float | Remark | None:
     """The share waited, where the loader alone is fast enough and that matters."""
     if case.loss_unknown:
         return case.loss_unknown
-    found = case.headroom
-    if found is None or case.lost is None or case.loads_synchronously:
+    gain = case.headroom
+    if gain is None or case.lost is None or case.loads_synchronously:
         return None
-    if found.required is None:
+    if gain.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
     share = case.waiting_share
-    return share if found.required.value <= 1 and share >= MODERATE_SHARE else None
+    return share if gain.required.value <= 1 and share >= MODERATE_SHARE else None
 
 
 def _keeps_up(case: Case) -> bool:

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.headroom import BatchProperty, dependences, drift_ns
-from loadeval.analysis.intervals import MeanTime
+from loadeval.analysis.estimate.cautions import BatchProperty, dependences, drift_ns
+from loadeval.analysis.estimate.intervals import MeanTime
+from loadeval.analysis.estimate.stats import slope
+from loadeval.analysis.estimate.summary import FEWEST_FOR_OUTLIERS
+from loadeval.analysis.estimate.verdict import MODERATE_SHARE
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
-from loadeval.analysis.stats import slope
-from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS
-from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loadeval.analysis.estimate.stats import Estimate, Series
     from loadeval.analysis.rules.case import Answer, Case
-    from loadeval.analysis.stats import Estimate, Series
 
 FEWEST_FOR_STALLS = 200
 """Batches of which the slowest hundredth is at least two."""
@@ -29,11 +29,11 @@ TOP = 0.01
 MOST_OF_THE_WAITING = 0.5
 FEWEST_GAPS = 4
 REGULAR = 0.8
-"""Of the gaps between stalls: as many must be about as long for there to be a period."""
+"""This share of the gaps between stalls must be about equal for there to be a period."""
 MOST_OUTLIERS = 0.05
-"""Of the batches: when there are more, they are not out of the ordinary."""
+"""If they are a larger share of the batches, they are not out of the ordinary."""
 WORTH_SAYING = 0.01
-"""Of the time."""
+"""A smaller share of the time is not worth saying."""
 FEWEST_FOR_CHANGE = 40
 """Steady-state batches, under which nothing is said of a change."""
 PARTS = 20
@@ -79,16 +79,16 @@ def outliers(case: Case) -> Answer:
     unknown = case.batches_left_out or case.too_few(FEWEST_FOR_OUTLIERS)
     if unknown:
         return unknown
-    iteration_ns, found, count = case.iteration_ns, case.outliers, len(case.rows)
+    iteration_ns, slow, count = case.iteration_ns, case.outliers, len(case.rows)
     median_ns = float(np.median(iteration_ns))
     cost = sum(outlying_shares(case))
-    if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
+    if cost < WORTH_SAYING or len(slow) > MOST_OUTLIERS * count:
         return None
-    waiting = int((case.wait_ns[found] > iteration_ns[found] / 2).sum())
-    stepping = len(found) - waiting
-    counts = {"outliers": len(found), "batches": count, "waiting": waiting, "stepping": stepping}
+    waiting = int((case.wait_ns[slow] > iteration_ns[slow] / 2).sum())
+    stepping = len(slow) - waiting
+    counts = {"outliers": len(slow), "batches": count, "waiting": waiting, "stepping": stepping}
     changes = ((waiting, Advice.FIND_SLOW_BATCHES), (stepping, Advice.FIND_SLOW_STEPS))
-    commonest = sorted(changes, key=lambda one: -one[0])
+    commonest = sorted(changes, key=lambda change: -change[0])
     return Finding(
         Rule.OUTLIERS,
         severity_of(cost),
@@ -98,19 +98,19 @@ def outliers(case: Case) -> Answer:
         (
             Fact("median iteration", median_ns, "ns"),
             Fact("longest iteration", float(iteration_ns.max()), "ns"),
-            Fact("batches over twice the median", len(found), "batches"),
+            Fact("batches over twice the median", len(slow), "batches"),
             Fact("batches mostly waiting", waiting, "batches"),
         ),
         cost,
-        case.places(case.rows[found], (iteration_ns[found] - median_ns).astype(np.float64)),
+        case.places(case.rows[slow], (iteration_ns[slow] - median_ns).astype(np.float64)),
     )
 
 
 def outlying_shares(case: Case) -> tuple[float, float]:
     """What outliers take beyond the median iteration: shares of all time, in waits and in steps."""
-    iteration_ns, found = case.iteration_ns, case.outliers
-    beyond_ns = iteration_ns[found] - np.median(iteration_ns)
-    waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
+    iteration_ns, slow = case.iteration_ns, case.outliers
+    beyond_ns = iteration_ns[slow] - np.median(iteration_ns)
+    waits_ns = (case.wait_ns[slow] - np.median(case.wait_ns)).clip(min=0)
     waited_ns = float(np.minimum(waits_ns, beyond_ns).sum())
     total_ns = max(float(iteration_ns.sum()), 1.0)
     return waited_ns / total_ns, (float(beyond_ns.sum()) - waited_ns) / total_ns
@@ -122,12 +122,12 @@ def falling_throughput(case: Case) -> Answer:
     if unknown:
         return unknown
     medians = np.array([np.median(part) for part in np.array_split(case.iteration_ns, PARTS)])
-    found = _trend(medians)
+    trend = _trend(medians)
     # Both halves must become slower: one step, wherever it is, cannot do that.
     halves = [_trend(half) for half in np.array_split(medians, 2)]
-    if found is None or not all(half and half.low and half.low > 0 for half in halves):
+    if trend is None or not all(half and half.low and half.low > 0 for half in halves):
         return None
-    rise = found.value * (PARTS - 1) / float(np.median(medians))
+    rise = trend.value * (PARTS - 1) / float(np.median(medians))
     if rise < 2 * MODERATE_SHARE:
         return None
     grows_in_waits = waits_grow(case)
@@ -180,10 +180,10 @@ def not_representative(case: Case) -> Answer:
         return None  # it serves every batch once
     if case.ideal is None:
         return Remark(Unknown.NOT_REPLAYED)
-    found = dependences(case.real, case.ideal)
-    if not found:
+    correlations = dependences(case.real, case.ideal)
+    if not correlations:
         return None
-    by_place, by_size = found.get(BatchProperty.PLACE), found.get(BatchProperty.SIZE)
+    by_place, by_size = correlations.get(BatchProperty.PLACE), correlations.get(BatchProperty.SIZE)
     return Finding(
         Rule.NOT_REPRESENTATIVE,
         "moderate",
@@ -205,7 +205,7 @@ def waits_grow(case: Case) -> bool:
 
 
 def _period(case: Case, top: npt.NDArray[np.intp]) -> int | None:
-    """After how many batches the next stall comes, where that is regular; None where it is not."""
+    """The number of batches from one stall to the next; None where that is not regular."""
     if case.real.header.mode == "alternate":  # of which the batches that count have gaps
         return None
     rows = case.rows[top]

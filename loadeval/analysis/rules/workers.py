@@ -10,53 +10,34 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice
 
 if TYPE_CHECKING:
-    from loadeval.analysis.headroom import Headroom
+    from collections.abc import Mapping
+
+    from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
     from loadeval.analysis.rules.finding import Confidence, Finding
     from loadeval.runlog.model import LoaderInfo
 
 BUSY = 0.9
-"""Of the CPUs, from which on nothing is left for anyone who wants more."""
+"""When this share of the CPUs is in use, nothing is left for anyone who wants more."""
 MUCH = 0.5
-"""CPUs that others use, from which on it is said."""
+"""When others use so many CPUs, it is said."""
 HELD_BACK = 0.05
-"""Of a control group's periods: when it is out of CPU time in more of them, it has none left."""
+"""A control group that is out of CPU time in this share of its periods has none left."""
 COMPUTING = 0.75
-"""Of a CPU for each worker, from which on it is taken that workers compute and little else."""
+"""Workers that use this share of a CPU each are taken to compute, and to do little else."""
 IDLE = 0.25
-"""Of the CPU that each worker could have: under it, it is not CPU time alone that they lack."""
+"""Workers that use less of a CPU each do not lack CPU time alone."""
 LEAST_COMPUTING = 0.01
-"""Of a CPU for each worker: less is within what CPU times are rounded to."""
+"""Less of a CPU for each worker is within what CPU times are rounded to."""
 RECEIVING = 0.5
-"""Of the time in which the loader alone makes a batch: what receiving it may cost training."""
-WORKERS_SETTINGS = {
-    "torch": "num_workers",
-    "torchdata": "num_workers",
-    "accelerate": "num_workers",
-    "lightning": "num_workers",
-    "webdataset": "num_workers",
-    "litdata": "num_workers",
-    "ultralytics": "workers",
-    "nvidia": "num_threads",
-    "spdl": "num_threads",
-}
-"""By the package that the loader's class is from; other DataLoaders have torch's arguments."""
-PREFETCH_SETTINGS = {
-    "torch": "prefetch_factor",
-    "nvidia": "prefetch_queue_depth",
-    "spdl": "buffer_size",
-}
-TRAINERS_SETTINGS = {
-    "transformers": {
-        name: f"dataloader_{name}"
-        for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-    }
-}
-"""By the package whose trainer made the loader, what its arguments for settings are called."""
+"""Receiving limits training when it takes this share of what the loader alone does."""
+UNNAMED = {"num_workers": "the number of workers"}
+"""What a setting is called where the user's name of it is not known."""
+TORCHS_OWN_NAMES = {"num_workers": "num_workers", "prefetch_factor": "prefetch_factor"}
 PERSISTENT: dict[str, Value] = {"setting": "persistent_workers", "present": False, "proposed": True}
 KEEP_WORKERS = Remark(Advice.KEEP_WORKERS, PERSISTENT)
-"""Beside advice on first workers, which start in each epoch otherwise."""
+"""It goes with advice on first workers, which start in each epoch otherwise."""
 
 
 class WorkerAdvice(NamedTuple):
@@ -78,7 +59,7 @@ def no_cpu_left(case: Case) -> Remark | None:
     return None
 
 
-def receiving_ns(case: Case, found: Headroom) -> float | None:
+def receiving_ns(case: Case, gain: Headroom) -> float | None:
     """CPU time a batch that the training process spends on more than its step; None: not known.
 
     That is receiving, unpickling and pinning. Steps that loading slows down are taken to compute
@@ -87,19 +68,19 @@ def receiving_ns(case: Case, found: Headroom) -> float | None:
     own = case.cpu_use.process
     if own is None or own.real is None or own.ideal is None:
         return None
-    step_ns = (1 - case.waiting_share) * (found.real_ns or 0.0)
-    return max(own.real.mean * (found.real_ns or 0.0) - own.ideal.mean * step_ns, 0.0)
+    step_ns = (1 - case.waiting_share) * (gain.real_ns or 0.0)
+    return max(own.real.mean * (gain.real_ns or 0.0) - own.ideal.mean * step_ns, 0.0)
 
 
-def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
-    """For a loader that must become `required` times as fast."""
+def more_workers(case: Case, gain: Headroom, required: float) -> WorkerAdvice:
+    """Advice for a loader that must become `required` times as fast."""
     workers, none_left = case.loader.workers or 0, no_cpu_left(case)
     wanted = math.ceil(workers * required)
     if none_left:
         return _on_busy_cpus(case, workers, wanted, none_left)
     if not workers:
         return WorkerAdvice((Remark(Advice.ADD_WORKERS_OR_THREADS),), "possible")
-    spent_ns, alone_ns = receiving_ns(case, found), found.loader_only_ns or 0.0
+    spent_ns, alone_ns = receiving_ns(case, gain), gain.loader_only_ns or 0.0
     if spent_ns is not None and spent_ns >= RECEIVING * alone_ns:
         times = {"receiving_ns": spent_ns, "loader_only_ns": alone_ns}
         remark = Remark(Advice.RECEIVING_LIMITS, times)
@@ -107,12 +88,12 @@ def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
     computing, left = case.cpu_use.computing, case.cpu_use.left
     if computing is None or left is None:
         return _on_unknown_cpus(case, workers, wanted)
-    to_keep_up = computing * (found.steady_speedup.value if found.steady_speedup else required)
+    to_keep_up = computing * (gain.steady_speedup.value if gain.steady_speedup else required)
     return _as_cpus_allow(case, wanted, computing, to_keep_up, left)
 
 
 def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
-    """For a loader without workers, of which `needed` would keep up."""
+    """Advice for a loader without workers, of which `needed` would keep up."""
     if case.loader.workers is None:
         return (Remark(Advice.LOAD_IN_BACKGROUND),)
     left = case.cpu_use.left
@@ -130,31 +111,28 @@ def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
 
 
 def tried_workers(case: Case, proposed: int) -> tuple[Remark, ...]:
-    """To measure whether first workers help, which live on where they can."""
+    """Advice to measure whether first workers help, which live on where they can."""
     tried = workers_to(Advice.TRY_WORKERS, case.loader, proposed)
     return (tried,) if case.loader.persistent_workers is None else (tried, KEEP_WORKERS)
 
 
 def workers_to(code: Advice, loader: LoaderInfo, proposed: int | None = None) -> Remark:
-    """To set the number of workers from what it is to `proposed`, or to less where that is None."""
-    setting = WORKERS_SETTINGS.get(_package(loader), "the number of workers")
-    if loader.persistent_workers is not None:  # a DataLoader of whatever package
-        setting = "num_workers"
+    """Advice to set the number of workers to `proposed`, or where that is None to fewer."""
     to = {} if proposed is None else {"proposed": proposed}
-    return Remark(code, {"setting": setting, "present": loader.workers, **to})
+    return Remark(code, {"setting": "num_workers", "present": loader.workers, **to})
 
 
 def deeper_prefetch(loader: LoaderInfo, factor: int | None = None) -> Remark:
-    """To let `loader` keep twice as many batches ready, or `factor` for each worker."""
-    setting, depth = PREFETCH_SETTINGS.get(_package(loader)), loader.prefetch_depth
-    if setting is None or not depth:
-        return Remark(Advice.PREFETCH_MORE)
-    workers = loader.workers or 1
-    code, present, each = Advice.RAISE_PREFETCH_DEPTH, depth, workers
-    if setting == "prefetch_factor":  # which is each worker's
-        code, present, each = Advice.RAISE, depth // workers, 1
-    proposed = 2 * present if factor is None else factor * each
-    return Remark(code, {"setting": setting, "present": present, "proposed": proposed})
+    """Advice to let `loader` keep twice as many batches ready, or `factor` for each worker."""
+    names, depth, workers = names_of(loader), loader.prefetch_depth, loader.workers or 1
+    if depth and "prefetch_factor" in names:  # which is each worker's
+        present = depth // workers
+        values = {"present": present, "proposed": 2 * present if factor is None else factor}
+        return Remark(Advice.RAISE, {"setting": "prefetch_factor", **values})
+    if depth and "prefetch_depth" in names:
+        values = {"present": depth, "proposed": 2 * depth if factor is None else factor * workers}
+        return Remark(Advice.RAISE_PREFETCH_DEPTH, {"setting": "prefetch_depth", **values})
+    return Remark(Advice.PREFETCH_MORE)
 
 
 def _on_busy_cpus(case: Case, workers: int, wanted: int, none_left: Remark) -> WorkerAdvice:
@@ -179,7 +157,7 @@ def _on_unknown_cpus(case: Case, workers: int, wanted: int) -> WorkerAdvice:
 def _as_cpus_allow(
     case: Case, wanted: int, computing: float, to_keep_up: float, left: float
 ) -> WorkerAdvice:
-    """By the CPUs that workers compute on, those they need to keep up, and those left for them."""
+    """Advice by the CPUs that workers compute on, need to keep up, and have left."""
     workers = case.loader.workers or 0
     each = max(computing / workers, LEAST_COMPUTING)
     most = _rounded(left / each)
@@ -210,19 +188,22 @@ def _rounded(number: float) -> int:
     return math.floor(number + 0.5)
 
 
-def _package(loader: LoaderInfo) -> str:
-    package = loader.backend.split(".", maxsplit=1)[0]
-    is_like_torchs = loader.adapter.startswith("loadeval_adapters.pytorch.")
-    return "torch" if is_like_torchs and package not in WORKERS_SETTINGS else package
+def names_of(loader: LoaderInfo) -> Mapping[str, str]:
+    """What the user calls the loader's settings; those of a DataLoader of torch's in older logs."""
+    names = loader.setting_names
+    if names is not None:
+        return {**UNNAMED, **names}
+    is_torchs = loader.persistent_workers is not None or loader.backend.startswith("torch.")
+    return TORCHS_OWN_NAMES if is_torchs else UNNAMED
 
 
-def in_trainers_words(loader: LoaderInfo, finding: Finding) -> Finding:
-    """The finding with settings called as the arguments of the trainer that made the loader."""
-    names = TRAINERS_SETTINGS.get(loader.made_by or "", {})
+def in_users_words(loader: LoaderInfo, finding: Finding) -> Finding:
+    """The finding with settings called as the user sets them, by arguments of a trainer say."""
+    names = names_of(loader)
     changes = tuple(
-        replace(one, values={**one.values, "setting": names[setting]})
-        if isinstance(setting := one.values.get("setting"), str) and setting in names
-        else one
-        for one in finding.changes
+        replace(change, values={**change.values, "setting": names[setting]})
+        if isinstance(setting := change.values.get("setting"), str) and setting in names
+        else change
+        for change in finding.changes
     )
     return replace(finding, changes=changes)

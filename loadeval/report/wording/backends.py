@@ -55,15 +55,15 @@ MISSING: dict[Enum, str] = {
 }
 
 
-def backends_headline(found: BackendReport) -> str:
+def backends_headline(report: BackendReport) -> str:
     """Which backend trains fastest, by how much, with its interval, in one sentence."""
-    known = [one for one in ranked(found.backends) if one.real]
+    known = [backend for backend in ranked(report.backends) if backend.real]
     if not known:
         return "No backend was measured"
     first = known[0]
     if len(known) == 1:
-        return _only_backend(first, found.unit)
-    ahead = [one for one in found.differences if one.one == first.name]
+        return _only_backend(first, report.unit)
+    ahead = [difference for difference in report.differences if difference.one == first.name]
     if not ahead[0].shown:
         return _no_fastest(first, ahead)
     which = "" if len(ahead) == 1 else "the next, "
@@ -71,11 +71,11 @@ def backends_headline(found: BackendReport) -> str:
     return f"{short_name(first.name)} trains fastest: {ratio} as fast as {which}{other}"
 
 
-def _only_backend(one: BackendResult, unit: str) -> str:
-    name = short_name(one.name)
-    if one.speedup is None:
-        return f"{name}: {estimated(one.real, number)} {short_name(unit)}/s"
-    gain = estimated(one.speedup, speedup)
+def _only_backend(backend: BackendResult, unit: str) -> str:
+    name = short_name(backend.name)
+    if backend.speedup is None:
+        return f"{name}: {estimated(backend.real, number)} {short_name(unit)}/s"
+    gain = estimated(backend.speedup, speedup)
     return f"{name}: training would be {gain} as fast if loading were free"
 
 
@@ -84,22 +84,22 @@ def _no_fastest(first: BackendResult, ahead: Sequence[Difference]) -> str:
         other, ratio = short_name(ahead[0].other), estimated(ahead[0].ratio, speedup)
         name = short_name(first.name)
         return f"{name} was {ratio} as fast as {other}, with {TOO_FEW_FOR_CI}"
-    level = [short_name(one.other) for one in ahead if not one.shown]
+    level = [short_name(difference.other) for difference in ahead if not difference.shown]
     *others, last = short_name(first.name), *level
     fastest = "" if len(ahead) == len(level) else "the fastest, "
     return f"No difference shown between {fastest}{', '.join(others)} and {last}"
 
 
-def measured_in_words(found: BackendReport) -> str:
+def measured_in_words(report: BackendReport) -> str:
     """How many backends, how they were run, and how many batches were measured."""
-    text = f"{counted(len(found.backends), 'backend', 'backends')} under one training step"
-    known = [one for one in found.backends if one.real]
+    text = f"{counted(len(report.backends), 'backend', 'backends')} under one training step"
+    known = [backend for backend in report.backends if backend.real]
     if not known:
         return f"{text}."
-    ideal = [one.ideal_batches for one in known if one.ideal]
+    ideal = [backend.ideal_batches for backend in known if backend.ideal]
     also = f" and {_span(ideal)} ideal" if ideal else ""
-    real = _span(one.real_batches for one in known)
-    runs = [one.run for one in known if one.run is not None]
+    real = _span(backend.real_batches for backend in known)
+    runs = [backend.run for backend in known if backend.run is not None]
     if of_one_comparison(runs):
         rounds = printable(runs[0].header.settings.get("rounds"))
         text += f", in turns, {rounds} rounds in random order"
@@ -109,13 +109,19 @@ def measured_in_words(found: BackendReport) -> str:
 
 
 def _span(counts: Iterable[int]) -> str:
-    found = sorted(set(counts))
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}-{found[-1]:,}"
+    counts_in_order = sorted(set(counts))
+    return (
+        f"{counts_in_order[0]:,}"
+        if len(counts_in_order) == 1
+        else f"{counts_in_order[0]:,}-{counts_in_order[-1]:,}"
+    )
 
 
-def failures(found: BackendReport) -> list[str]:
+def failures(report: BackendReport) -> list[str]:
     """The backends whose loader raised, with the error, a sentence each."""
-    return [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
+    return [
+        f"{backend.name} failed: {backend.error}" for backend in report.backends if backend.error
+    ]
 
 
 def backend_verdict(result: BackendResult) -> str:
@@ -134,16 +140,16 @@ def backend_cautions(report: BackendReport) -> list[str]:
     What concerns some backends alone is behind their names.
     """
     sizes = (
-        f"{one.name} {' or '.join(f'{size:,}' for size in one.epoch_sizes)}"
-        for one in report.backends
-        if one.epoch_sizes
+        f"{backend.name} {' or '.join(f'{size:,}' for size in backend.epoch_sizes)}"
+        for backend in report.backends
+        if backend.epoch_sizes
     )
     own = {
-        one.name: [
-            *remarks_in_words(CAUTIONS, one.cautions),
-            *(() if one.run is None else one.run.notes),
+        backend.name: [
+            *remarks_in_words(CAUTIONS, backend.cautions),
+            *(() if backend.run is None else backend.run.notes),
         ]
-        for one in report.backends
+        for backend in report.backends
     }
     values = {"sizes": ", ".join(sizes)}
     return [*remarks_in_words(CAUTIONS, report.cautions, values), *_by_name(own)]
@@ -156,24 +162,24 @@ def missing_of(result: BackendResult) -> list[str]:
 
 def backend_not_measured(report: BackendReport) -> list[str]:
     """What is missing of which backends, and why, a sentence each."""
-    return _by_name({one.name: missing_of(one) for one in report.backends})
+    return _by_name({backend.name: missing_of(backend) for backend in report.backends})
 
 
 def _by_name(sentences: Mapping[str, Iterable[str]]) -> list[str]:
     """Each sentence once, behind the names of all that it concerns."""
     names: dict[str, list[str]] = {}
     for name, own in sentences.items():
-        for one in own:
-            names.setdefault(one, []).append(name)
-    return [f"{', '.join(found)}: {one}" for one, found in names.items()]
+        for sentence in own:
+            names.setdefault(sentence, []).append(name)
+    return [f"{', '.join(concerned)}: {sentence}" for sentence, concerned in names.items()]
 
 
 def difference_sentence(difference: Difference) -> str:
     """How the throughputs of two backends compare: a clause without a full stop."""
-    one, other, ratio = difference.one, difference.other, difference.ratio
+    name, other, ratio = difference.one, difference.other, difference.ratio
     times = estimated(ratio, speedup)
     if ratio.low is None:
-        return f"{one} {times} as fast as {other}, with {TOO_FEW_FOR_CI}"
+        return f"{name} {times} as fast as {other}, with {TOO_FEW_FOR_CI}"
     if difference.shown:
-        return f"{one} {times} as fast as {other}"
-    return f"no difference shown between {one} and {other}: {times}"
+        return f"{name} {times} as fast as {other}"
+    return f"no difference shown between {name} and {other}: {times}"

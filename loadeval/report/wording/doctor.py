@@ -93,35 +93,37 @@ START_COSTS = {
 }
 
 CLAUSES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
-    "thread_count": lambda found: counted(found["threads"], "thread", "threads"),
-    "thread_source": lambda found: (
-        "{threads_from}={threads}".format_map(found) if found["threads_from"] else "one per CPU"
+    "thread_count": lambda values: counted(values["threads"], "thread", "threads"),
+    "thread_source": lambda values: (
+        "{threads_from}={threads}".format_map(values) if values["threads_from"] else "one per CPU"
     ),
-    "other_threads": lambda found: (
-        "; in each worker torch uses 1, other libraries up to {threads}".format_map(found)
-        if found["threads"] > 1
+    "other_threads": lambda values: (
+        "; in each worker torch uses 1, other libraries up to {threads}".format_map(values)
+        if values["threads"] > 1
         else ""
     ),
-    "worker_count": lambda found: counted(found["workers"], "worker", "workers"),
-    "allowed": lambda found: "" if found["most"] is None else f" (up to {found['most']:,} allowed)",
-    "start_cost": lambda found: START_COSTS.get(found["start_method"], "its cost is not known"),
-    "cuda": lambda found: (
-        ""
-        if found["cuda_major"] is None
-        else ", CUDA up to {cuda_major}.{cuda_minor}".format_map(found)
+    "worker_count": lambda values: counted(values["workers"], "worker", "workers"),
+    "allowed": lambda values: (
+        "" if values["most"] is None else f" (up to {values['most']:,} allowed)"
     ),
-    "gpu_names": lambda found: found["gpus"] or "no GPU",
-    "known_version": lambda found: found["version"] or "of unknown version",
-    "at_least": lambda found: "" if found["counted_whole"] else "at least ",
+    "start_cost": lambda values: START_COSTS.get(values["start_method"], "its cost is not known"),
+    "cuda": lambda values: (
+        ""
+        if values["cuda_major"] is None
+        else ", CUDA up to {cuda_major}.{cuda_minor}".format_map(values)
+    ),
+    "gpu_names": lambda values: values["gpus"] or "no GPU",
+    "known_version": lambda values: values["version"] or "of unknown version",
+    "at_least": lambda values: "" if values["counted_whole"] else "at least ",
 }
 """Parts of sentences that numbers alone do not make, by the name that SENTENCES has for them."""
 
 
-class _Found(dict[str, Any]):
+class _WithClauses(dict[str, Any]):
     def __missing__(self, clause: str) -> str:
         return CLAUSES[clause](self)
 
 
 def check_text(check: MachineCheck) -> str:
     """What was found, and after a colon what to change."""
-    return filled(SENTENCES[DoctorCode(check.found.code)], _Found(check.found.values))
+    return filled(SENTENCES[DoctorCode(check.remark.code)], _WithClauses(check.remark.values))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.launch.folder import NothingMeasured
 from loadeval.report.formatting import counted, printable
+from loadeval.runlog.run_folder.processes import NothingMeasured
 
 if TYPE_CHECKING:
-    from loadeval.runlog.processes import LoaderRecord
+    from loadeval.runlog.run_folder.processes import LoaderRecord
 
 WHY_NOTHING = {
     NothingMeasured.NO_PYTHON: (
@@ -41,7 +41,7 @@ STOPPED = (
 )
 UNCONFIRMED = "no optimizer step seen"
 LOG_MODE_SAYS = (
-    "Mode log tells what was waited, not what training would gain: loading also slows the steps "
+    "Mode log shows how long training waited, not what it would gain: loading also slows the steps "
     "beside it. For the gain: loadeval run --mode alternate -- COMMAND"
 )
 NEARLY_WHOLE = 0.02
@@ -58,18 +58,18 @@ def nothing_measured(why: NothingMeasured, what: str) -> str:
     return printable(f"Nothing was measured: {WHY_NOTHING[why].format(what=what)}")
 
 
-def loader_facts(one: LoaderRecord, batches: int, samples: int | None) -> str:
+def loader_facts(record: LoaderRecord, batches: int, samples: int | None) -> str:
     """How many batches it served, and how many optimizer steps were made of them."""
     facts = [
         counted(batches, "batch", "batches"),
-        counted(one.epochs, "epoch", "epochs"),
+        counted(record.epochs, "epoch", "epochs"),
     ]
-    if one.optimizer_steps:
-        steps = counted(one.optimizer_steps, "optimizer step", "optimizer steps")
-        each = batches / one.optimizer_steps
-        is_told = samples and round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
-        size = f" of {samples / batches * round(each):.4g} samples" if samples and is_told else ""
+    if record.optimizer_steps:
+        steps = counted(record.optimizer_steps, "optimizer step", "optimizer steps")
+        each = batches / record.optimizer_steps
+        is_whole = samples and round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
+        size = f" of {samples / batches * round(each):.4g} samples" if samples and is_whole else ""
         facts.append(steps + size)
-    elif one.role == "training":
+    elif record.role == "training":
         facts.append(UNCONFIRMED)
     return ", ".join(facts)

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 FEW_SECONDS = 100
-"""A shorter time is in seconds alone."""
+"""Seconds: a shorter time has no other unit."""
 
 
 def waiting_for(path: object) -> str:
-    """That there is no log yet."""
+    """What to print while there is no log yet."""
     return f"Waiting for a run log at {printable(path)}"
 
 
@@ -50,23 +50,23 @@ def progress(state: LiveState) -> str:
     return f"epoch {state.epoch:,}, batch {state.batch:,}{length}; {batches} in total"
 
 
-def rate(one: Rates | None, unit: str) -> str:
+def rate(rates: Rates | None, unit: str) -> str:
     """Samples per second under their name, or batches where those are not known."""
-    return NO_STEADY_BATCH if one is None else throughput(one, short_name(unit))
+    return NO_STEADY_BATCH if rates is None else throughput(rates, short_name(unit))
 
 
-def waiting(one: Rates | None) -> str:
+def waiting(rates: Rates | None) -> str:
     """The share of the time that was waited."""
-    return NO_STEADY_BATCH if one is None else share(one.wait_share)
+    return NO_STEADY_BATCH if rates is None else share(rates.wait_share)
 
 
-def iteration(one: Rates | None) -> str:
-    """How long one takes, on average."""
-    return NO_STEADY_BATCH if one is None else duration(one.elapsed_ns / one.batches)
+def iteration(rates: Rates | None) -> str:
+    """The mean iteration time."""
+    return NO_STEADY_BATCH if rates is None else duration(rates.elapsed_ns / rates.batches)
 
 
 def epoch_starts(state: LiveState) -> str:
-    """Those of the first epoch and of the last."""
+    """The first wait of the first epoch, and of the last one."""
     if state.epoch_start_ns is None:
         return NOT_MEASURED
     first = f"{duration(state.epoch_start_ns)} in the first epoch"
@@ -76,7 +76,7 @@ def epoch_starts(state: LiveState) -> str:
 
 
 def outliers(state: LiveState) -> str:
-    """How many there are."""
+    """How many iterations are outliers, and what that means."""
     if state.median_iteration_ns is None:
         return f"{NOT_MEASURED}, too few batches"
     iterations = counted(state.outlier_count, "iteration", "iterations")
@@ -84,14 +84,14 @@ def outliers(state: LiveState) -> str:
     return f"{iterations} over twice the median of {duration(state.median_iteration_ns)}{among}"
 
 
-def outlier(one: Outlier, created: str) -> str:
-    """Which batch, when, and how long."""
+def outlier(batch: Outlier, created: str) -> str:
+    """Which batch an outlier is, when it was, and how long it took."""
     try:
-        when = wall_clock(datetime.fromisoformat(created) + timedelta(0, one.request_ns / 1e9))
+        when = wall_clock(datetime.fromisoformat(created) + timedelta(0, batch.request_ns / 1e9))
     except (ValueError, OverflowError):
-        when = f"{span(one.request_ns)} after the start"
-    times = f"{duration(one.wait_ns + one.step_ns)}, of which {duration(one.wait_ns)} waiting"
-    return f"epoch {one.epoch:,}, batch {one.batch:,}, {when}: {times}"
+        when = f"{span(batch.request_ns)} after the start"
+    times = f"{duration(batch.wait_ns + batch.step_ns)}, of which {duration(batch.wait_ns)} waiting"
+    return f"epoch {batch.epoch:,}, batch {batch.batch:,}, {when}: {times}"
 
 
 def span(ns: int) -> str:

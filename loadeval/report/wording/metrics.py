@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.metrics import Level, Metrics, Quantity
+    from loadeval.analysis.estimate.metrics import Level, Metrics, Quantity
 
 NO_DEVICE = f"{NOT_MEASURED}: {NO_CUDA_DEVICE}"
 NO_READINGS = f"{NOT_MEASURED}: no reading while measured batches were served"
@@ -48,27 +48,29 @@ UNITS: dict[str, Callable[[float], tuple[str, str]]] = {
 def gpus_in_words(metrics: Metrics) -> list[str]:
     """How busy each GPU was, real against ideal, a sentence each."""
     sentences = []
-    for found in metrics.quantities:
-        if found.name == "kernel_busy_percent":
-            levels = (("real", found.real), ("ideal", found.ideal))
-            known = [f"{value_of(found.name, one.mean)} {arm}" for arm, one in levels if one]
-            sentences.append(f"{_subject(found)}: GPU busy {', '.join(known)}.")
+    for quantity in metrics.quantities:
+        if quantity.name == "kernel_busy_percent":
+            levels = (("real", quantity.real), ("ideal", quantity.ideal))
+            known = [
+                f"{value_of(quantity.name, level.mean)} {arm}" for arm, level in levels if level
+            ]
+            sentences.append(f"{_subject(quantity)}: GPU busy {', '.join(known)}.")
     return sentences
 
 
 def gpus_of_backends(backends: Iterable[BackendResult]) -> list[str]:
     """How busy the GPUs of each backend were, behind its name."""
     return [
-        f"{printable(one.name)}: {sentence}"
-        for one in backends
-        if one.metrics is not None
-        for sentence in gpus_in_words(one.metrics)
+        f"{printable(backend.name)}: {sentence}"
+        for backend in backends
+        if backend.metrics is not None
+        for sentence in gpus_in_words(backend.metrics)
     ]
 
 
-def name_in_words(found: Quantity) -> str:
+def name_in_words(quantity: Quantity) -> str:
     """The subject and the quantity, without its unit: GPU 0 kernel busy."""
-    return f"{_subject(found)} {quantity_in_words(found.name)}"
+    return f"{_subject(quantity)} {quantity_in_words(quantity.name)}"
 
 
 def quantity_in_words(name: str) -> str:
@@ -93,14 +95,14 @@ def level_in_words(name: str, level: Level | None) -> str:
     return f"{mean} ({p50}, {p95})"
 
 
-def difference_in_words(found: Quantity) -> str:
-    """By how much the ideal mean exceeds the real one, in points where it is a percentage."""
-    if found.difference is None:
+def difference_in_words(quantity: Quantity) -> str:
+    """The ideal mean minus the real one, in points where it is a percentage."""
+    if quantity.difference is None:
         return NOT_MEASURED
-    sign = "-" if found.difference < 0 else "+"
-    if found.name.endswith("_percent"):
-        return f"{sign}{abs(found.difference):.0f} points"
-    return f"{sign}{value_of(found.name, abs(found.difference))}"
+    sign = "-" if quantity.difference < 0 else "+"
+    if quantity.name.endswith("_percent"):
+        return f"{sign}{abs(quantity.difference):.0f} points"
+    return f"{sign}{value_of(quantity.name, abs(quantity.difference))}"
 
 
 def _end(name: str) -> str:
@@ -112,5 +114,5 @@ def _parts(name: str, value: float) -> tuple[str, str]:
     return UNITS[end](value) if end else (number(value), "")
 
 
-def _subject(found: Quantity) -> str:
-    return short_name(found.subject, LONGEST_SUBJECT) or found.probe
+def _subject(quantity: Quantity) -> str:
+    return short_name(quantity.subject, LONGEST_SUBJECT) or quantity.probe

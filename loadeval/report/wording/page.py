@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN
+from loadeval.analysis.estimate.summary import OUTLIER_TIMES_MEDIAN
 from loadeval.report.wording.verdict import LOADED_NOTHING, NO_STEADY_BATCH, STEADY
 
 NOTHING = f"Not measured: {NO_STEADY_BATCH}."
@@ -54,7 +54,7 @@ OUTLIERS = (
 NO_OUTLIER = "None of the {count} measured took over {times}x the median."
 EPOCH_STARTS = "The first wait of each epoch: the loader starts, and loads the first batch."
 NO_EPOCH_START = (
-    "No epoch start was measured: no epoch began with the loader itself, or the first batch was "
+    "No epoch start was measured: no epoch began with a real block, or the first batch was "
     "ready before the loader was wrapped."
 )
 THINNED = (

@@ -6,7 +6,6 @@ import signal
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.doctor import CheckStatus
-from loadeval.launch.steps import NotRun, Step
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
@@ -25,6 +24,7 @@ from loadeval.report.wording.verdict import (
     not_measured,
     speedup_in_words,
 )
+from loadeval.runlog.run_folder.protocol_steps import NotRun, Step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.doctor import MachineCheck
     from loadeval.analysis.protocol import Answers
     from loadeval.analysis.report import Report
-    from loadeval.launch.steps import StepResult
+    from loadeval.runlog.run_folder.protocol_steps import StepResult
 
 PURPOSE = {
     Step.DOCTOR: "is this machine set up well for loading data?",
@@ -76,11 +76,11 @@ BELIEVE_ALTERNATING = (
     "Believe the alternating run: it compares neighbouring blocks of the same run, where separate "
     "runs also differ by what else changed between them."
 )
-BELIEVE_SEPARATE = "The alternating run is inconclusive, so the verdict is of the separate runs."
+BELIEVE_SEPARATE = "The alternating run is inconclusive: the verdict is that of the separate runs."
 BELIEVE_NEITHER = "Neither is conclusive: measure more batches."
 IN_SHORT = {
     True: "{speedup}: agrees within the 95% CIs",
-    False: "{speedup}: {apart:.2f} times apart; believe the above",
+    False: "{speedup}: differs {apart:.2f}x; trust the verdict above",
     None: "{speedup}: cannot be compared without a 95% CI",
 }
 STEPS_SAY = (
@@ -101,12 +101,12 @@ HEAD = ("", "verdict", "if loading were free", "time lost", "measured")
 
 def purpose(step: Step, batches: int | None) -> str:
     """What a step is for."""
-    told = "to its end" if batches is None else f"for {counted(batches, 'batch', 'batches')}"
-    return PURPOSE[step].format(batches=told)
+    span = "to its end" if batches is None else f"for {counted(batches, 'batch', 'batches')}"
+    return PURPOSE[step].format(batches=span)
 
 
 def outcome(result: StepResult) -> str:
-    """How a step ended, in a few words; what it measured is told apart."""
+    """How a step ended, in a few words, without what it measured."""
     if result.not_run is not None:
         return f"not run: {WHY_NOT_RUN[result.not_run].format(step=result.step.value)}"
     if result.signal is not None:
@@ -137,7 +137,7 @@ def agreement(answers: Answers) -> str:
         known = (_has_speedup(answers.separate), _has_speedup(answers.alternating))
         names = {(True, False): NO_ALTERNATING, (False, True): NO_SEPARATE}
         return ONE_ANSWER.format(missing=names.get(known, NEITHER))
-    separate, alternating = (estimated(one, speedup) for one in answers.speedups)
+    separate, alternating = (estimated(estimate, speedup) for estimate in answers.speedups)
     return AGREEMENTS[answers.agree].format(
         separate=separate, alternating=alternating, apart=answers.apart, believe=_believe(answers)
     )
@@ -150,8 +150,10 @@ def agreement_in_short(answers: Answers) -> list[tuple[str, str]]:
     separate, alternating = answers.speedups
     is_best = answers.best is answers.alternating
     label, other = (SEPARATE, separate) if is_best else (ALTERNATING, alternating)
-    told = IN_SHORT[answers.agree].format(speedup=estimated(other, speedup), apart=answers.apart)
-    return [(label, told)]
+    sentence = IN_SHORT[answers.agree].format(
+        speedup=estimated(other, speedup), apart=answers.apart
+    )
+    return [(label, sentence)]
 
 
 def answer_rows(answers: Answers) -> list[tuple[str, ...]]:
@@ -162,12 +164,12 @@ def answer_rows(answers: Answers) -> list[tuple[str, ...]]:
 
 def changes_in_short(checks: Sequence[MachineCheck]) -> str:
     """Which checks found something to change."""
-    names = [one.name for one in checks if one.status is CheckStatus.CHANGE]
+    names = [check.name for check in checks if check.status is CheckStatus.CHANGE]
     return f"to change: {', '.join(names)}" if names else "nothing to change"
 
 
 def names_in_short(missing: Sequence[tuple[str, str]]) -> str:
-    """The first of these labels; where their reasons are the page has."""
+    """The first of these labels; the page has their reasons."""
     names = list(dict.fromkeys(label.removeprefix("doctor: ") for label, _ in missing))
     more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
     return ", ".join([*names[:MOST_NAMES], *more])
@@ -184,38 +186,42 @@ def all_not_measured(
     answers: Answers,
     problems: Sequence[str],
 ) -> list[tuple[str, str]]:
-    """What was not measured, and why: of the steps, the runs that are told, and the machine."""
-    rows = [(one.step.value, _missing(one)) for one in results if _missing(one)]
+    """What was not measured, and why: steps, reported runs, and the machine."""
+    rows = [(result.step.value, _missing(result)) for result in results if _missing(result)]
     if answers.alternating is not None and answers.alternating.comparison is None:
         rows.append((Step.ALTERNATE.value, DID_NOT_ALTERNATE))
     rows += [("comparison", problem) for problem in problems]
     if answers.best is not None:
         rows += _of_runs(answers.best)
     rows += [
-        (f"doctor: {one.name}", check_text(one))
-        for one in checks
-        if one.status is CheckStatus.NOT_MEASURED
+        (f"doctor: {check.name}", check_text(check))
+        for check in checks
+        if check.status is CheckStatus.NOT_MEASURED
     ]
     return [(label, printable(why)) for label, why in rows]
 
 
 def _missing(result: StepResult) -> str:
     is_well = not (result.failed or result.signal or result.not_run)
-    told = [] if is_well else [outcome(result)]
-    told += filter(None, [why_nothing_measured(result)])
+    reasons = [] if is_well else [outcome(result)]
+    reasons += filter(None, [why_nothing_measured(result)])
     if result.step is Step.NSYS and result.code is not None and result.profile is None:
-        told.append("nsys wrote no report")
-    return "; ".join(told)
+        reasons.append("nsys wrote no report")
+    return "; ".join(reasons)
 
 
 def _of_runs(report: Report) -> list[tuple[str, str]]:
-    found = report.comparison
-    rows = [] if found is None else [("verdict", line) for line in not_measured(found.headroom)]
-    for one in report.runs:
-        rows += [(f"{probe} metrics", why) for probe, why in one.metrics.missing]
-        if one.no_stages is not None:
-            rows.append(("stages", why_no_stages_in_words(one.no_stages)))
-        if one.metrics.gpu_idle_ns.get("real") is None:
+    comparison = report.comparison
+    rows = (
+        []
+        if comparison is None
+        else [("verdict", line) for line in not_measured(comparison.headroom)]
+    )
+    for run in report.runs:
+        rows += [(f"{probe} metrics", why) for probe, why in run.metrics.missing]
+        if run.no_stages is not None:
+            rows.append(("stages", why_no_stages_in_words(run.no_stages)))
+        if run.metrics.gpu_idle_ns.get("real") is None:
             rows.append(("GPU idle while waiting", NO_CUDA_DEVICE))
     for _, diagnosis in report.diagnoses:
         unknown = sum(check.outcome == NOT_MEASURED for check in diagnosis.checks)
@@ -233,13 +239,13 @@ def _believe(answers: Answers) -> str:
 
 
 def _has_speedup(report: Report | None) -> bool:
-    found = None if report is None else report.comparison
-    return found is not None and found.headroom.speedup is not None
+    comparison = None if report is None else report.comparison
+    return comparison is not None and comparison.headroom.speedup is not None
 
 
 def _answer(report: Report) -> tuple[str, str, str, str]:
     if report.comparison is None:
         return (report_headline(report), NOT_MEASURED, NOT_MEASURED, "")
-    found = report.comparison.headroom
-    told = (speedup_in_words(found), estimated(found.lost_share, share), measured(found))
-    return (str(found.verdict), *told)
+    headroom = report.comparison.headroom
+    cells = (speedup_in_words(headroom), estimated(headroom.lost_share, share), measured(headroom))
+    return (str(headroom.verdict), *cells)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.aligned_ranks import JobCaution
-from loadeval.analysis.ranks import FEWEST_STEPS, Straggling
+from loadeval.analysis.job.alignment import JobCaution
+from loadeval.analysis.job.ranks import FEWEST_STEPS, Straggling
 from loadeval.report.formatting import counted, duration, number, per_second, share, short_name
 from loadeval.report.wording.verdict import remarks_in_words, with_ci
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from enum import Enum
 
-    from loadeval.analysis.ranks import JobReport, RankResult, Stragglers
+    from loadeval.analysis.job.ranks import JobReport, RankResult, Stragglers
     from loadeval.analysis.report import Report
 
 MOST_RANKS = 64
-"""Rows of a table in full."""
+"""A full table has at most so many rows."""
 CAUTIONS: dict[Enum, str] = {
     JobCaution.MISSING_RANKS: (
         "The logs of {count} of {size} ranks are missing ({ranks}): throughput is that of the "
@@ -42,9 +42,10 @@ CAUTIONS: dict[Enum, str] = {
 }
 HEAD = ("rank", "host", "own wait", "share", "for others", "last", "costs")
 WHAT_RANKS_ARE = (
-    "Own wait: for its batches, and its share of the time. For others: what it waits in its step "
-    "for ranks that waited longer. Last: in which part of the batches that some rank waits for. "
-    "Costs: what the job would save if this rank alone waited no longer than the others."
+    "Own wait: how long the rank waits for its batches, and the share of the time that is. For "
+    "others: how long its step waits for ranks that waited longer. Last: the share of the batches "
+    "that some rank waits for in which this rank waits longest. Costs: what the job would save if "
+    "this rank alone waited no longer than the others."
 )
 SLOWEST_DECIDES = "At each step the job waits as long as the rank that waits longest."
 OWN_WAITS = "Mean wait of each rank for its batches"
@@ -59,15 +60,15 @@ PREDICTED_OF_RANK = (
 
 def job_headline(report: Report, job: JobReport) -> str:
     """What a job loses that did not alternate, and its throughput."""
-    (one,) = report.runs
+    (run,) = report.runs
     ranks = counted(len(job.ranks), "rank", "ranks")
     if job.wait_share is None:
         return f"{ranks} of one job: no batch was measured on all of them"
     waited = f"{ranks} of one job waited for batches {share(job.wait_share)} of the time"
-    if one.rate is None:
+    if run.rate is None:
         return waited
-    rate = per_second(one.rate.value, short_name(one.unit))
-    return f"{waited}, at {rate} together{with_ci(one.rate, number)}"
+    rate = per_second(run.rate.value, short_name(run.unit))
+    return f"{waited}, at {rate} together{with_ci(run.rate, number)}"
 
 
 def described_job(job: JobReport) -> str:
@@ -81,58 +82,56 @@ def described_job(job: JobReport) -> str:
 
 def stragglers_in_words(job: JobReport) -> str:
     """Who is behind the waits, what that costs, and what it is about them."""
-    found = job.stragglers
-    if found.kind is Straggling.TOO_FEW:
+    stragglers = job.stragglers
+    if stragglers.kind is Straggling.TOO_FEW:
         return (
             f"Stragglers: not known; fewer than {FEWEST_STEPS} batches were measured on all ranks."
         )
-    if found.kind is Straggling.NO_WAITS:
+    if stragglers.kind is Straggling.NO_WAITS:
         return "Stragglers: none; no rank waits for its batches."
-    if found.kind is Straggling.EVEN:
-        return "Stragglers: none; all ranks wait alike."
-    if found.kind is Straggling.STALLS:
-        return "Stragglers: none; a few long waits are most of it, too few to tell whose come next."
-    if found.kind in (Straggling.SPREAD, Straggling.ONE_SAMPLE):
-        return _changing(found)
-    return f"{_behind(found)} {_cause(found)}".rstrip()
+    if stragglers.kind is Straggling.EVEN:
+        return "Stragglers: none; all ranks wait about equally long."
+    if stragglers.kind is Straggling.STALLS:
+        return "Stragglers: none; a few long waits make up most of it, too few to show a pattern."
+    if stragglers.kind in (Straggling.SPREAD, Straggling.ONE_SAMPLE):
+        return _changing(stragglers)
+    return f"{_behind(stragglers)} {_cause(stragglers)}".rstrip()
 
 
-def _changing(found: Stragglers) -> str:
-    told = (
-        "Stragglers: none; now one rank is last and now another, by "
-        f"{duration(found.uneven_ns)} per batch beyond the typical rank."
+def _changing(stragglers: Stragglers) -> str:
+    changing = (
+        "Stragglers: none; the last rank changes, and waits "
+        f"{duration(stragglers.uneven_ns)} per batch longer than the typical rank."
     )
-    return f"{told} {_cause(found)}".rstrip()
+    return f"{changing} {_cause(stragglers)}".rstrip()
 
 
-def _behind(found: Stragglers) -> str:
+def _behind(stragglers: Stragglers) -> str:
     costs = (
-        f"last in {share(found.last_share)} of the batches that some rank waits for; "
-        f"{{costs}} the job {share(found.cost_share)} of its time "
-        f"({duration(found.cost_ns)} per batch)."
+        f"last in {share(stragglers.last_share)} of the batches that some rank waits for; "
+        f"{{costs}} the job {share(stragglers.cost_share)} of its time "
+        f"({duration(stragglers.cost_ns)} per batch)."
     )
-    ranks = ranks_in_words(found.ranks)
-    if found.kind is Straggling.NODE:
-        return f"Straggler: node {short_name(found.host)} ({ranks}), {costs.format(costs='costs')}"
-    where = f" on {short_name(found.host)}" if found.host is not None else ""
-    if len(found.ranks) == 1:
+    ranks, host = ranks_in_words(stragglers.ranks), short_name(stragglers.host)
+    if stragglers.kind is Straggling.NODE:
+        return f"Straggler: node {host} ({ranks}), {costs.format(costs='costs')}"
+    where = f" on {host}" if stragglers.host is not None else ""
+    if len(stragglers.ranks) == 1:
         return f"Straggler: {ranks}{where}, {costs.format(costs='costs')}"
     return f"Stragglers: {ranks}{where}, one of them {costs.format(costs='they cost')}"
 
 
-def _cause(found: Stragglers) -> str:
-    if found.sample_index is not None:
-        return f"{share(found.cause_share)} of that is in batches with sample {found.sample_index}."
-    if found.worker is not None:
-        return (
-            f"{share(found.cause_share)} of that is in batches of worker {found.worker} of rank "
-            f"{found.worker_rank}."
-        )
+def _cause(stragglers: Stragglers) -> str:
+    part, worker = share(stragglers.cause_share), stragglers.worker
+    if stragglers.sample_index is not None:
+        return f"{part} of that is in batches with sample {stragglers.sample_index}."
+    if worker is not None:
+        return f"{part} of that is in batches of worker {worker} of rank {stragglers.worker_rank}."
     return ""
 
 
 def ranks_in_words(ranks: Sequence[int]) -> str:
-    """Such as: rank 3; ranks 3, 7."""
+    """The ranks by number, such as "rank 3" or "ranks 3, 7"."""
     return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}"
 
 
@@ -149,28 +148,28 @@ def own_waits_of(job: JobReport, shown: int) -> str:
 
 
 def clocks_in_words(job: JobReport) -> str:
-    """By how much the ranks' clocks differ; "" where that is not known."""
+    """How much the ranks' clocks differ; "" where that is not known."""
     if job.skew_ns is None:
         return ""
     return f"The ranks' clocks differ by up to {duration(job.skew_ns)}: no figure depends on that."
 
 
 def rank_rows(ranks: Sequence[RankResult], longest: int) -> list[list[str]]:
-    """For each rank what HEAD says; hosts in at most so many characters."""
+    """A row under HEAD for each rank; hosts have at most `longest` characters."""
     return [
         [
-            str(one.rank),
-            "unknown" if one.host is None else short_name(one.host, longest),
-            duration(one.wait_ns),
-            share(one.wait_share),
-            duration(one.waited_for_ns),
-            share(one.last_share),
-            duration(one.cost_ns),
+            str(rank.rank),
+            "unknown" if rank.host is None else short_name(rank.host, longest),
+            duration(rank.wait_ns),
+            share(rank.wait_share),
+            duration(rank.waited_for_ns),
+            share(rank.last_share),
+            duration(rank.cost_ns),
         ]
-        for one in ranks
+        for rank in ranks
     ]
 
 
 def worst_first(job: JobReport) -> list[RankResult]:
     """The ranks, those that cost the job most first."""
-    return sorted(job.ranks, key=lambda one: (-(one.cost_ns or 0.0), -(one.wait_ns or 0.0)))
+    return sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))

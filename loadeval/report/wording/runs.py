@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.headroom import known_of
-from loadeval.analysis.memory import GrowthAdvice, GrowthReason
-from loadeval.analysis.rules.diagnosis import OF_STARTS
+from loadeval.analysis.estimate.headroom import known_of
+from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
+from loadeval.analysis.rules.fixes import OF_STARTS
 from loadeval.report.formatting import (
     NOT_MEASURED,
     duration,
@@ -32,7 +32,7 @@ from loadeval.runlog.model import NOT_RECORDED
 if TYPE_CHECKING:
     from enum import Enum
 
-    from loadeval.analysis.memory import Growth
+    from loadeval.analysis.estimate.memory import Growth
     from loadeval.analysis.report import Report, RunReport
     from loadeval.runlog.model import Event, LoaderInfo, Run
 
@@ -43,19 +43,19 @@ def report_headline(report: Report) -> str:
         return headline(report.comparison.headroom)
     if report.backends is not None:
         return backends_headline(report.backends)
-    return _headline_of_one(report) if report.job is None else job_headline(report, report.job)
+    return _single_run_headline(report) if report.job is None else job_headline(report, report.job)
 
 
-def _headline_of_one(report: Report) -> str:
-    (one,) = report.runs
-    (side,) = one.sides
+def _single_run_headline(report: Report) -> str:
+    (run,) = report.runs
+    (side,) = run.sides
     if side.summary.iteration_ns is None:
-        so_far = known_in_words(known_of(one.run)) if side.arm == "real" else ""
+        so_far = known_in_words(known_of(run.run)) if side.arm == "real" else ""
         return f"Not measured: {NO_STEADY_BATCH}{'. ' * bool(so_far)}{so_far.removesuffix('.')}"
     if side.arm == "ideal":
         return capitalized(LOADED_NOTHING)
-    findings = () if one.diagnosis is None else one.diagnosis.findings
-    starts = (found.cost_share or 0.0 for found in findings if found.rule in OF_STARTS)
+    findings = () if run.diagnosis is None else run.diagnosis.findings
+    starts = (finding.cost_share or 0.0 for finding in findings if finding.rule in OF_STARTS)
     if starts_share := max(starts, default=0.0):
         in_all = starts_share + (1 - starts_share) * (side.summary.wait_share or 0.0)
         return (
@@ -63,15 +63,15 @@ def _headline_of_one(report: Report) -> str:
             f"({share(starts_share)} for the first batch of each epoch)"
         )
     waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
-    if one.rate is None:
+    if run.rate is None:
         return waited
-    rate = per_second(one.rate.value, short_name(one.unit))
-    return f"{waited}, at {rate}{with_ci(one.rate, number)}"
+    rate = per_second(run.rate.value, short_name(run.unit))
+    return f"{waited}, at {rate}{with_ci(run.rate, number)}"
 
 
-def run_notes(one: RunReport) -> list[str]:
+def run_notes(report: RunReport) -> list[str]:
     """What reading the run brought up, what happened while it ran, and what went wrong in it."""
-    run, name = one.run, short_name(one.run.header.name)
+    run, name = report.run, short_name(report.run.header.name)
     lines = [f"{name}: {note}" for note in run.notes]
     lines += [f"{name}, {event}" for event in _events(run)]
     lines += [
@@ -80,10 +80,10 @@ def run_notes(one: RunReport) -> list[str]:
         if end.cause == "failed"
     ]
     lines += [
-        f"{name}: memory of the {found.subject} grows: {growth_reason(found)}. "
-        f"{growth_advice(found)}"
-        for found in one.metrics.growths
-        if found.grows
+        f"{name}: memory of the {growth.subject} grows: {growth_reason(growth)}. "
+        f"{growth_advice(growth)}"
+        for growth in report.metrics.growths
+        if growth.grows
     ]
     return [printable(line) for line in lines]
 
@@ -135,16 +135,17 @@ GROWTH: dict[Enum, str] = {
         "unbounded caches in the dataset."
     ),
     GrowthAdvice.BOUND_WORKER_CACHES: (
-        "Each worker has its own dataset: look for unbounded caches in it, and for files that it "
-        "never closes; or use fewer workers, or restart them each epoch."
+        "Each worker has its own dataset: look for unbounded caches in it (lru_cache, a dict of "
+        "what was read), and for files that it never closes; or use fewer workers, or restart them "
+        "each epoch."
     ),
 }
 
 
 def growth_reason(growth: Growth) -> str:
     """How the memory of a subject grows, or why that is not known: a clause."""
-    told = filled(GROWTH[growth.reason.code], growth.reason.values)
-    return f"{NOT_MEASURED}: {told}" if growth.bytes_per_hour is None else told
+    reason = filled(GROWTH[growth.reason.code], growth.reason.values)
+    return f"{NOT_MEASURED}: {reason}" if growth.bytes_per_hour is None else reason
 
 
 def growth_advice(growth: Growth) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.lanes import Choice
-from loadeval.analysis.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, NoStages
-from loadeval.analysis.timeline import Stage
+from loadeval.analysis.inside.lanes import Choice
+from loadeval.analysis.inside.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, NoStages
+from loadeval.analysis.inside.timeline import Stage
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
@@ -20,9 +20,9 @@ from loadeval.report.formatting import (
 )
 
 if TYPE_CHECKING:
-    from loadeval.analysis.lanes import Lanes
+    from loadeval.analysis.inside.lanes import Lanes
+    from loadeval.analysis.inside.stages import CodeLine, StageReport, WorkerTime
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.stages import CodeLine, StageReport, WorkerTime
     from loadeval.runlog.model import LoaderInfo
 
 TITLE = "Inside the loader"
@@ -42,7 +42,7 @@ BASIS = {
     Basis.LOADER_ALONE: "{time} a batch with the loader alone",
     Basis.WAITS: "training waits {time} a batch",
 }
-OF_WHAT = "Shares are of these {time}."
+OF_WHAT = "Shares are of {time}."
 ALL_STAGES = {Basis.LOADER_ALONE: "loader alone", Basis.WAITS: "wait"}
 SPLIT = "CPU times are measured over fetch and collate together."
 STAGES_HEAD = ("stage", "a batch", "share", ON_CPU, WAITING_FOR_CPU, BLOCKED)
@@ -75,7 +75,7 @@ WHAT_BARS_ARE = (
 )
 LANES_CAPTION = (
     "{stretch}, a lane for each worker and one for training. Workers fetch and collate; below "
-    "that they pickle. Training waits, and works. {held}"
+    "that they pickle. The last lane is training: waiting, and working. {held}"
 )
 STRETCH = {
     Choice.WHOLE_EPOCH: "Epoch {epoch}, all {of} batches",
@@ -98,30 +98,30 @@ def worker_in_words(number: int) -> str:
     return f"worker {number}" if number >= 0 else "loading"
 
 
-def stages_headline(found: StageReport) -> str:
+def stages_headline(stages: StageReport) -> str:
     """What is attributed, and over how many batches."""
-    time = BASIS[found.basis].format(time=duration(found.total_ns))
-    return f"{TITLE}: {time}, over {counted(found.batches, 'batch', 'batches')}"
+    time = BASIS[stages.basis].format(time=duration(stages.total_ns))
+    return f"{TITLE}: {time}, over {counted(stages.batches, 'batch', 'batches')}"
 
 
-def why_no_stages_in_words(found: Remark) -> str:
+def why_no_stages_in_words(remark: Remark) -> str:
     """Why nothing is known of the inside, and what to do, in one line."""
-    values = dict(found.values)
+    values = dict(remark.values)
     if "loader" in values:
         values["loader"] = str(values["loader"]).rsplit(".", maxsplit=1)[-1]
-    told = filled(NO_STAGES[NoStages(found.code)], values)
-    return f"{TITLE}: {NOT_MEASURED}: {told}"
+    reason = filled(NO_STAGES[NoStages(remark.code)], values)
+    return f"{TITLE}: {NOT_MEASURED}: {reason}"
 
 
-def work_in_words(found: StageReport, loader: LoaderInfo) -> str:
+def work_in_words(stages: StageReport, loader: LoaderInfo) -> str:
     """What loading a batch takes whoever loads it."""
     who = "A worker" if loader.workers else "The training process"
-    work_ns = found.fetch_ns + found.collate_ns
-    parts = f"fetch {duration(found.fetch_ns)}, collate {duration(found.collate_ns)}"
+    work_ns = stages.fetch_ns + stages.collate_ns
+    parts = f"fetch {duration(stages.fetch_ns)}, collate {duration(stages.collate_ns)}"
     return f"{who} takes {duration(work_ns)} to load a batch ({parts})."
 
 
-def stages_in_short(found: StageReport, *, transform: bool = True) -> str:
+def stages_in_short(report: StageReport, *, transform: bool = True) -> str:
     """The shares of the main stages, and of the longest `transform`; "" where none is known."""
     parts = [
         ("fetch", (Stage.FETCH,)),
@@ -129,19 +129,19 @@ def stages_in_short(found: StageReport, *, transform: bool = True) -> str:
         ("transfer", (Stage.PICKLE, Stage.RECEIVE)),
         ("pin", (Stage.PIN,)),
     ]
-    told = []
+    named = []
     for name, stages in parts:
-        part = found.charged_share(*stages)
+        part = report.charged_share(*stages)
         if part is not None and part >= LEAST_IN_SHORT:
-            longest = _longest(found) if transform and name == "fetch" else ""
-            told.append(f"{name} {whole_share(part)}{longest}")
-    return ", ".join(told)
+            longest = _longest(report) if transform and name == "fetch" else ""
+            named.append(f"{name} {whole_share(part)}{longest}")
+    return ", ".join(named)
 
 
-def _longest(found: StageReport) -> str:
+def _longest(stages: StageReport) -> str:
     """The transform that takes the most of fetch."""
-    first = next(iter(found.transforms), None)
-    part = None if first is None else found.transform_share(first)
+    first = next(iter(stages.transforms), None)
+    part = None if first is None else stages.transform_share(first)
     if first is None or part is None or part < LEAST_IN_SHORT:
         return ""
     return f" ({short_name(first.name, LONGEST_TRANSFORM)} {whole_share(part)})"
@@ -155,39 +155,39 @@ LONGEST_BLOCKED_IN = 24
 """The same of what the kernel says that a thread is blocked in."""
 
 
-def blocked_in_words(found: StageReport, line: CodeLine) -> str:
-    """For how much of the time a line of code was blocked, and in what; "" for never."""
+def blocked_in_words(stages: StageReport, line: CodeLine) -> str:
+    """How much of the time a line of code was blocked, and in what; "" for never."""
     if not line.blocked_share:
         return ""
     where = f" in {short_name(line.blocked_in, LONGEST_BLOCKED_IN)}" if line.blocked_in else ""
-    return f"{share(found.code_share(line.blocked_share))}{where}"
+    return f"{share(stages.code_share(line.blocked_share))}{where}"
 
 
-def workers_in_words(found: StageReport) -> str:
+def workers_in_words(stages: StageReport) -> str:
     """The fastest worker and the slowest one."""
-    fastest, *_, slowest = sorted(found.workers, key=lambda one: one.batch_ns)
+    fastest, *_, slowest = sorted(stages.workers, key=lambda worker: worker.batch_ns)
     return f"{_worker(slowest)}, {_worker(fastest)}"
 
 
-def _worker(one: WorkerTime) -> str:
-    batches = counted(one.batches, "batch", "batches")
-    return f"{worker_in_words(one.worker)} {duration(one.batch_ns)} a batch ({batches})"
+def _worker(worker: WorkerTime) -> str:
+    batches = counted(worker.batches, "batch", "batches")
+    return f"{worker_in_words(worker.worker)} {duration(worker.batch_ns)} a batch ({batches})"
 
 
-def stage_facts(found: StageReport, loader: LoaderInfo) -> list[tuple[str, str]]:
+def stage_facts(stages: StageReport, loader: LoaderInfo) -> list[tuple[str, str]]:
     """What else is known of a batch: labels and values."""
-    facts = [("workers differ", workers_in_words(found))] if found.workers_differ else []
+    facts = [("workers differ", workers_in_words(stages))] if stages.workers_differ else []
     if (loader.workers or 0) > 1:
-        facts.append(("head-of-line wait", _a_batch(found.head_of_line_ns)))
+        facts.append(("head-of-line wait", _a_batch(stages.head_of_line_ns)))
     if loader.workers:
-        facts.append(("ready in the queue", _a_batch(found.queue_ns)))
-        facts.append(("bytes pickled", _bytes(found.pickled_bytes)))
-    read = _bytes(found.read_bytes)
-    if found.read_bytes is not None:
-        read += f", {_of_disk(found.disk_bytes)}"
+        facts.append(("ready in the queue", _a_batch(stages.queue_ns)))
+        facts.append(("bytes pickled", _bytes(stages.pickled_bytes)))
+    read = _bytes(stages.read_bytes)
+    if stages.read_bytes is not None:
+        read += f", {_of_disk(stages.disk_bytes)}"
     facts.append(("bytes read", read))
-    if found.major_faults:
-        facts.append(("major page faults", f"{number(found.major_faults)} a batch"))
+    if stages.major_faults:
+        facts.append(("major page faults", f"{number(stages.major_faults)} a batch"))
     return facts
 
 
@@ -203,17 +203,17 @@ def _of_disk(nbytes: float | None) -> str:
     return f"from the disk {NOT_MEASURED}" if nbytes is None else f"{size(nbytes)} from the disk"
 
 
-def shares_in_words(found: StageReport) -> str:
-    """Of what the shares are, and what CPU times are of, where there are any."""
-    of_what = OF_WHAT.format(time=duration(found.total_ns))
-    return of_what if found.cpu_ns is None else f"{of_what} {SPLIT}"
+def shares_in_words(stages: StageReport) -> str:
+    """What the shares are shares of, and the CPU times, where there are any."""
+    of_what = OF_WHAT.format(time=duration(stages.total_ns))
+    return of_what if stages.cpu_ns is None else f"{of_what} {SPLIT}"
 
 
-def lanes_caption(found: Lanes) -> str:
+def lanes_caption(lanes: Lanes) -> str:
     """Which stretch is shown, and what is on it."""
-    batch = found.times.batch
-    stretch = STRETCH[found.choice].format(
-        epoch=found.times.epoch, first=batch[0], last=batch[-1], of=found.of
+    batch = lanes.times.batch
+    stretch = STRETCH[lanes.choice].format(
+        epoch=lanes.times.epoch, first=batch[0], last=batch[-1], of=lanes.of
     )
-    held = HELD_UP if found.head_of_line_ns.any() else NONE_HELD_UP
+    held = HELD_UP if lanes.head_of_line_ns.any() else NONE_HELD_UP
     return LANES_CAPTION.format(stretch=stretch, held=held)

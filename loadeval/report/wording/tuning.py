@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.tuning import WORKERS, WORTHWHILE, LeftOut, Stop
+from loadeval.analysis.predict.tuning import WORKERS, WORTHWHILE, LeftOut, Stop
 from loadeval.report.formatting import (
     counted,
     estimated,
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from enum import Enum
     from typing import Any
 
-    from loadeval.analysis.tuning import Trial, TuningReport
-    from loadeval.analysis.whatif import Prediction
+    from loadeval.analysis.predict.prediction import Prediction
+    from loadeval.analysis.predict.tuning import Trial, TuningReport
 
 LONGEST_ERROR = 160
 """Characters that are shown of an error: torch puts the worker's traceback into it."""
@@ -61,33 +61,33 @@ LEFT_OUT: dict[Enum, str] = {
 }
 
 
-def tuning_headline(found: TuningReport) -> str:
+def tuning_headline(tuning: TuningReport) -> str:
     """Which settings are best, and by how much, in one sentence."""
-    what = "Training" if found.step else "The loader alone"
-    if found.best is found.present:
+    what = "Training" if tuning.step else "The loader alone"
+    if tuning.best is tuning.present:
         return f"{what} is fastest, or as fast, with the present settings"
-    now, best = setting_in_words(found.present, found), setting_in_words(found.best, found)
-    if found.gain is None:
+    now, best = setting_in_words(tuning.present, tuning), setting_in_words(tuning.best, tuning)
+    if tuning.gain is None:
         return f"{what} is fastest with {best}; it was not measured in turns with {now}"
-    gain = estimated(found.gain, speedup)
-    low, high = found.gain.low, found.gain.high
+    gain = estimated(tuning.gain, speedup)
+    low, high = tuning.gain.low, tuning.gain.high
     if low is not None and high is not None and low <= 1 <= high:
         return f"No difference shown between {best} and {now}: {gain}; {best} is chosen"
     return f"{what} is {gain} as fast with {best} as with {now}"
 
 
-def basis(found: TuningReport) -> str:
+def basis(tuning: TuningReport) -> str:
     """What was measured, what was predicted, and what an interval is."""
-    text = f"{counted(len(found.trials), 'setting', 'settings')} tried"
-    if len(found.trials) > 1:
+    text = f"{counted(len(tuning.trials), 'setting', 'settings')} tried"
+    if len(tuning.trials) > 1:
         text += ", in turns"
-    if not found.step:
+    if not tuning.step:
         text += ", without a training step: throughput of the loader alone"
     text += ". Throughput: steady state; speed-up: over the present settings"
-    if found.epoch_batches is not None:
+    if tuning.epoch_batches is not None:
         text += ", with epoch starts"
     text += ". Brackets: 95% CI of what was measured"
-    if not found.predicted:
+    if not tuning.predicted:
         return (
             f"{text}. Nothing was predicted: what happens inside this loader is not known, so "
             "settings were doubled and halved."
@@ -95,32 +95,32 @@ def basis(found: TuningReport) -> str:
     return f"{text}, expected range of what was predicted."
 
 
-def setting_in_words(trial: Trial, found: TuningReport) -> str:
+def setting_in_words(trial: Trial, tuning: TuningReport) -> str:
     """What differs between the trials, as code."""
-    every = {name: value for one in found.trials for name, value in one.settings.items()}
-    told = [
+    every = {name: value for other in tuning.trials for name, value in other.settings.items()}
+    names = [
         name
         for name in every
         if any(
-            one.settings.get(name) != trial.settings.get(name)
-            or (name in one.settings) != (name in trial.settings)
-            for one in found.trials
+            other.settings.get(name) != trial.settings.get(name)
+            or (name in other.settings) != (name in trial.settings)
+            for other in tuning.trials
         )
     ]
-    own = {name: trial.settings[name] for name in told if name in trial.settings}
+    own = {name: trial.settings[name] for name in names if name in trial.settings}
     if own:
         return settings_as_code(own)
-    return "the present settings" if trial is found.present else "the default settings"
+    return "the present settings" if trial is tuning.present else "the default settings"
 
 
-def chosen_in_words(found: TuningReport) -> str:
+def chosen_in_words(tuning: TuningReport) -> str:
     """The best settings as code."""
-    return settings_as_code(found.best.settings) or AS_THEY_ARE
+    return settings_as_code(tuning.best.settings) or AS_THEY_ARE
 
 
-def beside_the_line(found: TuningReport) -> str:
+def beside_the_line(tuning: TuningReport) -> str:
     """What the predicted line is of, where the best settings are not on it; else ""."""
-    best, present = found.best.settings, found.present.settings
+    best, present = tuning.best.settings, tuning.present.settings
     own = {
         name: value
         for name, value in best.items()
@@ -134,31 +134,31 @@ def settings_as_code(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
 
 
-def predicted_in_words(found: Prediction | None) -> str:
+def predicted_in_words(prediction: Prediction | None) -> str:
     """The predicted throughput and the range that it is expected in."""
-    if found is None:
+    if prediction is None:
         return "-"
-    rate = found.throughput
+    rate = prediction.throughput
     return f"{number(rate.value)} [{number(rate.low)}, {number(rate.high)}]"
 
 
-def failures(found: TuningReport) -> list[str]:
+def failures(tuning: TuningReport) -> list[str]:
     """The settings with which something was raised, with the error, a sentence each."""
     return [
-        f"{setting_in_words(one, found)} failed: {shortened(one.error, LONGEST_ERROR)}"
-        for one in found.trials
-        if one.error
+        f"{setting_in_words(trial, tuning)} failed: {shortened(trial.error, LONGEST_ERROR)}"
+        for trial in tuning.trials
+        if trial.error
     ]
 
 
-def left_out_in_words(found: TuningReport) -> list[str]:
+def left_out_in_words(tuning: TuningReport) -> list[str]:
     """Settings for which there is no room, and why, a sentence each."""
     lines = []
     for code in LeftOut:
-        of_code = [one for one in found.left_out if one.reason.code is code]
+        of_code = [left for left in tuning.left_out if left.reason.code is code]
         lines += [
-            f"{settings_as_code(one.settings)}: {filled(LEFT_OUT[code], one.reason.values)}"
-            for one in of_code[:MOST_LEFT_OUT]
+            f"{settings_as_code(left.settings)}: {filled(LEFT_OUT[code], left.reason.values)}"
+            for left in of_code[:MOST_LEFT_OUT]
         ]
         more = len(of_code) - MOST_LEFT_OUT
         if more > 0:
@@ -166,6 +166,6 @@ def left_out_in_words(found: TuningReport) -> list[str]:
     return lines
 
 
-def stopped_in_words(found: TuningReport) -> str:
+def stopped_in_words(tuning: TuningReport) -> str:
     """Why no more were measured."""
-    return STOPPED[found.stopped]
+    return STOPPED[tuning.stopped]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.headroom import Caution, Missing
-from loadeval.analysis.verdict import (
+from loadeval.analysis.estimate.cautions import Caution
+from loadeval.analysis.estimate.headroom import Missing
+from loadeval.analysis.estimate.verdict import (
     FEWEST_BATCHES,
     HIGH_SHARE,
     MODERATE_SHARE,
@@ -28,16 +29,16 @@ from loadeval.report.formatting import (
     share,
     speedup,
 )
-from loadeval.report.lost import lost_parts
+from loadeval.report.wording.lost import lost_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from enum import Enum
 
-    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.stats import Estimate
-    from loadeval.report.lost import LostPart
+    from loadeval.report.wording.lost import LostPart
 
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
@@ -52,6 +53,7 @@ LOADED_NOTHING = "this run replayed kept batches and loaded nothing"
 TOO_FEW_FOR_CI = "too few measurements for a 95% CI"
 BY_BATCH = "batches are compared as if equally large"
 SEPARATE = "The runs are separate: machine drift between them counts as"
+MOVES = "the next run may differ by more than the 95% CI"
 COMPETES = "loading competes for CPU, memory bandwidth or the GPU"
 HIDDEN = (
     "Of the {wait_ns:duration} that training waited per batch, the GPU was idle for "
@@ -66,13 +68,13 @@ def capitalized(clause: str) -> str:
 
 def headline(headroom: Headroom) -> str:
     """The verdict, and what ideal loading would gain with its interval, in one sentence."""
-    verdict, found = str(headroom.verdict).capitalize(), headroom.speedup
-    if found is None:
+    verdict, estimate = str(headroom.verdict).capitalize(), headroom.speedup
+    if estimate is None:
         return f"{verdict}: {_unmeasured_side(headroom)}"
     if headroom.verdict.objection is not None:
         return f"{verdict}: {reason(headroom)}"
-    gain = "no faster" if found.value < NO_FASTER else f"{speedup(found.value)} as fast"
-    return f"{verdict}: training would be {gain} if loading were free{with_ci(found, speedup)}"
+    gain = "no faster" if estimate.value < NO_FASTER else f"{speedup(estimate.value)} as fast"
+    return f"{verdict}: training would be {gain} if loading were free{with_ci(estimate, speedup)}"
 
 
 def with_ci(estimate: Estimate, text: Callable[[float], str]) -> str:
@@ -83,8 +85,8 @@ def with_ci(estimate: Estimate, text: Callable[[float], str]) -> str:
 
 def known(headroom: Headroom) -> list[str]:
     """What is known where real and ideal loading cannot be compared, a sentence for each run."""
-    told = (known_in_words(one.values) for one in headroom.verdict.unmeasured)
-    return [one for one in told if one]
+    sentences = (known_in_words(remark.values) for remark in headroom.verdict.unmeasured)
+    return [remark for remark in sentences if remark]
 
 
 def known_in_words(values: Mapping[str, object]) -> str:
@@ -108,8 +110,8 @@ def time_span(headroom: Headroom) -> str:
 
 def speedup_in_words(headroom: Headroom) -> str:
     """The speed-up with its interval, and what it is of."""
-    found = estimated(headroom.speedup, speedup)
-    return found if headroom.speedup is None else f"{found}, {time_span(headroom)}"
+    text = estimated(headroom.speedup, speedup)
+    return text if headroom.speedup is None else f"{text}, {time_span(headroom)}"
 
 
 def lost_in_words(headroom: Headroom) -> str:
@@ -117,7 +119,7 @@ def lost_in_words(headroom: Headroom) -> str:
     if headroom.lost_ns is None:
         return f"Lost per batch: {NOT_MEASURED}."
     *others, last = (
-        f"{estimated(one.time_ns, duration)} {one.name}" for one in lost_parts(headroom)
+        f"{estimated(part.time_ns, duration)} {part.name}" for part in lost_parts(headroom)
     )
     return f"Lost per batch: {lost_of_whole(headroom)}: {', '.join(others)} and {last}."
 
@@ -131,10 +133,10 @@ def lost_of_whole(headroom: Headroom) -> str:
     return f"{lost} of {whole} ({estimated(headroom.lost_share, share)})"
 
 
-def lost_part(found: LostPart) -> str:
+def lost_part(part: LostPart) -> str:
     """A part of the time lost per batch, and its share of the time."""
-    lost = estimated(found.time_ns, duration)
-    return lost if found.share is None else f"{lost} ({share(found.share)})"
+    lost = estimated(part.time_ns, duration)
+    return lost if part.share is None else f"{lost} ({share(part.share)})"
 
 
 def epoch_start_in_words(headroom: Headroom) -> str:
@@ -148,12 +150,12 @@ def required_in_words(required: Estimate | None) -> str:
     """How much faster the loader must be."""
     if required is None:
         return NOT_MEASURED
-    enough, found = keeps_up(required), estimated(required, speedup)
+    enough, times = keeps_up(required), estimated(required, speedup)
     if enough is None:
-        return f"{found} of an ideal iteration: alone, the loader is about as fast as the step"
+        return f"{times} of an ideal iteration: alone, the loader is about as fast as the step"
     if enough:
-        return f"{found} of an ideal iteration: alone, the loader is fast enough"
-    return f"the loader must be {found} faster to keep up"
+        return f"{times} of an ideal iteration: alone, the loader is fast enough"
+    return f"the loader must be {times} faster to keep up"
 
 
 def _unmeasured_side(headroom: Headroom) -> str:
@@ -200,7 +202,7 @@ UNMEASURED: dict[Enum, str] = {
         "{run} is too short for a pair of a real and an ideal epoch: it has {epochs:,}, of "
         "{batches:,} batches, and the first is warm-up"
     ),
-    Unmeasured.NO_TIME: "{run} has measured batches, but zero elapsed time",
+    Unmeasured.NO_TIME: "{run} has measured batches, but no time passed between them",
     Unmeasured.NO_STEP: "{run} has no measured step; was its epoch interrupted?",
     Unmeasured.NO_STEADY_BATCH: (
         "{run} has no steady-state batches: it has {batches:,}, and the first {warmup:,} of each "
@@ -215,8 +217,8 @@ ADVICE: dict[Enum, str] = {
     ),
     VerdictAdvice.ABOUT_AS_FAST: (
         "The loader alone is about as fast as the step: it loads a batch in {low:.2f} to "
-        "{high:.2f} ideal iterations. Make it faster, so that it surely keeps up: the findings say "
-        "what this run supports."
+        "{high:.2f} ideal iterations. Make it faster, so that it keeps up reliably: the findings "
+        "say what this run supports."
     ),
     VerdictAdvice.FAST_ENOUGH: (
         "The loader is fast enough on its own: it loads a batch in {iterations} ideal iterations."
@@ -298,6 +300,25 @@ CAUTIONS: dict[Enum, str] = {
         "A step had {ideal:,.0f} page faults per batch with ideal loading and {real:,.0f} with "
         "real loading, about 1 us each: the ideal arm could be faster. Set MALLOC_TRIM_THRESHOLD_ "
         "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
+    ),
+    Caution.CPU_STOLEN: (
+        "Other virtual machines took {share:share} of the CPU time that this one wanted (steal): "
+        f"{MOVES}."
+    ),
+    Caution.CPU_LIMITED: (
+        "The cgroup's CPU limit throttled the processes in {share:share} of its periods: the "
+        "figures would differ with another limit."
+    ),
+    Caution.CPU_HOT: (
+        f"Heat throttled the CPUs, {{per_s:number}} times a second: {MOVES}. Check the cooling."
+    ),
+    Caution.CPU_CLOCK: (
+        "The clock of the CPUs was {share:share} lower in the {arm} arm: part of the difference "
+        "between the arms comes from that."
+    ),
+    Caution.GPU_SLOWED: (
+        "Heat or its hardware slowed a GPU down for {share:share} of the time: "
+        f"{MOVES}. Check its cooling and power."
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
     Caution.STEPS_LEFT_OUT: (
@@ -427,4 +448,4 @@ def remarks_in_words(
     more: Mapping[str, object] | None = None,
 ) -> list[str]:
     """A sentence for each remark, from the template of its code; `more` values are for all."""
-    return [filled(templates[one.code], {**(more or {}), **one.values}) for one in remarks]
+    return [filled(templates[remark.code], {**(more or {}), **remark.values}) for remark in remarks]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.whatif import Assumption, Limit, Shortage
+from loadeval.analysis.predict.prediction import Assumption, Limit, Shortage
 from loadeval.report.formatting import filled, number, short_name, speedup
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from enum import Enum
 
+    from loadeval.analysis.predict.prediction import Prediction, Range, WorkerCurve
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.whatif import Prediction, Range, WorkerCurve
 
 TITLE = "What if"
 MEASURED, PREDICTED, PRESENT = "measured", "predicted", "present"
@@ -34,7 +34,7 @@ LIMITS = {
     Limit.LOCK: "a lock",
     Limit.PREFETCH: "prefetching",
 }
-"""In a table."""
+"""The limits in a table."""
 NO_WORKERS = "no workers"
 LIMIT_SENTENCES = {
     Limit.STEP: "The training step is the limit: the loader keeps up with it.",
@@ -51,7 +51,9 @@ LIMIT_SENTENCES = {
         "unequal times."
     ),
 }
-NO_WORKERS_SENTENCE = "Loading in the training process is the limit: workers would load meanwhile."
+NO_WORKERS_SENTENCE = (
+    "Loading in the training process is the limit: workers would load in the background."
+)
 ASSUMPTIONS: dict[Enum, str] = {
     Assumption.CPU_TIME_GROWS: (
         "For each further CPU in use, a batch takes {least:.0%} to {most:.0%} more CPU time. Runs "
@@ -62,17 +64,18 @@ ASSUMPTIONS: dict[Enum, str] = {
         "more workers, that takes no longer."
     ),
     Assumption.DISK_IN_PARALLEL: (
-        "Workers wait for a disk for {share:.0%} of fetching. At the lower end of the range it "
-        "gives all of them no more than now; at the upper end each as much as now."
+        "Workers wait for a disk for {share:.0%} of fetching. The low end of the range "
+        "assumes that the disk is no faster in total, the high end that each worker reads as fast "
+        "as now."
     ),
     Assumption.LOCK_LIMITS: (
-        "Workers wait for a lock for {share:.0%} of fetching. All together pass it no faster than "
-        "now, however many there are."
+        "Workers wait for a lock for {share:.0%} of fetching. However many there are, they "
+        "get through it no faster than now."
     ),
     Assumption.CPUS_NOT_READ: (
         "There is a CPU for each worker: the run does not tell how many CPUs training may use."
     ),
-    Assumption.STEP_PER_SAMPLE: "The training step takes as long for each sample as it did.",
+    Assumption.STEP_PER_SAMPLE: "The training step takes the same time for a sample as in the run.",
     Assumption.HAND_OVER_USUAL: (
         "The training process receives a batch from a worker in some {hand_over_ns:duration}, by "
         "the number of its tensors: the run has no workers to show it."
@@ -119,10 +122,10 @@ SHORTAGES_FROM: dict[Enum, str] = {
     ),
 }
 REMOVED = 1000.0
-"""Times as fast: what becomes faster than that is as good as removed."""
+"""A part that becomes more times as fast than this is shown as removed."""
 
 RANGES = "Brackets: 95% CI of what is measured, expected range of what is predicted."
-ALWAYS_PREDICTED = "What training is held up by, and memory, are always predicted."
+ALWAYS_PREDICTED = "Memory, and what training is held up by, are always predicted."
 WHAT_SPEEDUPS_ARE = "Speed-ups are over the present run, in the steady state."
 WHAT_MEMORY_IS = "Memory is that of the workers and prefetched batches."
 WHAT_SHARED_MEMORY_IS = f"{SHARED_MEMORY} holds the prefetched batches."
@@ -137,64 +140,67 @@ CAPTION = (
 CPU_MARK = " The vertical line is where there is a worker for each CPU."
 
 
-def ranged(found: Range, told: Callable[[float], str]) -> str:
-    """A predicted value as `told`, and its range: 1.50x [1.33x, 1.65x]."""
-    return f"{told(found.value)} [{told(found.low)}, {told(found.high)}]"
+def ranged(expected: Range, text: Callable[[float], str]) -> str:
+    """A predicted value, and its expected range: 1.50x [1.33x, 1.65x]."""
+    return f"{text(expected.value)} [{text(expected.low)}, {text(expected.high)}]"
 
 
-def limit_in_short(one: Prediction) -> str:
-    """What it is held up by, for a table."""
-    if one.limit is Limit.WORKERS and not one.num_workers:
+def limit_in_short(prediction: Prediction) -> str:
+    """What limits throughput, for a table."""
+    if prediction.limit is Limit.WORKERS and not prediction.num_workers:
         return NO_WORKERS
-    return LIMITS[one.limit]
+    return LIMITS[prediction.limit]
 
 
-def limit_sentence(one: Prediction) -> str:
-    """What it is held up by, and what that means."""
-    if one.limit is Limit.WORKERS and not one.num_workers:
+def limit_sentence(prediction: Prediction) -> str:
+    """What limits throughput, and what that means."""
+    if prediction.limit is Limit.WORKERS and not prediction.num_workers:
         return NO_WORKERS_SENTENCE
-    return LIMIT_SENTENCES[one.limit]
+    return LIMIT_SENTENCES[prediction.limit]
 
 
-def assumption_in_words(found: Remark) -> str:
-    """What is taken for granted."""
-    return filled(ASSUMPTIONS[found.code], found.values)
+def assumption_in_words(remark: Remark) -> str:
+    """What a prediction assumes."""
+    return filled(ASSUMPTIONS[remark.code], remark.values)
 
 
 def assumptions_in_words(predicted: Iterable[Prediction]) -> list[str]:
-    """What is taken for granted by any of these, each once."""
-    found = (assumption_in_words(remark) for one in predicted for remark in one.assumptions)
-    return list(dict.fromkeys(found))
+    """What any of these predictions assumes, each once."""
+    sentences = (
+        assumption_in_words(remark) for prediction in predicted for remark in prediction.assumptions
+    )
+    return list(dict.fromkeys(sentences))
 
 
-def shortage_in_words(found: Remark) -> str:
-    """What there is too little of."""
-    return filled(SHORTAGES[found.code], found.values)
+def shortage_in_words(remark: Remark) -> str:
+    """What runs out: memory or shared memory."""
+    return filled(SHORTAGES[remark.code], remark.values)
 
 
 def shortages_in_words(predicted: Iterable[Prediction]) -> list[str]:
-    """From how many workers on there is too little of something, each once."""
+    """What runs out, and from how many workers on; each thing once."""
     least: dict[Enum, str] = {}
-    for one in sorted(predicted, key=lambda one: one.num_workers):
-        for remark in one.shortages:
-            values = {**remark.values, "workers": one.num_workers}
+    for prediction in sorted(predicted, key=lambda prediction: prediction.num_workers):
+        for remark in prediction.shortages:
+            values = {**remark.values, "workers": prediction.num_workers}
             least.setdefault(remark.code, filled(SHORTAGES_FROM[remark.code], values))
     return list(least.values())
 
 
-def settings_of(one: Prediction) -> dict[str, str]:
+def settings_of(prediction: Prediction) -> dict[str, str]:
     """The settings of a prediction that are known, by the names that a DataLoader gives them."""
-    found = {
-        "num_workers": f"{one.num_workers}",
-        "prefetch_factor": f"{one.prefetch_factor}",
-        "in_order": f"{one.in_order}",
-        "batch_size": "" if one.batch_size is None else f"{one.batch_size}",
-        "CPUs": "" if one.cpus is None else f"{one.cpus:g}",
+    settings = {
+        "num_workers": f"{prediction.num_workers}",
+        "prefetch_factor": f"{prediction.prefetch_factor}",
+        "in_order": f"{prediction.in_order}",
+        "batch_size": "" if prediction.batch_size is None else f"{prediction.batch_size}",
+        "CPUs": "" if prediction.cpus is None else f"{prediction.cpus:g}",
         "faster": ", ".join(
-            f"{short_name(name)} {times_in_words(factor)}" for name, factor in one.faster.items()
+            f"{short_name(name)} {times_in_words(factor)}"
+            for name, factor in prediction.faster.items()
         ),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in settings.items() if value}
 
 
 def times_in_words(factor: float) -> str:
@@ -202,30 +208,32 @@ def times_in_words(factor: float) -> str:
     return "removed" if factor > REMOVED else f"{factor:g}x"
 
 
-def settings_in_words(one: Prediction) -> str:
+def settings_in_words(prediction: Prediction) -> str:
     """All settings of a prediction that are known."""
-    return ", ".join(f"{name}={value}" for name, value in settings_of(one).items())
+    return ", ".join(f"{name}={value}" for name, value in settings_of(prediction).items())
 
 
-def changed_in_words(one: Prediction, present: Prediction) -> str:
+def changed_in_words(prediction: Prediction, present: Prediction) -> str:
     """The settings in which `one` differs from `present`."""
     before = settings_of(present)
     changed = [
-        f"{name}={value}" for name, value in settings_of(one).items() if value != before.get(name)
+        f"{name}={value}"
+        for name, value in settings_of(prediction).items()
+        if value != before.get(name)
     ]
     return ", ".join(changed) or NOTHING_CHANGED
 
 
-def prediction_in_words(one: Prediction) -> str:
+def prediction_in_words(prediction: Prediction) -> str:
     """A prediction in sentences: throughput and speed-up, what limits it, what is assumed."""
-    assumed = assumptions_in_words([one])
+    assumed = assumptions_in_words([prediction])
     return " ".join(
         [
-            f"Predicted with {settings_in_words(one)}:",
-            f"{ranged(one.throughput, number)} {short_name(one.unit)}/s,",
-            f"{ranged(one.speedup, speedup)} what was measured.",
-            limit_sentence(one),
-            *map(shortage_in_words, one.shortages),
+            f"Predicted with {settings_in_words(prediction)}:",
+            f"{ranged(prediction.throughput, number)} {short_name(prediction.unit)}/s,",
+            f"{ranged(prediction.speedup, speedup)} what was measured.",
+            limit_sentence(prediction),
+            *map(shortage_in_words, prediction.shortages),
             *([ASSUMED, *assumed] if assumed else []),
         ]
     )

@@ -19,8 +19,7 @@ from loadeval.analysis.rules.finding import Advice, Rule
 from loadeval.evaluator import LoaderEvaluator
 
 pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.timeout(240),
+    pytest.mark.by_the_clock,
     # Workers that sleep may be more than the CPUs.
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
 ]
@@ -51,13 +50,17 @@ def changes_of(graphs: Graphs) -> list[Any]:
         for _ in range(EPOCHS):
             for _ in loader:
                 time.sleep(STEP_S)
-        found = diagnose(loader.recorded())
-    findings = (one for one in found.findings if one.rule is Rule.ZERO_WORKERS)
-    return [change for finding in findings for change in finding.changes]
+        findings = diagnose(loader.recorded()).findings
+    return [
+        change
+        for finding in findings
+        if finding.rule is Rule.ZERO_WORKERS
+        for change in finding.changes
+    ]
 
 
 def seconds(graphs: Graphs, **settings: Any) -> float:
-    """Of plain epochs, the start and the end of the workers included."""
+    """The time of plain epochs, the start and the end of the workers included."""
     began_s = time.perf_counter()
     loader = DataLoader(graphs, batch_size=4, **settings)
     for _ in range(EPOCHS):
@@ -68,7 +71,7 @@ def seconds(graphs: Graphs, **settings: Any) -> float:
 
 
 def speedup_with(graphs: Graphs, **settings: Any) -> float:
-    """Of plain epochs, over those without workers."""
+    """The speed-up of plain epochs over those without workers."""
     return median(seconds(graphs) / seconds(graphs, **settings) for _ in range(ROUNDS))
 
 
@@ -84,7 +87,9 @@ def test_samples_that_take_long_gain_what_is_promised() -> None:
     """With the workers that are advised, which live on: over whole epochs."""
     graphs = Graphs(tensors=2, reads_s=0.004)
     changes = {change.code: change.values for change in changes_of(graphs)}
+    assert {Advice.RAISE, Advice.KEEP_WORKERS} <= changes.keys()
     advised = [changes[code] for code in (Advice.RAISE, Advice.KEEP_WORKERS)]
-    found = speedup_with(graphs, **{str(one["setting"]): one["proposed"] for one in advised})
+    settings = {str(values["setting"]): values["proposed"] for values in advised}
+    speedup = speedup_with(graphs, **settings)
     low, high = (float(advised[0][name] or 0) for name in ("low", "high"))
-    assert low / BLUR <= found <= high * BLUR, (advised, found)
+    assert low / BLUR <= speedup <= high * BLUR, (advised, speedup)

@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Subset, TensorDataset
 
 BATCHES, BATCH_SIZE, EPOCHS = 60, 4, 2
-"""Of each rank, in each epoch."""
+"""The batches of each rank, in each epoch."""
 FEWER = 9
-"""With --join each rank has so many batches less than the one before."""
+"""Each rank has so many batches less than the one before with --join."""
 LAST = 90
 """The step at which rank 1 dies with --dies."""
 

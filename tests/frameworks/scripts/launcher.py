@@ -22,7 +22,7 @@ def main() -> int:
         )
         for rank in range(RANKS)
     ]
-    return max(abs(one.wait()) for one in started)
+    return max(abs(process.wait()) for process in started)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class ImageFolder(Dataset[tuple[torch.Tensor, int]]):
 
 
 def images_in(folder: Path, *, augments: bool) -> Dataset[Any]:
-    """With torchvision's transforms where it is there."""
+    """The images, with torchvision's transforms where it is there."""
     if models is None:
         return ImageFolder(folder, augments=augments)
     crop = (

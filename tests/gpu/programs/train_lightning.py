@@ -15,7 +15,7 @@ from tests.gpu.programs.reproducible import seeded, show, show_parameters
 
 
 class Classifier(LightningModule):
-    """Of vectors."""
+    """Classifies vectors."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from tests.gpu.programs.reproducible import seeded, show
 
 
 def train(epochs: int) -> None:
-    """On this rank's part of the data."""
+    """Train on this rank's part of the data."""
     seeded()
     data = TensorDataset(torch.randn(640, 64), torch.randint(4, (640,)))
     sampler: DistributedSampler[Any] = DistributedSampler(data)

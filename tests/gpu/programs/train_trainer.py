@@ -34,10 +34,10 @@ class ShowingTrainer(Trainer):
     """Prints each loss."""
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        found: Any = super().compute_loss(model, inputs, *args, **kwargs)
+        loss: Any = super().compute_loss(model, inputs, *args, **kwargs)
         if model.training:
-            show("loss", found.detach())
-        return found
+            show("loss", loss.detach())
+        return loss
 
 
 def main() -> None:

@@ -76,28 +76,28 @@ def test_cuda_visible_devices_is_understood_as_cuda_does(
 
 
 @pytest.mark.parametrize(
-    ("visible", "told"),
+    ("visible", "shown"),
     [("", "empty"), ("-1", "'-1'"), ("GPU-x,0", "'GPU-x,0'"), ("1,1", "'1,1'")],
 )
 def test_no_visible_gpu_is_said(
-    three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
+    three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, shown: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(ProbeError) as caught:
         probe.open()
-    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
+    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {shown}"
     assert three.get("starts") == 0
 
 
-@pytest.mark.parametrize(("visible", "told"), [("", "empty"), (" ", "' '"), ("G", "'G'")])
+@pytest.mark.parametrize(("visible", "shown"), [("", "empty"), (" ", "' '"), ("G", "'G'")])
 def test_an_entry_that_begins_no_uuid_does_not_name_the_only_gpu(
-    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
+    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, shown: str
 ) -> None:
     driver.add(uuid=UUIDS[0])
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(ProbeError) as caught:
         probe.open()
-    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
+    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {shown}"
 
 
 def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: GPUProbe) -> None:
@@ -171,8 +171,8 @@ def test_an_instance_has_its_own_readings_and_not_its_gpus(
     divided.devices[1].counted[sm] += 99
     divided.devices[3].counted[sm] += 11
     clock.advance(BETWEEN_SAMPLES_NS)
-    found: Any = probe.read()["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
-    assert found == {
+    quantities: Any = probe.read()["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
+    assert quantities == {
         "memory_used_bytes": 9,
         "power_slowdown_flag": 0,
         "thermal_slowdown_flag": 0,

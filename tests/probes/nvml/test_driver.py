@@ -59,5 +59,5 @@ def test_a_driver_that_fails(two: Driver, function: str, code: int, expected: gp
 
 
 def test_this_machine() -> None:
-    found = gpu.driver()
-    assert (found.version is None) is (found.missing is not None)
+    driver = gpu.driver()
+    assert (driver.version is None) is (driver.missing is not None)

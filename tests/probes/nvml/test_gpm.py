@@ -38,9 +38,9 @@ def count(device: Any, **percents: float) -> None:
         device.counted[numbers[name]] += more
 
 
-def counted(found: Any) -> dict[str, float]:
+def counted(readings: Any) -> dict[str, float]:
     """What of the one GPU's quantities its counters told."""
-    (quantities,) = found.values()
+    (quantities,) = readings.values()
     return {name: value for name, value in quantities.items() if name in METRICS}
 
 
@@ -49,12 +49,12 @@ def test_the_mean_between_two_readings_is_told(
 ) -> None:
     device = hopper(driver)
     probe.open()
-    found = []
+    means = []
     for sm, receive in ((40.5, 3), (7, 5)):
         count(device, kernel=90, sm=sm, occupancy=20, dram=30, receive=receive, transmit=1)
         clock.advance(BETWEEN_SAMPLES_NS)
-        found.append(counted(probe.read()))
-    assert found == [
+        means.append(counted(probe.read()))
+    assert means == [
         {
             "kernel_busy_percent": 90,
             "sm_busy_percent": sm,
@@ -131,10 +131,10 @@ def test_counters_that_are_refused_later_are_not_asked_again(
     before = len(driver.calls(function))
     for _ in range(3):
         clock.advance(BETWEEN_SAMPLES_NS)
-        (found,) = probe.read().values()
-        assert isinstance(found, dict)
-        assert found["power_watts"] == 1
-        assert set(found) & set(METRICS) == set()
+        (quantities,) = probe.read().values()
+        assert isinstance(quantities, dict)
+        assert quantities["power_watts"] == 1
+        assert set(quantities) & set(METRICS) == set()
     assert len(driver.calls(function)) == before + 1
     assert driver.get("live_samples") == 0
 

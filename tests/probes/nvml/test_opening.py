@@ -72,8 +72,8 @@ def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -
     driver.add(power_mw=5000)
     probe.open()
     driver.fail("*", LOST, device=0)
-    found = probe.read()
-    assert found[A100.format(0)] == "GPU is lost"
+    readings = probe.read()
+    assert readings[A100.format(0)] == "GPU is lost"
     assert list(probe.read()) == [A100.format(1)]
 
 
@@ -100,9 +100,9 @@ def test_a_gpu_that_is_lost_while_pcie_is_watched_is_found_at_the_next_reading(
     driver.add(kernel_busy=9)
     probe.open()
     driver.fail("nvmlDeviceGetPcieThroughput", LOST)
-    (found,) = probe.read().values()
-    assert isinstance(found, dict)
-    assert found["kernel_busy_percent"] == 9
+    (quantities,) = probe.read().values()
+    assert isinstance(quantities, dict)
+    assert quantities["kernel_busy_percent"] == 9
 
 
 def test_pcie_of_a_lost_gpu_is_not_asked(driver: Driver, probe: GPUProbe) -> None:
@@ -149,19 +149,23 @@ def readings_with(library: Path, folder: Path) -> dict[str, Any]:
     subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
     with (folder / "run.jsonl").open() as log:
         lines = [json.loads(line) for line in log]
-    found: dict[str, Any] = next(line for line in lines if line["type"] == "readings")
-    return found
+    readings: dict[str, Any] = next(line for line in lines if line["type"] == "readings")
+    return readings
 
 
 def test_a_run_reads_the_gpus_of_the_drivers_library(stub_library: Path, tmp_path: Path) -> None:
     """The library is found as a driver's is, and what it says is in the log."""
-    found = readings_with(stub_library, tmp_path)
-    assert (found["probe"], found["subject"], found["missing"]) == ("gpu", "GPU 0 (Stub)", None)
-    assert set(found["values"]["kernel_busy_percent"]) == {70}
+    readings = readings_with(stub_library, tmp_path)
+    assert (readings["probe"], readings["subject"], readings["missing"]) == (
+        "gpu",
+        "GPU 0 (Stub)",
+        None,
+    )
+    assert set(readings["values"]["kernel_busy_percent"]) == {70}
 
 
 def test_a_run_says_why_there_are_no_readings(tmp_path: Path) -> None:
     library = tmp_path / "libnvidia-ml.so.1"
     library.write_text("not a library")
-    found = readings_with(library, tmp_path)
-    assert (found["subject"], found["missing"]) == ("", "no NVIDIA driver found")
+    readings = readings_with(library, tmp_path)
+    assert (readings["subject"], readings["missing"]) == ("", "no NVIDIA driver found")

@@ -38,9 +38,9 @@ QUANTITIES = {
 MS = 1_000_000
 
 
-def only(found: Any) -> dict[str, float]:
+def only(readings: Any) -> dict[str, float]:
     """The quantities of the one GPU."""
-    (quantities,) = found.values()
+    (quantities,) = readings.values()
     return dict(quantities)
 
 
@@ -55,8 +55,8 @@ def test_each_gpu_is_a_subject_with_its_own_readings(driver: Driver, probe: GPUP
     driver.add(power_mw=100_000)
     driver.add(power_mw=200_000)
     probe.open()
-    found: Any = probe.read()
-    assert {subject: read["power_watts"] for subject, read in found.items()} == {
+    readings: Any = probe.read()
+    assert {subject: read["power_watts"] for subject, read in readings.items()} == {
         "GPU 0 (NVIDIA A100-SXM4-80GB)": 100,
         "GPU 1 (NVIDIA A100-SXM4-80GB)": 200,
     }
@@ -81,9 +81,9 @@ def test_what_holds_the_clock_down_is_told(
     """Power, heat and the hardware are told, each as 0 or 1; idling is no slowdown."""
     driver.add(reasons=reasons)
     probe.open()
-    found = only(probe.read())
+    quantities = only(probe.read())
     names = ("power_slowdown_flag", "thermal_slowdown_flag", "hardware_slowdown_flag")
-    assert tuple(found[name] for name in names) == expected
+    assert tuple(quantities[name] for name in names) == expected
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])

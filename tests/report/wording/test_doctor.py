@@ -11,12 +11,12 @@ from loadeval.analysis.remark import Remark
 from loadeval.report.wording.doctor import SENTENCES, check_text
 
 
-def told(code: DoctorCode, **values: Any) -> str:
+def sentence_of(code: DoctorCode, **values: Any) -> str:
     return check_text(MachineCheck("", CheckStatus.OK, Remark(code, values)))
 
 
 def test_every_code_has_a_sentence() -> None:
-    """And each code is told apart from the others, but for what the driver says itself."""
+    """Each code is told apart from the others, but for what the driver says itself."""
     assert set(SENTENCES) == set(DoctorCode)
     assert len(set(SENTENCES.values())) == len(DoctorCode) - 1
 
@@ -30,14 +30,14 @@ def test_every_code_has_a_sentence() -> None:
 )
 def test_threads(threads: int, source: str | None, text: str) -> None:
     """Where the number is from; with one thread there is nothing to say of other libraries."""
-    found = told(DoctorCode.THREADS, threads=threads, threads_from=source)
-    assert text in found
-    assert ("other libraries" in found) is (threads > 1)
+    sentence = sentence_of(DoctorCode.THREADS, threads=threads, threads_from=source)
+    assert text in sentence
+    assert ("other libraries" in sentence) is (threads > 1)
 
 
 def test_batches_are_counted_as_they_are_named() -> None:
     """Prefetched ones and the one in the step make up the number that is told."""
-    text = told(
+    text = sentence_of(
         DoctorCode.SHARED_MEMORY_TOO_SMALL,
         free_bytes=64_000_000,
         total_bytes=64_000_000,
@@ -56,8 +56,10 @@ def test_batches_are_counted_as_they_are_named() -> None:
 def test_each_start_method_has_its_price() -> None:
     """One that is not known has none to tell."""
     for method in ("fork", "forkserver", "spawn"):
-        assert told(DoctorCode.START_METHOD, start_method=method).startswith(f"{method}: workers ")
-    assert told(DoctorCode.START_METHOD, start_method="new") == "new: its cost is not known"
+        assert sentence_of(DoctorCode.START_METHOD, start_method=method).startswith(
+            f"{method}: workers "
+        )
+    assert sentence_of(DoctorCode.START_METHOD, start_method="new") == "new: its cost is not known"
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -65,14 +67,14 @@ def test_what_is_not_known_is_left_out() -> None:
     files = {"limit": 1024, "batches": 129, "workers": 64, "prefetch": 2}
     files |= {"tensors": 8, "needed": 1160, "suggested": 2320}
     for most, allowed in ((4096, " (up to 4,096 allowed)"), (None, "")):
-        text = told(DoctorCode.OPEN_FILES_TOO_FEW, **files, most=most)
+        text = sentence_of(DoctorCode.OPEN_FILES_TOO_FEW, **files, most=most)
         assert f"need 1,160: run ulimit -n 2320{allowed}, or" in text
     none = {"version": "550.1", "cuda_major": None, "cuda_minor": None, "gpus": None}
-    assert told(DoctorCode.DRIVER, **none) == "550.1: no GPU"
+    assert sentence_of(DoctorCode.DRIVER, **none) == "550.1: no GPU"
     full = none | {"cuda_major": 12, "cuda_minor": 4, "gpus": "2 x NVIDIA H100"}
-    assert told(DoctorCode.DRIVER, **full) == "550.1, CUDA up to 12.4: 2 x NVIDIA H100"
+    assert sentence_of(DoctorCode.DRIVER, **full) == "550.1, CUDA up to 12.4: 2 x NVIDIA H100"
     nvml = {"package": "nvidia-ml-py", "version": None}
-    assert told(DoctorCode.NVML, **nvml) == "nvidia-ml-py of unknown version"
+    assert sentence_of(DoctorCode.NVML, **nvml) == "nvidia-ml-py of unknown version"
     data = {"available_bytes": 1, "memory_bytes": 2, "data_bytes": 3}
     for whole, text in ((False, "but at least 3 bytes of data"), (True, "but 3 bytes of data")):
-        assert text in told(DoctorCode.DATA_TOO_LARGE, **data, counted_whole=whole)
+        assert text in sentence_of(DoctorCode.DATA_TOO_LARGE, **data, counted_whole=whole)

@@ -15,12 +15,11 @@ from loadeval.analysis.backends import (
     MissingOfBackend,
     failed,
 )
-from loadeval.analysis.headroom import Caution, Missing, headroom, headroom_of_two
-from loadeval.analysis.memory import Growth, GrowthAdvice, GrowthReason
-from loadeval.analysis.remark import Remark
-from loadeval.analysis.report import Report
-from loadeval.analysis.stats import Estimate
-from loadeval.analysis.verdict import (
+from loadeval.analysis.estimate.cautions import Caution
+from loadeval.analysis.estimate.headroom import Missing, headroom, headroom_of_two
+from loadeval.analysis.estimate.memory import Growth, GrowthAdvice, GrowthReason
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.estimate.verdict import (
     GateOutcome,
     InputBound,
     Objection,
@@ -28,6 +27,8 @@ from loadeval.analysis.verdict import (
     Verdict,
     VerdictAdvice,
 )
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.report import Report
 from loadeval.report.wording import backends, runs
 from loadeval.report.wording import verdict as wording
 from loadeval.report.wording.backends import (
@@ -47,12 +48,13 @@ from loadeval.report.wording.verdict import (
     verdict_advice,
 )
 from loadeval.runlog.model import EpochEnd, Event
+from tests.runs.given import randomised
+from tests.runs.measured import recorded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from enum import Enum
 
-    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 
@@ -66,38 +68,37 @@ MS = 1_000_000
         (0, 9_700_000, "Not", "no faster", "0.97x"),
     ],
 )
-def test_headline(
-    record: Callable[..., Run], wait_ns: int, step_ns: int, verdict: str, gain: str, ratio: str
-) -> None:
+def test_headline(wait_ns: int, step_ns: int, verdict: str, gain: str, ratio: str) -> None:
     """The level, the gain, and its interval; a speed-up of 1, or below, is no faster."""
-    real = record(waits_ns=[wait_ns] * 30, step_ns=step_ns)
-    assert headline(headroom_of_two(real, record("replay"))) == (
-        f"{verdict} input-bound: training would be {gain} if loading were free (95% CI {ratio})"
+    real = recorded(waits_ns=[wait_ns] * 30, step_ns=step_ns)
+    assert headline(headroom_of_two(real, recorded("replay"))) == (
+        f"{verdict} input-bound: training would be {gain} if loading were free "
+        f"(95% CI [{ratio}, {ratio}])"
     )
 
 
-def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
+def test_headline_without_an_interval() -> None:
     """Where none could be had, none is told."""
-    found = headroom_of_two(record(), record("replay"))
-    found = replace(found, speedup=Estimate(4.0, None, None))
-    assert headline(found) == (
+    result = headroom_of_two(recorded(), recorded("replay"))
+    result = replace(result, speedup=Estimate(4.0, None, None))
+    assert headline(result) == (
         "Highly input-bound: training would be 4.00x as fast if loading were free"
     )
 
 
-def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:
+def test_headline_of_a_span() -> None:
     """A verdict that spans two levels is told as it is."""
-    found = replace(
-        headroom(alternating()), verdict=Verdict(InputBound.MODERATELY, InputBound.HIGHLY)
+    result = replace(
+        headroom(randomised()), verdict=Verdict(InputBound.MODERATELY, InputBound.HIGHLY)
     )
-    assert headline(found).startswith("Moderately to highly input-bound: training would be 1.")
+    assert headline(result).startswith("Moderately to highly input-bound: training would be 1.")
 
 
-def test_headline_inconclusive(record: Callable[..., Run], alternating: Callable[..., Run]) -> None:
+def test_headline_inconclusive() -> None:
     """It says why, whatever the speed-up is."""
-    few = headroom_of_two(record(waits_ns=[MS] * 6), record("replay"))
-    for found in (headroom(alternating(pairs=0)), few):
-        assert headline(found) == f"Inconclusive: {reason(found)}"
+    few = headroom_of_two(recorded(waits_ns=[MS] * 6), recorded("replay"))
+    for result in (headroom(randomised(pairs=0)), few):
+        assert headline(result) == f"Inconclusive: {reason(result)}"
 
 
 @pytest.mark.parametrize(
@@ -108,22 +109,22 @@ def test_headline_inconclusive(record: Callable[..., Run], alternating: Callable
         (99, 99, "no steady-state iteration was measured in either run"),
     ],
 )
-def test_headline_unmeasured(record: Callable[..., Run], real: int, ideal: int, text: str) -> None:
+def test_headline_unmeasured(real: int, ideal: int, text: str) -> None:
     """It is said which run has nothing to compare."""
-    found = headline(headroom_of_two(record(warmup=real), record("replay", warmup=ideal)))
-    assert found == f"Inconclusive: {text}"
+    sentence = headline(headroom_of_two(recorded(warmup=real), recorded("replay", warmup=ideal)))
+    assert sentence == f"Inconclusive: {text}"
 
 
-def test_described_loader(record: Callable[..., Run]) -> None:
-    """Of a plain iterable only its class is known; a replay was served from kept batches."""
-    assert described_loader(record()) == "ScriptedLoader"
-    assert described_loader(record("replay")) == "2 kept batches replayed"
+def test_described_loader() -> None:
+    """Only the class of a plain iterable is known; a replay was served from kept batches."""
+    assert described_loader(recorded()) == "ScriptedLoader"
+    assert described_loader(recorded("replay")) == "2 kept batches replayed"
 
 
-def test_notes_of_a_run(record: Callable[..., Run]) -> None:
+def test_notes_of_a_run() -> None:
     """What reading brought up, what happened when, what ended an epoch, and memory that grows."""
     run = replace(
-        record(),
+        recorded(),
         notes=("cut off",),
         events=(
             Event(1_500 * MS, "copies"),
@@ -132,19 +133,21 @@ def test_notes_of_a_run(record: Callable[..., Run]) -> None:
         ),
         ends=(EpochEnd(3, "failed", 0, 0, "ValueError: bad"),),
     )
-    (one,) = Report.of([run]).runs
+    (run_report,) = Report.of([run]).runs
     values = {"bytes_per_hour": 1e9, "share": 0.1, "limit_bytes": 10**10}
     codes = (GrowthReason.GROWS, GrowthReason.LITTLE)
     grows = [Growth("workers", None, None, None, Remark(code, values)) for code in codes]
-    told = run_notes(replace(one, metrics=replace(one.metrics, growths=tuple(grows))))
-    assert told[:5] == [
+    notes = run_notes(
+        replace(run_report, metrics=replace(run_report.metrics, growths=tuple(grows)))
+    )
+    assert notes[:5] == [
         "log: cut off",
         "log, at 1.50 s: copies",
         "log, at 2.00 ms: again (3 times, the last at 4.00 ms)",
         "log, at 5.00 ms: raised 5 (2 errors, the last at 6.00 ms)",
         "log, epoch 3 failed: ValueError: bad",
     ]
-    (grows_line,) = told[5:]
+    (grows_line,) = notes[5:]
     assert grows_line.startswith("log: memory of the workers grows")
 
 
@@ -219,7 +222,6 @@ def test_every_code_has_a_sentence(
     ],
 )
 def test_the_reason_of_a_level(
-    alternating: Callable[..., Run],
     lost: tuple[float, float | None, float | None],
     waiting: float,
     starts: float | None,
@@ -228,15 +230,15 @@ def test_the_reason_of_a_level(
 ) -> None:
     """How much is lost, and where most of it is where that matters."""
     level = InputBound.HIGHLY if limited else InputBound.NOT
-    found = replace(
-        headroom(alternating()),
+    result = replace(
+        headroom(randomised()),
         verdict=Verdict(level, level),
         lost_share=Estimate(*lost),
         waiting_ns=Estimate(waiting, None, None),
         contention_ns=Estimate(20.0, None, None),
         epoch_starts_ns=None if starts is None else Estimate(starts),
     )
-    assert reason(found) == text
+    assert reason(result) == text
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_the_reason_of_a_level(
     ],
 )
 def test_how_much_faster_the_loader_must_be(required: Estimate | None, text: str) -> None:
-    """With the interval, which decides whether it keeps up."""
+    """It is told with the interval, which decides whether it keeps up."""
     assert required_in_words(required) == text
 
 
@@ -272,22 +274,20 @@ def test_how_much_faster_the_loader_must_be(required: Estimate | None, text: str
         (VerdictAdvice.FAST_ENOUGH, "it loads a batch in 1.60 [1.50, 1.70] ideal iterations"),
     ],
 )
-def test_advice_has_the_interval_of_what_is_required(
-    alternating: Callable[..., Run], advice: VerdictAdvice, text: str
-) -> None:
+def test_advice_has_the_interval_of_what_is_required(advice: VerdictAdvice, text: str) -> None:
     """Where it tells how fast the loader is."""
-    found = replace(
-        headroom(alternating()),
+    result = replace(
+        headroom(randomised()),
         required=Estimate(1.6, 1.5, 1.7),
         advice=(Remark(advice, {"required": 1.6}),),
     )
-    assert text in verdict_advice(found)
+    assert text in verdict_advice(result)
 
 
-def test_the_time_lost_in_words(alternating: Callable[..., Run]) -> None:
-    """Of whole epochs, with every part."""
-    found = replace(
-        headroom(alternating()),
+def test_the_time_lost_in_words() -> None:
+    """The time is that of whole epochs, with every part."""
+    result = replace(
+        headroom(randomised()),
         real_ns=30.0 * MS,
         lost_ns=Estimate(20.0 * MS),
         lost_share=Estimate(0.5),
@@ -295,11 +295,11 @@ def test_the_time_lost_in_words(alternating: Callable[..., Run]) -> None:
         contention_ns=Estimate(2.0 * MS),
         epoch_starts_ns=Estimate(10.0 * MS),
     )
-    assert lost_in_words(found) == (
+    assert lost_in_words(result) == (
         "Lost per batch: 20.0 ms of 40.0 ms, whole epochs (50.0%): 8.00 ms waiting, 2.00 ms "
         "contention and 10.0 ms epoch starts."
     )
-    steady = replace(found, lost_ns=Estimate(10.0 * MS), epoch_starts_ns=None)
+    steady = replace(result, lost_ns=Estimate(10.0 * MS), epoch_starts_ns=None)
     assert lost_in_words(steady) == (
         "Lost per batch: 10.0 ms of 30.0 ms, steady state (50.0%): 8.00 ms waiting and 2.00 ms "
         "contention."
@@ -310,16 +310,14 @@ def test_the_time_lost_in_words(alternating: Callable[..., Run]) -> None:
     ("start_ns", "text"),
     [(300.0 * MS, "300 ms until the first batch, on average"), (None, "not measured")],
 )
-def test_an_epoch_start_in_words(
-    alternating: Callable[..., Run], start_ns: float | None, text: str
-) -> None:
+def test_an_epoch_start_in_words(start_ns: float | None, text: str) -> None:
     """It ends with the first batch."""
-    assert epoch_start_in_words(replace(headroom(alternating()), epoch_start_ns=start_ns)) == text
+    assert epoch_start_in_words(replace(headroom(randomised()), epoch_start_ns=start_ns)) == text
 
 
-def test_the_time_lost_that_was_not_measured(alternating: Callable[..., Run]) -> None:
+def test_the_time_lost_that_was_not_measured() -> None:
     """It has no parts."""
-    assert lost_in_words(headroom(alternating(pairs=0))) == "Lost per batch: not measured."
+    assert lost_in_words(headroom(randomised(pairs=0))) == "Lost per batch: not measured."
 
 
 @pytest.mark.parametrize("lost", [(-0.008, -0.77, 0.43), (-0.008, None, None), (0.3, 0.1, 0.9)])
@@ -333,35 +331,35 @@ def test_the_time_lost_that_was_not_measured(alternating: Callable[..., Run]) ->
     ],
 )
 def test_what_is_inconclusive_is_not_known(
-    alternating: Callable[..., Run], objection: Objection, lost: tuple[float, float, float]
+    objection: Objection, lost: tuple[float, float, float]
 ) -> None:
     """It is not said that time, or none, is lost."""
-    found = replace(
-        headroom(alternating()),
+    result = replace(
+        headroom(randomised()),
         verdict=Verdict(objection=objection),
         lost_share=Estimate(*lost),
     )
     unknown = "Inconclusive: how much time is lost to data loading is not known ("
-    assert headline(found).startswith(unknown)
-    assert "no time is lost" not in headline(found)
+    assert headline(result).startswith(unknown)
+    assert "no time is lost" not in headline(result)
 
 
 @pytest.mark.parametrize("objection", wording.OBJECTIONS)
-def test_the_reason_of_an_objection(alternating: Callable[..., Run], objection: Objection) -> None:
+def test_the_reason_of_an_objection(objection: Objection) -> None:
     """It has its numbers."""
     verdict = Verdict(objection=objection, workers_busy=0.2, drift_ns=3e6, missed_ns=1e9)
-    found = replace(headroom(alternating()), verdict=verdict)
-    told = reason(found)
-    assert any(char.isdigit() for char in told)
+    result = replace(headroom(randomised()), verdict=verdict)
+    sentence = reason(result)
+    assert any(char.isdigit() for char in sentence)
     if objection is Objection.MISSED_STALL:
-        assert "1.00 s longer" in told
+        assert "1.00 s longer" in sentence
     if objection is Objection.WORKERS_BUSY:
-        assert "20% of a CPU" in told
+        assert "20% of a CPU" in sentence
 
 
-def test_what_is_said_of_several_backends_is_said_once(record: Callable[..., Run]) -> None:
+def test_what_is_said_of_several_backends_is_said_once() -> None:
     """Behind their names, as are notes of reading a run; sizes of epochs are told together."""
-    run = replace(record(), notes=("the end is missing",))
+    run = replace(recorded(), notes=("the end is missing",))
     missing = tuple(map(Remark, MissingOfBackend))
     results = (
         BackendResult("a", epoch_sizes=(12,), not_measured=missing[:2], run=run),
@@ -374,10 +372,14 @@ def test_what_is_said_of_several_backends_is_said_once(record: Callable[..., Run
         "The backends' epochs differ in images: a 12, b 16 or 1,200.",
         "a, b: the end is missing",
     ]
-    both, one = backend_not_measured(report)
-    assert (both[:6], one[:3]) == ("a, b: ", "a: ")
-    assert [backend_verdict(one) for one in results] == ["not measured", "not measured", "failed"]
-    assert [backend_reason(one) for one in results] == ["", "", "OSError: gone"]
+    both, of_first = backend_not_measured(report)
+    assert (both[:6], of_first[:3]) == ("a, b: ", "a: ")
+    assert [backend_verdict(backend) for backend in results] == [
+        "not measured",
+        "not measured",
+        "failed",
+    ]
+    assert [backend_reason(backend) for backend in results] == ["", "", "OSError: gone"]
 
 
 @pytest.mark.parametrize(

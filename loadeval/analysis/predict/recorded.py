@@ -1,0 +1,341 @@
+"""One run, as findings and predictions take it: what its batches cost, and its present settings.
+
+There is one replay of the present settings. What findings cost, and what advice is predicted to
+bring, are both by how much it becomes shorter. It serves batches in the order that the loader did,
+and workers, training and other programs share the CPUs: a worker more or less, or a step that
+computes less, then changes how long all the others wait for one. What workers were seen to wait for
+a CPU is left out of it, for the replay itself makes them wait; where nobody read what other
+programs use, it would make them wait too little, and is left in, unless the workers are kept from
+CPUs. Which share of its time a worker waited for a CPU is known better than any replay tells, so
+without that batches take what was seen beside it, on CPUs of their own: see `fixes.py`. What
+fetching takes is scaled until the replay takes as long as was measured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.estimate.arms import run_times
+from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
+from loadeval.analysis.estimate.memory import memory_there
+from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - dataclass fields
+from loadeval.analysis.estimate.summary import summarise
+from loadeval.analysis.estimate.throughput import throughputs
+from loadeval.analysis.inside.stages import LEAF, Blockage, StageReport, blockage_of, stages_of
+from loadeval.analysis.once import once_per_run
+from loadeval.analysis.predict.costs import Costs, costs_of
+from loadeval.analysis.predict.cpus import CpuUse, Spinning
+from loadeval.analysis.predict.simulation import Setting, iteration_ns, replayed
+from loadeval.errors import UsageError
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.stages import TORCHS_OWN
+
+if TYPE_CHECKING:
+    from loadeval.analysis.estimate.stats import Series
+    from loadeval.analysis.estimate.summary import Summary
+    from loadeval.runlog.model import LoaderInfo, Run
+
+NO_EFFECT = 0.01
+"""A change of less than this share of the iteration has no effect."""
+SCALES = (0.6, 1.6)
+"""A calibration scales what fetching takes by no less and no more."""
+CALIBRATIONS = 3
+"""Newton's method takes at most so many steps."""
+BLOCKAGE_MATTERS = 0.2
+"""From this share of fetching on it matters whether blocked time would grow with more workers."""
+MOSTLY = 0.8
+"""When fewer of the batches are without a slow sample, that is what batches are like."""
+USUAL_PREFETCH = 2
+"""Torch keeps so many batches ready for each worker, unless told otherwise."""
+START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
+"""Starting a worker, and ending it, takes so long by start method: see docs/how-it-measures.md."""
+FORK_NS_PER_BYTE = 0.025
+"""A fork copies the page tables of the training process, which takes so long for each byte."""
+NO_FORK_SINCE = (3, 14)
+"""From this version on Python starts processes by forkserver, unless told otherwise."""
+RESUME_NS = 1_000_000
+"""Each worker that lives on takes so long at the start of an epoch."""
+
+
+@dataclass(frozen=True)
+class PresentReplay:
+    """The replay of the settings that a run had, with calibrated costs: see the file's docstring.
+
+    `setting` has the growth of CPU time that it was calibrated with, and `costs` what batches take
+    with one CPU in use. An iteration takes `iteration_ns`, and took `uncalibrated_ns` before what
+    fetching takes was scaled, to so many times as much; `spread` is as of Replayed.
+    """
+
+    costs: Costs
+    setting: Setting
+    scale: float
+    iteration_ns: float
+    uncalibrated_ns: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One run, as findings and predictions take it.
+
+    `costs` and `setting` are as recorded; `setting` has the workers that have something to do.
+    `measured_ns` is the iteration in the steady state. `shares_cpus` tells whether the replay makes
+    workers wait for CPUs. `spinning` are threads of the step that wait for each other by computing.
+    """
+
+    loader: LoaderInfo
+    costs: Costs
+    setting: Setting
+    measured_ns: float
+    rate: Estimate
+    unit: str
+    stages: StageReport
+    summary: Summary
+    alternates: bool
+    shares_cpus: bool
+    spinning: Spinning | None
+    worker_bytes: float | None
+    machine_bytes: float | None
+    shm_free_bytes: float | None
+    start_ns: float
+    tensors: float | None
+
+    @classmethod
+    def of(cls, run: Run) -> Recorded:
+        """Raises UsageError where the run does not tell what happens inside the loader."""
+        if stages_of(run) is None:
+            raise UsageError(
+                f"{_name(run)} does not tell what happens inside the loader, so nothing can be "
+                "predicted from it; expected a run with mode='alternate', or with stages=True, of "
+                "a loader that loadeval looks into, such as PyTorch's DataLoader"
+            )
+        recorded = recorded_of(run, None)
+        if recorded is None:
+            raise UsageError(
+                f"{_name(run)} has too few batches to predict from: its iteration, its training "
+                "step or the loading of its batches was not measured; let it run for more batches"
+            )
+        return recorded
+
+    @cached_property
+    def batch_bytes(self) -> float | None:
+        """The size of a batch."""
+        return self.summary.bytes_per_batch
+
+    @property
+    def nameable(self) -> list[str]:
+        """Transforms and functions, the most frequent first, that somebody could make faster."""
+        own = [line for line in self.stages.code if not line.place.startswith(TORCHS_OWN)]
+        names = (name for line in own for name in (line.function, line.leaf) if name)
+        transforms = (transform.name for transform in self.stages.transforms)
+        return list(dict.fromkeys((*transforms, *names)))
+
+    @cached_property
+    def blocked(self) -> float:
+        """The share of fetching and collating in which a worker is blocked, slow samples apart."""
+        return self._typical(self.costs.blocked_ns)
+
+    @cached_property
+    def run_queue(self) -> float:
+        """The share in which it is runnable without a CPU."""
+        return self._typical(self.costs.run_queue_ns)
+
+    def _typical(self, part_ns: Series) -> float:
+        typical = self.costs.slow_ns == 0
+        if typical.mean() < MOSTLY:
+            typical = np.ones(len(self.costs), dtype=np.bool_)
+        whole_ns = float(self.costs.fetch_ns[typical].sum())
+        return float(part_ns[typical].sum()) / whole_ns if whole_ns else 0.0
+
+    @property
+    def blockage(self) -> Blockage:
+        """What workers are blocked by, where they are for long."""
+        if self.blocked < BLOCKAGE_MATTERS or not self.setting.workers:
+            return Blockage.NONE
+        return blockage_of(self.stages, self.setting.workers, self.blocked)
+
+    def present(self, growth: float) -> PresentReplay:
+        """The replay of its settings, with this growth of CPU time: the same one each time."""
+        if growth not in self._replays:
+            self._replays[growth] = self._calibrated(replace(self.setting, growth=growth))
+        return self._replays[growth]
+
+    @cached_property
+    def _replays(self) -> dict[float, PresentReplay]:
+        return {}
+
+    def _calibrated(self, setting: Setting) -> PresentReplay:
+        costs = self.costs.off_the_run_queue() if self.shares_cpus else self.costs
+        costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
+        scale, replay = 1.0, replayed(costs, setting)
+        uncalibrated_ns = replay.iteration_ns
+        for _ in range(CALIBRATIONS):
+            if abs(replay.iteration_ns / self.measured_ns - 1) < NO_EFFECT:
+                break
+            tried = scale * 1.1
+            steeper_ns = iteration_ns(costs.scaled(tried), setting)
+            slope = (steeper_ns - replay.iteration_ns) / (tried - scale)
+            if slope * 0.1 * scale < NO_EFFECT * replay.iteration_ns:  # something else limits it
+                break
+            scale += (self.measured_ns - replay.iteration_ns) / slope
+            scale = min(max(scale, SCALES[0]), SCALES[1])
+            replay = replayed(costs.scaled(scale), setting)
+        return PresentReplay(
+            costs.scaled(scale),
+            setting,
+            scale,
+            replay.iteration_ns,
+            uncalibrated_ns,
+            replay.spread,
+        )
+
+
+@once_per_run
+def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
+    """What is known of the loader of `run`, with `ideal` replayed or None.
+
+    None where nobody looked into it, or it has too few batches.
+    """
+    stages, counted = stages_of(run), run_times(run).counted
+    if stages is None:
+        return None
+    gain = headroom(run) if run.header.mode == "alternate" else None
+    gain = gain if ideal is None else headroom_of_two(run, ideal)
+    summary = summarise(counted, "real")
+    step_ns = summary.step_ns if gain is None else gain.ideal_ns
+    measured_ns = summary.iteration_ns if gain is None else gain.real_ns
+    by_sample = summary.samples_per_s is not None
+    rate, *_ = throughputs(run, by_sample)
+    if step_ns is None or measured_ns is None or rate is None:
+        return None
+    use = CpuUse.of(counted)
+    costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
+    if costs is None:
+        return None
+    lines = {line.function: line.share * costs.fetch_ns for line in reversed(stages.code)}
+    called = {name: share * costs.fetch_ns for name, share in _called(run).items()}
+    setting = setting_of(run, costs, use)
+    is_confined = use.allowed is not None and use.allowed.are_kept_from(setting.workers)
+    return Recorded(
+        run.header.loader,
+        replace(costs, named_ns={**called, **lines, **costs.named_ns}),
+        setting,
+        measured_ns,
+        rate,
+        run.header.unit if by_sample else "batches",
+        stages,
+        summary,
+        gain is not None,
+        use.others is not None or is_confined,
+        None if gain is None else Spinning.of(use, gain, setting.workers, costs.handed_ns),
+        _worker_bytes(run),
+        memory_there(run),
+        run.header.environment.get("shm_free_bytes"),
+        _start_ns(run),
+        _tensors(run),
+    )
+
+
+def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
+    """The setting of a run's loader, with the workers that have something to do."""
+    workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
+    affinity = None if use.allowed is None else use.allowed.affinity
+    busy = {number for times in run.stages for number in times.worker[times.samples > 0].tolist()}
+    return Setting(
+        workers=min(len(busy - {UNKNOWN}) or workers, workers),
+        prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
+        in_order=run.header.loader.in_order is not False,
+        cpus=None if use.usable is None else float(use.usable),
+        affinity=None if affinity is None or affinity.is_even else affinity,
+        others_cpus=use.competing,
+        pins=bool(costs.pin_ns.any()),
+    )
+
+
+def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageReport) -> float:
+    """CPUs that the training step uses; 1 where that was not read."""
+    ideal, real = (None, None) if use.process is None else (use.process.ideal, use.process.real)
+    if ideal is not None:
+        return ideal.mean
+    if real is None:
+        return 1.0
+    own_ns = sum(
+        share.work_ns for share in stages.stages if share.stage.value in ("indices", "receive")
+    )
+    return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
+
+
+def _start_ns(run: Run) -> float:
+    """What starting a worker takes: as measured, or for a process like that of a run without."""
+    ready_ns: dict[int, int] = {}
+    for start in run.worker_starts:
+        ready_ns[start.epoch] = max(ready_ns.get(start.epoch, 0), start.ready_ns - start.start_ns)
+    if ready_ns:
+        return float(np.median(list(ready_ns.values()))) / (run.header.loader.workers or 1)
+    environment = run.header.environment
+    version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
+    method = run.header.loader.start_method
+    if method is None:  # the default of that system and Python
+        is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
+        method = ("forkserver" if version >= NO_FORK_SINCE else "fork") if is_linux else "spawn"
+    process_ns = START_NS.get(method, START_NS["spawn"])
+    return process_ns + (FORK_NS_PER_BYTE * _process_bytes(run) if method == "fork" else 0.0)
+
+
+def _process_bytes(run: Run) -> float:
+    """The memory of the training process; 0 where it was not read."""
+    for read in run.readings:
+        used = read.values.get("rss_bytes") if read.subject == "process" else None
+        if used is not None and not np.isnan(used).all():
+            return float(np.nanmax(used))
+    return 0.0
+
+
+def _tensors(run: Run) -> float | None:
+    """The mean number of tensors in a batch; None where none were counted."""
+    counted = np.concatenate([times.tensors for times in run.stages])
+    counted = counted[counted != UNKNOWN]
+    return float(counted.mean()) if len(counted) else None
+
+
+def _called(run: Run) -> dict[str, float]:
+    """The share of fetching that each function called by the user's code runs for."""
+    seen: Counter[str] = Counter()
+    for samples in run.code:
+        for place, count in samples.running.items():
+            seen[place.partition(LEAF)[2]] += count
+    total = sum(sum((*samples.running.values(), *samples.blocked.values())) for samples in run.code)
+    return {name: count / total for name, count in seen.items() if name}
+
+
+def _worker_bytes(run: Run) -> float | None:
+    """What one more worker takes; None where it was not read.
+
+    The PSS of a worker falls with the processes that share what it was forked from, such as
+    the workers of other loaders. So that is left out where the readings tell it: what is
+    anonymous counts what is shared in full, and PSS a part of it for each of the workers and their
+    parent. Mapped files are shared by all.
+    """
+    for read in run.readings:
+        alive = read.values.get("alive_workers")
+        if read.subject != "workers" or alive is None:
+            continue
+        unknown = np.full(len(alive), np.nan)
+        names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
+        pss, of_files, anonymous, rss = (read.values.get(name, unknown) for name in names)
+        own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
+        for total in (own, pss, anonymous, rss):
+            each = total[alive > 0] / alive[alive > 0]
+            if not np.isnan(each).all():
+                return float(np.nanmedian(each))
+    return None
+
+
+def _name(run: Run) -> str:
+    return str(run.path or run.header.name)

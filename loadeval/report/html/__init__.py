@@ -1,1 +1,0 @@
-"""One HTML file that tells what runs found, with figures, and opens offline."""

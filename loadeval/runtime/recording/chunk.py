@@ -1,0 +1,81 @@
+"""What the hot loop notes of each batch, until a recorder takes it."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.runlog.columns import UNKNOWN, constant
+from loadeval.runlog.model import Block
+
+if TYPE_CHECKING:
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Arm
+
+Count = tuple[int, ...]
+"""It has the samples and the bytes of a batch, UNKNOWN is -1; of some, a Padding follows."""
+NOTHING: Count = (UNKNOWN, UNKNOWN)
+
+
+class Chunk:
+    """Consecutive batches; the hot loop appends, another thread may read, nothing is removed.
+
+    `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
+    and is appended to before the marks of that row: what the marks show is complete.
+    """
+
+    __slots__ = ("arm", "counts", "marks", "pair", "taken")
+
+    def __init__(self, arm: Arm, pair: int | None) -> None:
+        self.arm = arm
+        self.pair = pair
+        self.marks: list[int] = []
+        self.counts: list[tuple[int, Count]] = []
+        self.taken = 0
+
+    @property
+    def rows(self) -> int:
+        """How many batches are complete in it."""
+        return len(self.marks) // 2
+
+    def take(self, epoch: int, origin_ns: int) -> Block | None:
+        """The rows that were not taken before, their steps left open; None when there are none.
+
+        They are of epoch number `epoch`, and their requests count from `origin_ns`.
+        """
+        start, stop = self.taken, self.rows
+        if start == stop:
+            return None
+        self.taken = stop
+        marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
+        samples, nbytes = self._counted(start, stop)
+        return Block(
+            epoch=epoch,
+            arm=self.arm,
+            request_ns=marks[::2] - origin_ns,
+            wait_ns=marks[1::2] - marks[::2],
+            step_ns=constant(UNKNOWN, stop - start),
+            samples=samples,
+            nbytes=nbytes,
+            pair=self.pair,
+        )
+
+    def paddings(self, start: int) -> list[tuple[int, Count]]:
+        """The rows from `start` on that were taken and have a Padding, with it, the last first."""
+        last: dict[int, Count] = {}  # of a row that was broken off there is a second count
+        for row, count in reversed(self.counts):
+            if row < start:
+                break
+            last.setdefault(row, count[2:])
+        return [(row, padding) for row, padding in last.items() if padding and row < self.taken]
+
+    def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
+        rows, counts = zip(*self.counts, strict=True)
+        which = np.searchsorted(rows, np.arange(start, stop), side="right") - 1
+        if which[0] == which[-1]:
+            samples, nbytes, *_ = counts[which[0]]
+            return constant(samples, stop - start), constant(nbytes, stop - start)
+        samples, nbytes = np.array([count[:2] for count in counts], dtype=np.int64)[which].T.copy()
+        return samples, nbytes

@@ -1,0 +1,567 @@
+"""Records what a run measures, open epochs included, in its log or in memory."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.errors import in_words, text_of, warn
+from loadeval.runlog.log_file.codec import RunEnd, decode
+from loadeval.runlog.model import Block, EpochEnd, Event, PaddedBatches
+from loadeval.runlog.stages import StageTimes
+from loadeval.runtime.background.log_queue import DROPPED, LogQueue
+from loadeval.runtime.background.log_queue import THREAD as LOG
+from loadeval.runtime.background.metrics_thread import NO_PROBES, MetricsReader
+from loadeval.runtime.background.threads import BackgroundThreads, within
+from loadeval.runtime.cuda import GpuIdleTimer, timing_events
+from loadeval.runtime.guard import Guard, caller
+from loadeval.runtime.recording.chunk import Chunk
+from loadeval.runtime.recording.stages import StageRecorder
+from loadeval.runtime.recording.thinning import Thinning, gpu_idle_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loadeval.runlog.log_file.codec import Line
+    from loadeval.runlog.log_file.writer import RunLog
+    from loadeval.runlog.model import Arm, Cause, EventKind, Header, Prefetch, Run, Window
+    from loadeval.runtime.background.metrics_thread import Probes
+    from loadeval.runtime.recording.chunk import Count
+    from loadeval.runtime.recording.stages import LoaderStages
+
+FLUSH_INTERVAL_S = 0.5
+"""A killed process loses at most about a second of batches."""
+MAX_WAITING_CHUNKS = 8
+"""When more chunks wait for the log thread, the hot loop takes them itself."""
+NOTHING_SERVED = (
+    "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
+    "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
+    "that too"
+)
+NOT_RECORDED = (
+    "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
+    "epochs ends before them"
+)
+LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
+GAVE_UP = "nothing more is measured ({error}); the training goes on"
+EMPTY_EPOCH = (
+    "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
+    "wrap a callable that returns a new one"
+)
+
+
+class Recorder:
+    """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
+
+    A log is brought up to date by a thread that lives only between an epoch's first batch and
+    its end, and so does the one that reads the probes: a loader that forks its workers when an
+    epoch begins forks with no thread of ours. No training waits for the log's file; what that
+    cannot take for too long is dropped, and counted.
+
+    A forked child records nothing of what its parent does, and what it begins itself in memory.
+
+    What fails in loadeval, here or where else `guard` is asked, ends the recording.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        log: RunLog | None,
+        clock: Callable[[], int],
+        probes: Probes,
+        stages: Callable[[], LoaderStages | None],
+        *,
+        redact: Callable[[Line], Line],
+    ) -> None:
+        self.header = header
+        self._redact = redact
+        self.guard = Guard(self._give_up)
+        self.origin_ns = clock()
+        self._stages = StageRecorder(stages)
+        self.closed = False
+        self.batches = 0
+        self.expects_batches = True
+        self._clock = clock
+        self._epochs = 0
+        self._spare_cuda_events: deque[Any] = deque()
+        self._parents: tuple[object, ...] = ()
+        self._start(None if log is None else LogQueue(log), probes)
+        _all.add(self)
+
+    def _start(self, log: LogQueue | None, probes: Probes) -> None:
+        """Begin with nothing recorded, in this process."""
+        self._process = os.getpid()
+        self._log = log
+        self._has_log_thread = True
+        self._dropped = 0
+        self._is_draining = False
+        self._open_epochs: list[OpenEpoch] = []
+        self._kept: list[Line] = []
+        self._queued_work: deque[Callable[[], None]] = deque()
+        self._lock = threading.RLock()
+        self._threads = BackgroundThreads(self.guard)
+        self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
+        self._gpu_idle_timers: list[GpuIdleTimer] = []
+
+    def leave_to_parent(self) -> None:
+        """Leave what was recorded until now, and the log, to the parent of this forked child.
+
+        Its threads are not here, and they may have held a lock.
+        """
+        # Kept, for what they hold of a device cannot be freed here, and a file may stall.
+        self._parents = self._log, self._stages, self._gpu_idle_timers, self._spare_cuda_events
+        self._stages, self._spare_cuda_events = StageRecorder(lambda: None), deque()
+        self._start(None, NO_PROBES)
+
+    def _leave_if_forked(self) -> None:
+        """Leave the log to the parent in a forked child where nothing has called us.
+
+        C code forked, or the child is just beginning.
+        """
+        if os.getpid() != self._process:
+            self.leave_to_parent()
+
+    def begin_stages(self, loader: Any) -> Callable[[int], object]:
+        """Time the stages of the epoch of `loader` that begins next; see LoaderStages.begin."""
+        self._leave_if_forked()
+        return self._stages.begin(loader)
+
+    def stop_stages(self) -> None:
+        """Leave the loader as it was."""
+        self._run_alone(self._stages.close)
+
+    def begin_epoch(self, number_callback: Callable[[int], object] | None = None) -> OpenEpoch:
+        """Open the next epoch; `number_callback` is called with its number."""
+        self._leave_if_forked()
+        if self.closed:  # the iterator is older than that
+            return OpenEpoch(self, self._epochs)
+        event, gpu_idle = timing_events(), None
+        if event is not None:
+            gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_cuda_events)
+            self._gpu_idle_timers.append(gpu_idle)
+        every = self.header.every
+        thinning = Thinning(self._epochs, every, self.header.warmup) if every > 1 else None
+        epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
+        self._epochs += 1
+        self._open_epochs.append(epoch)
+        if number_callback is not None:
+            number_callback(epoch.number)
+        return epoch
+
+    def started(self) -> None:
+        """Start the threads: now there is something to write and a reason to read probes."""
+        if self.closed:
+            return
+        if self._log is not None:
+            work = partial(self._bring_up_to_date, self._log)
+            self._has_log_thread = self._threads.start(LOG, work, FLUSH_INTERVAL_S, at_end=True)
+        self._metrics.start_when_due()
+
+    def chunk_filled(self, epoch: OpenEpoch) -> None:
+        """Take full chunks, so that they do not pile up in memory."""
+        if epoch not in self._open_epochs:
+            epoch.chunks.clear()
+            return
+        if self._log is None:
+            self.drain()
+        elif len(epoch.chunks) > MAX_WAITING_CHUNKS:
+            self.drain()
+            self._threads.hurry(LOG)
+            self._log.relieve()
+        if epoch.has_batches:
+            self.started()
+
+    def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
+        """Write the rest of the epoch and how it ended."""
+        self._leave_if_forked()  # garbage may be collected before `_leave_all_to_parent` is called
+        if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
+            warn(EMPTY_EPOCH, stacklevel=caller()[1] + 1)  # where a batch was asked for
+        self._queued_work.append(partial(self._end_epoch, epoch, end))
+        if self._open_epochs == [epoch] and not self._is_locked_here():
+            self._threads.stop()  # that of the log does it, last of all
+        self._run_queued_work()
+
+    def mark(self) -> None:
+        """Read the probes now, at the edge of a block."""
+        self._metrics.mark()
+
+    def keep(self, fact: Prefetch | Window | Event) -> None:
+        """Record what happened at the edge of a block."""
+        self._run_alone(partial(self._keep_fact, fact), is_one_step=True)
+
+    def note(self, message: str, kind: EventKind = "note") -> None:
+        """Record an event, now."""
+        self.keep(self._event(message, kind))
+
+    def drain(self) -> None:
+        """Take what the live epochs have measured to where it is kept."""
+        self._run_alone(self._drain)
+
+    def _bring_up_to_date(self, log: LogQueue) -> None:
+        """What the thread of the log does."""
+        self.drain()
+        log.write()
+
+    def _give_up(self, error: Exception) -> None:
+        """Measure no more: `error` is a fault of ours, which is told once."""
+        message = GAVE_UP.format(error=in_words(error))
+        warn(message)
+        with suppress(Exception):  # what failed may fail again
+            logging.getLogger("loadeval").debug(message, exc_info=error)
+            self._threads.stop()  # who ends the log waits for its file
+        with suppress(Exception):
+            self._queued_work.append(partial(self._end_early, message))
+            self._run_queued_work()
+
+    def _end_early(self, message: str) -> None:
+        """End the log with what was measured until now, and why there is no more."""
+        if self.closed:
+            return
+        with ExitStack() as last_first:
+            last_first.callback(setattr, self, "closed", True)  # then the file may be closed
+            last_first.callback(self._open_epochs.clear)
+            last_first.callback(self._put_end)
+            last_first.callback(self._keep, self._event(message), always=True)
+            last_first.callback(self._stages.close)
+            if not self._is_draining:  # which has failed, and may have left a gap
+                self._drain()
+                for line in self._unfinished_lines():
+                    self._keep(line, always=True)
+
+    def _put_end(self) -> None:
+        if self._log is not None and not self._log.is_broken:
+            self._log.put(RunEnd(self.batches))
+
+    def run(self) -> Run:
+        """Everything measured so far; from the log where there is one."""
+        taken: list[tuple[int, list[bytes], list[Line], bool]] = []
+        self._run_alone(lambda: taken.append(self._drained()))
+        # It is not done yet where a signal interrupted what is.
+        return self._read_back(*(taken[0] if taken else self._snapshot()))
+
+    def _drained(self) -> tuple[int, list[bytes], list[Line], bool]:
+        self._drain()
+        return self._snapshot()
+
+    def _snapshot(self) -> tuple[int, list[bytes], list[Line], bool]:
+        """How many bytes of the log to read, and what is not in it yet."""
+        log, written_bytes, texts = self._log, 0, list[bytes]()
+        if log is not None and log.is_file:
+            written_bytes, texts = log.snapshot()
+        readable = 0 if log is None or log.is_lost else written_bytes
+        return readable, texts, [*self._kept, *self._unfinished_lines()], self.closed
+
+    def _read_back(
+        self, written_bytes: int, texts: list[bytes], lines: list[Line], closed: bool
+    ) -> Run:
+        from loadeval.runlog.log_file.reader import Assembly  # noqa: PLC0415 - training itself reads no log
+
+        assembly = Assembly(None)
+        if self._log is not None and written_bytes:
+            assembly = Assembly.of_file(self._log.path, written_bytes)
+        if assembly.header is None:
+            assembly.take(self._redact(self.header))
+        for line in [*(decode(json.loads(text)) for text in texts), *map(self._redact, lines)]:
+            assembly.take(line)
+        assembly.closed = closed
+        return assembly.run()
+
+    def close(self) -> None:
+        """Bring the log up to date and end it, once. What is served later is not measured.
+
+        In a forked child, whose log it is not, nothing happens.
+        """
+        if self._parents or os.getpid() != self._process:
+            return
+        is_unread = self.expects_batches and not self._epochs and not self.closed
+        self._threads.stop()
+        self._metrics.close()
+        self._run_alone(partial(self._close, is_unread))
+        if is_unread:
+            warn(NOTHING_SERVED, stacklevel=2)
+
+    def _close(self, is_unread: bool) -> None:
+        if self.closed:
+            return
+        for gpu_idle in self._gpu_idle_timers:
+            gpu_idle.wait()
+        self._stages.close()
+        self._drain()
+        for line in self._unfinished_lines():
+            self._keep(line, always=True)
+        self.closed = True
+        self._open_epochs.clear()
+        if is_unread:
+            self._keep(self._event(NOTHING_SERVED), always=True)
+        self._note_dropped()
+        self._put_end()
+
+    def _run_alone(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
+        """Do `work` alone with the recorder: now, or when what this thread is doing is done.
+
+        The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
+        anything, on any thread; so may what handles a signal, on the main thread. There that may
+        also break off what is being done, and a log would lack its middle, unless `is_one_step`.
+        """
+        self._queued_work.append(work)
+        self._run_queued_work(is_one_step=is_one_step)
+
+    def _run_queued_work(self, *, is_one_step: bool = False) -> None:
+        if self._is_locked_here():
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and self._log is not None and self._queued_work and not is_one_step:
+            within(None, LOG, self._run_all_queued_work)
+        else:
+            self._run_all_queued_work()  # or wait for the thread that does
+        if self._queued_work:  # of what handled a signal meanwhile
+            self._run_all_queued_work()
+        # This is not done before the lock is free: a thread may wait for it.
+        if not self._open_epochs:
+            self._threads.stop()
+        if self._log is not None and not self._has_log_thread:
+            self._log.write()
+        if self._log is not None and self.closed:
+            self._log.end()
+
+    def _run_all_queued_work(self) -> None:
+        with self.guard, self._lock:
+            while self._queued_work:
+                self._queued_work.popleft()()
+
+    def _is_locked_here(self) -> bool:
+        is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
+        return is_owned
+
+    def _end_epoch(self, epoch: OpenEpoch, end: EpochEnd) -> None:
+        if epoch not in self._open_epochs:
+            return
+        self._drain()
+        self._open_epochs.remove(epoch)
+        for line in self._last_lines_of(epoch, end):
+            self._keep(line, always=True)
+        if epoch.gpu_idle is not None:
+            epoch.gpu_idle.ended = True
+
+    def _drain(self) -> None:
+        self._is_draining = True
+        self._note_dropped()
+        for epoch in list(self._open_epochs):
+            for block in epoch.take():
+                if epoch.is_cut_off or self._is_full():
+                    self._drop_block(epoch, block)
+                    continue
+                self.batches += len(block)
+                for line in [block] if epoch.thinning is None else epoch.thinning.take(block):
+                    self._keep(line, always=True)
+            padding = epoch.take_padding()
+            if padding is not None and not epoch.is_cut_off:
+                self._keep(padding)
+        self._drain_metrics()
+        self._drain_stages()
+        self._is_draining = False
+
+    def _is_full(self) -> bool:
+        return self._log is not None and self._log.is_full and not self._log.is_broken
+
+    def _drop_block(self, epoch: OpenEpoch, block: Block) -> None:
+        """Leave `block` out of the log, and all that follows in its epoch.
+
+        The epoch's line says that it was not measured from there on: the next block of it that
+        the log had would seem to end the step before this one.
+        """
+        if not epoch.is_cut_off:
+            request_ns = int(block.request_ns[0])
+            for line in self._last_lines_of(
+                epoch, EpochEnd(epoch.number, "unmeasured", request_ns, 0)
+            ):
+                self._keep(line, always=True)
+            epoch.is_cut_off = True
+        self._dropped += len(block)
+
+    def _note_dropped(self) -> None:
+        if self._log is None or not self._dropped:
+            return
+        self._log.warn(DROPPED)
+        if self.closed or not self._is_full():
+            self._keep(self._event(NOT_RECORDED.format(batches=self._dropped)), always=True)
+            self._dropped = 0
+
+    def _unfinished_lines(self) -> list[Line]:
+        """What the live epochs would still write if they ended now."""
+        return [
+            line
+            for epoch in self._open_epochs
+            for line in self._last_lines_of(epoch, epoch.failure)
+        ]
+
+    def _last_lines_of(self, epoch: OpenEpoch, end: EpochEnd | None) -> list[Line]:
+        if epoch.is_cut_off:
+            return []
+        request_ns = None if end is None else end.request_ns
+        lines: list[Line] = [] if epoch.thinning is None else [*epoch.thinning.rest(request_ns)]
+        return lines if end is None else [*lines, end]
+
+    def _event(self, message: str, kind: EventKind = "note") -> Event:
+        return Event(self._clock() - self.origin_ns, message, kind)
+
+    def _keep_fact(self, fact: Prefetch | Window | Event) -> None:
+        cut_off = {epoch.number for epoch in self._open_epochs if epoch.is_cut_off}
+        if not self.closed and (isinstance(fact, Event) or fact.epoch not in cut_off):
+            self._keep(fact, always=True)
+
+    def _keep(self, line: Line, *, always: bool = False) -> None:
+        """Take `line` to the log, or to memory; a log that is full gets what it must have."""
+        log, line = self._log, self._redact(line)
+        if log is not None and log.is_broken and log.is_lost and not self._kept:
+            self._kept.append(self._event(LOST.format(path=log.path)))
+        if log is None or log.is_broken or not log.is_file:
+            self._kept.append(line)
+        if log is not None and not log.is_broken and (always or not log.is_full):
+            log.put(line.with_steps() if isinstance(line, Block) else line)
+
+    def _drain_metrics(self) -> None:
+        """Write what the probes have read, and what the GPU idled in waits."""
+        for line in self._metrics.take():
+            self._keep(line)
+        for gpu_idle in list(self._gpu_idle_timers):
+            taken = gpu_idle.take()
+            kept = None if taken is None else gpu_idle_of(taken, self.header.every)
+            if kept is not None:
+                self._keep(kept)
+            if gpu_idle.done:
+                self._gpu_idle_timers.remove(gpu_idle)
+
+    def _drain_stages(self) -> None:
+        """Write what happened inside the loader, of one batch in `every`, until the run is over."""
+        for line in [] if self.closed else self._stages.take():
+            kept = line
+            if isinstance(line, StageTimes):
+                kept = line.part(line.batch % self.header.every == 0)
+                if not len(kept):
+                    continue
+            self._keep(kept)
+
+
+class OpenEpoch:
+    """One epoch while it is served: the hot loop writes marks here, and blocks are taken out."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        number: int,
+        gpu_idle: GpuIdleTimer | None = None,
+        thinning: Thinning | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.number = number
+        self.gpu_idle = gpu_idle
+        self.thinning = thinning
+        self.failure: EpochEnd | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.has_batches = False
+        self.is_cut_off = False
+        self._taken = 0
+        self._paddings: list[tuple[int, ...]] = []
+
+    def started(self) -> None:
+        """The first batch is there, or about to be: from now on there is something to keep."""
+        self.has_batches = True
+        self.recorder.started()
+
+    def next_chunk(
+        self, arm: Arm, pair: int | None = None
+    ) -> tuple[list[int], list[tuple[int, Count]]]:
+        """Where the batches to come are noted: their marks, and their changes of count."""
+        self.recorder.chunk_filled(self)
+        chunk = Chunk(arm, pair)
+        self.chunks.append(chunk)
+        return chunk.marks, chunk.counts
+
+    def watched(self, source: Iterator[Any]) -> Iterator[Any]:
+        """`source`, with the device's times measured where there is a device to ask."""
+        return source if self.gpu_idle is None else self.gpu_idle.watched(source)
+
+    def end_step(self) -> None:
+        """The step ends here for the device too, not with the next request."""
+        if self.gpu_idle is not None:
+            self.gpu_idle.end_step()
+
+    def take(self) -> list[Block]:
+        """Every row that was not taken before; forgets the chunks that are full and taken."""
+        blocks: list[Block] = []
+        for chunk in list(self.chunks):
+            start = chunk.taken
+            block = chunk.take(self.number, self.recorder.origin_ns)
+            if block is None:
+                continue
+            blocks.append(block)
+            before = self._taken - start
+            self._paddings += [(before + row, *padding) for row, padding in chunk.paddings(start)]
+            self._taken += len(block)
+        while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
+            self.chunks.popleft()
+        return blocks
+
+    def take_padding(self) -> PaddedBatches | None:
+        """What is known of the padding of the batches taken since the last call."""
+        rows, self._paddings = sorted(self._paddings), []
+        return PaddedBatches(self.number, *np.array(rows, np.int64).T) if rows else None
+
+    def failed(self, request: int, now: int, error: BaseException) -> None:
+        """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
+        self.failure = self._ended("failed", request, now, error)
+
+    def resume(self) -> None:
+        """Another batch is asked for, after an exception if there was one."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            # An error of a worker has the worker's traceback in its text.
+            *_, what = str(failure.error).strip().splitlines()
+            self.recorder.note(
+                f"epoch {self.number}: the loader raised {what}, and was read on", "error read on"
+            )
+
+    def end_failed(self) -> None:
+        """The epoch ended with its exception: nobody asks for another batch."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.recorder.epoch_ended(self, failure)
+
+    def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
+        """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+        self.recorder.epoch_ended(self, self._ended(cause, request, now))
+
+    def _ended(
+        self,
+        cause: Cause,
+        request: int | None,
+        now: int | None,
+        error: BaseException | None = None,
+    ) -> EpochEnd:
+        asked = waited = None
+        if request is not None and now is not None:
+            asked, waited = request - self.recorder.origin_ns, now - request
+        text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
+        return EpochEnd(self.number, cause, asked, waited, text)
+
+
+_all: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for recorder in list(_all):
+        recorder._leave_if_forked()  # noqa: SLF001 - its own module
+
+
+# Windows, which does not fork, has no such function.
+getattr(os, "register_at_fork", dict)(after_in_child=_leave_all_to_parent)

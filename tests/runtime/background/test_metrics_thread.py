@@ -1,0 +1,401 @@
+"""What probes read: tick by tick, whatever they do, and as part of a run."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+
+from loadeval import LoaderEvaluator, read_run
+from loadeval.errors import ProbeError
+from loadeval.runlog.model import Event, Readings
+from loadeval.runtime.background.metrics_thread import MetricsReader, Probes
+from loadeval.runtime.background.threads import BackgroundThreads
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from loadeval.runlog.model import Run
+
+ORIGIN_NS = 1_000
+
+
+class Script:
+    """A probe that reads what it is told; an exception is raised."""
+
+    def __init__(self, *answers: Any, name: str = "script", every: int = 1) -> None:
+        self.name = name
+        self.every = every
+        self.answers = list(answers)
+        self.did: list[str] = []
+        self.fails_to_open: Exception | None = None
+        self.fails_to_close: Exception | None = None
+        self.was_read = threading.Event()
+
+    def open(self) -> None:
+        self.did.append("open")
+        if self.fails_to_open is not None:
+            raise self.fails_to_open
+
+    def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
+        self.did.append("read")
+        self.was_read.set()
+        if not self.answers:
+            return {"it": {"level_bytes": 1}}
+        answer: Any = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("dict[str, dict[str, float | None] | str]", answer)
+
+    def close(self) -> None:
+        self.did.append("close")
+        if self.fails_to_close is not None:
+            raise self.fails_to_close
+
+
+def reader(*probes: Script) -> tuple[MetricsReader, FakeClock]:
+    """A reader that is ticked by hand, and its clock."""
+    clock = FakeClock(ORIGIN_NS)
+    return MetricsReader(Probes(probes, 1000), clock, clock.now_ns, BackgroundThreads()), clock
+
+
+def plain_values(taken: list[Readings | Event]) -> list[Any]:
+    """What was taken, as plain values."""
+    rows: list[Any] = []
+    for item in taken:
+        if isinstance(item, Event):
+            rows.append((item.time_ns, item.message))
+        else:
+            values = {name: column.tolist() for name, column in item.values.items()}
+            missing = () if item.missing is None else (item.missing,)
+            rows.append((item.probe, item.subject, item.time_ns.tolist(), values, *missing))
+    return rows
+
+
+def test_probes_and_subjects_come_in_the_order_of_their_first_reading() -> None:
+    first = Script({"a": {"x_s": 1}, "b": {"x_s": 2}}, {"b": {"x_s": 3}, "c": {"x_s": 4}}, name="1")
+    second = Script({"a": {"y_s": 5}}, {"a": {"y_s": 6}}, name="2")
+    it, clock = reader(first, second)
+    it.tick()
+    clock.advance(7)
+    it.tick()
+    assert plain_values(it.take()) == [
+        ("1", "a", [0], {"x_s": [1]}),
+        ("1", "b", [0, 7], {"x_s": [2, 3]}),
+        ("2", "a", [0, 7], {"y_s": [5, 6]}),
+        ("1", "c", [7], {"x_s": [4]}),
+    ]
+
+
+def test_a_mark_reads_every_open_probe() -> None:
+    """Whosever turn it is; those that are still to be opened are left alone."""
+    probe = Script(every=5)
+    it, clock = reader(probe)
+    it.mark()
+    assert it.take() == []
+    it.tick()
+    clock.advance(3)
+    it.mark()
+    assert plain_values(it.take()) == [("script", "it", [0, 3], {"level_bytes": [1, 1]})]
+    assert probe.did == ["open", "read", "read"]
+
+
+def test_what_is_not_known_is_nan() -> None:
+    """None, and a quantity that is not there in every reading, are NaN."""
+    it, _ = reader(Script({"a": {"x_s": 1.5, "y_s": None}}, {"a": {"z_s": 3}}))
+    it.tick()
+    it.tick()
+    ((_, _, _, values),) = plain_values(it.take())
+    assert list(values) == ["x_s", "y_s", "z_s"]
+    assert [value for value in values["x_s"] + values["z_s"] if not math.isnan(value)] == [1.5, 3]
+    assert all(map(math.isnan, values["y_s"]))
+
+
+def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
+    """One with `every` 3 is opened at the first tick, and read at the first, fourth, seventh."""
+    it, clock = reader(Script(every=3), Script(name="always"))
+    for _ in range(8):
+        it.tick()
+        clock.advance(1)
+    (slow, always) = (row[2] for row in plain_values(it.take()))
+    assert slow == [0, 3, 6]
+    assert always == list(range(8))
+
+
+def test_a_probe_that_cannot_open_says_why_once() -> None:
+    """Its readings are none, with the reason; no event, for nothing ended."""
+    probe, other = Script(), Script(name="other")
+    probe.fails_to_open = ProbeError("no NVIDIA driver found")
+    it, _ = reader(probe, other)
+    it.tick()
+    it.tick()
+    assert plain_values(it.take()) == [
+        ("other", "it", [0, 0], {"level_bytes": [1, 1]}),
+        ("script", "", [], {}, "no NVIDIA driver found"),
+    ]
+    assert probe.did == ["open"]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ProbeError("the driver is gone"), "the driver is gone"),
+        (OSError(5, "Input/output error"), "OSError: [Errno 5] Input/output error"),
+        (KeyError("x"), "KeyError: 'x'"),
+        (None, "AttributeError: "),
+        ({"a": None}, "AttributeError: "),
+        ({"a": {"x_s": "much"}}, "ValueError: "),
+        ({"a": {"x_s": []}}, "TypeError: "),
+    ],
+)
+def test_a_probe_that_raises_or_reads_nonsense_ends(error: Any, reason: str) -> None:
+    """What it read is kept; why it ended, and when, is told; it is closed and left alone."""
+    probe, other = Script({"a": {"x_s": 1}}, error), Script(name="other")
+    it, clock = reader(probe, other)
+    for _ in range(3):
+        it.tick()
+        clock.advance(10)
+    *rows, why, event = plain_values(it.take())
+    assert rows == [
+        ("script", "a", [0], {"x_s": [1]}),
+        ("other", "it", [0, 10, 20], {"level_bytes": [1, 1, 1]}),
+    ]
+    assert why[:4] == ("script", "", [], {})
+    assert why[4].startswith(reason)
+    assert event == (10, f"readings of the script ended: {why[4]}")
+    assert probe.did == ["open", "read", "read", "close"]
+
+
+def test_a_probe_that_cannot_say_how_often_it_is_read_ends() -> None:
+    it, _ = reader(Script(every=0))
+    it.tick()
+    assert plain_values(it.take())[0][4].startswith("ZeroDivisionError")
+
+
+def test_one_subject_may_end_and_others_go_on() -> None:
+    """Text in the place of its quantities is why; the probe is read as before."""
+    probe = Script(
+        {"GPU 0": {"x_s": 1}, "GPU 1": {"x_s": 2}},
+        {"GPU 0": "GPU is lost", "GPU 1": {"x_s": 3}},
+        {"GPU 1": {"x_s": 4}},
+    )
+    it, clock = reader(probe)
+    for _ in range(3):
+        it.tick()
+        clock.advance(10)
+    assert plain_values(it.take()) == [
+        ("script", "GPU 0", [0], {"x_s": [1]}),
+        ("script", "GPU 1", [0, 10, 20], {"x_s": [2, 3, 4]}),
+        ("script", "GPU 0", [], {}, "GPU is lost"),
+        (10, "readings of GPU 0 ended: GPU is lost"),
+    ]
+
+
+def test_closing_closes_what_is_open() -> None:
+    opened, never = Script(), Script(name="never")
+    never.fails_to_open = ProbeError("no")
+    it, _ = reader(opened, never)
+    it.tick()
+    it.close()
+    it.close()
+    it.start_when_due()
+    it.tick()
+    assert (opened.did, never.did) == (["open", "read", "close"], ["open"])
+    assert [row[1] for row in plain_values(it.take())] == ["it", ""]
+    assert it.take() == []
+
+
+def test_closing_before_the_first_tick_opens_nothing() -> None:
+    probe = Script()
+    it, _ = reader(probe)
+    it.close()
+    it.start_when_due()
+    it.tick()
+    assert (probe.did, it.take()) == ([], [])
+
+
+def test_a_probe_that_fails_to_close_keeps_no_other_open() -> None:
+    """Its error goes no further, at the end and when it ends in the middle."""
+    bad, worse, good = Script(), Script(ProbeError("gone"), name="worse"), Script(name="good")
+    bad.fails_to_close = worse.fails_to_close = RuntimeError("stuck")
+    it, _ = reader(bad, worse, good)
+    it.tick()
+    it.close()
+    assert [probe.did[-1] for probe in (bad, worse, good)] == ["close"] * 3
+
+
+MILLISECOND = 1_000_000
+
+
+def counting(last: int = 1000) -> Script:
+    """A probe that reads 1, 2, 3 …; after `last` it ends."""
+    answers = [{"it": {"count_items": number}} for number in range(1, last + 1)]
+    return Script(*answers, ProbeError("it has counted enough"), name="counting")
+
+
+def evaluator_with(probe: Script, **options: Any) -> tuple[LoaderEvaluator, FakeClock]:
+    """An evaluator of four batches, 10 ns each, whose probes are read by hand."""
+    clock = FakeClock()
+    loader = ScriptedLoader(range(4), [10] * 4, clock)
+    options = {"probe_interval_s": 1000, **options}
+    return LoaderEvaluator(loader, clock=clock, probes=(probe,), **options), clock
+
+
+def tick(evaluator: LoaderEvaluator) -> None:
+    evaluator._measurement.recorder._metrics.tick()
+
+
+def read(run: Run) -> tuple[list[int], list[float]]:
+    """When the one subject was read, and what, beside the threads of a run that looks inside."""
+    (of_subject,) = (
+        reading for reading in run.readings if reading.subject and reading.probe != "threads"
+    )
+    return of_subject.time_ns.tolist(), of_subject.values["count_items"].tolist()
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
+    """Its log and metrics file have it with times; what came since the last line is one line."""
+    path = tmp_path / "run.jsonl"
+    evaluator, clock = evaluator_with(counting(), log_file=path if logged else None)
+    for batch in evaluator:
+        clock.advance(5)
+        tick(evaluator)
+        if batch == 1:
+            assert read(evaluator.recorded()) == ([15, 30], [1, 2])
+    evaluator.close()
+    expected: Any = [15, 30, 45, 60], [1, 2, 3, 4]
+    assert read(evaluator.recorded()) == expected
+    evaluator.save_metrics(tmp_path / "metrics.json")
+    assert read(read_run(tmp_path / "metrics.json")) == expected
+    if logged:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        logged_readings = [
+            (line["time_ns"], line["values"]) for line in lines if line["type"] == "readings"
+        ]
+        assert logged_readings == [
+            ([15, 30], {"count_items": [1, 2]}),
+            ([45, 60], {"count_items": [3, 4]}),
+        ]
+        assert read(read_run(path)) == expected
+
+
+def test_a_thread_reads_while_an_epoch_is_served() -> None:
+    """It begins when a reading is due and ends with the epoch; a probe stays open until close()."""
+    probe = counting()
+    evaluator, clock = evaluator_with(probe, probe_interval_s=0.001)
+    for epoch in range(2):
+        for batch in evaluator:
+            assert reading() == (epoch > 0 or batch > 0)
+            assert not reading() or probe.was_read.wait(20)
+            clock.advance(MILLISECOND)
+        probe.was_read.clear()
+        assert not reading()
+    evaluator.close()
+    reads = len(read(evaluator.recorded())[0])
+    assert probe.did == ["open", *["read"] * reads, "close"]
+
+
+def test_epochs_shorter_than_an_interval_are_read_too() -> None:
+    """Once an interval has passed since the first of them."""
+    probe = counting()
+    evaluator, clock = evaluator_with(probe, probe_interval_s=0.001)
+    for epoch in range(4):
+        for _ in evaluator:
+            clock.advance(MILLISECOND // 10)
+            assert reading() == (epoch == 3)
+            assert not reading() or probe.was_read.wait(20)
+
+
+def test_an_epoch_begins_without_a_thread() -> None:
+    probe = counting()
+    threads = []
+
+    def loader() -> Iterator[int]:
+        threads.append(reading())
+        yield from range(3)
+
+    clock = FakeClock()
+    evaluator = LoaderEvaluator(loader, clock=clock, probes=(probe,), probe_interval_s=0.001)
+    for _ in range(2):
+        for _ in evaluator:
+            clock.advance(MILLISECOND)
+    assert threads == [False, False]
+    assert probe.did.count("read") > 0
+
+
+def reading() -> bool:
+    """Whether a thread reads probes."""
+    return any(thread.name == "loadeval-probes" for thread in threading.enumerate())
+
+
+def test_with_nothing_to_read_there_is_no_thread() -> None:
+    clock = FakeClock()
+    threads = BackgroundThreads()
+    empty, ended = (
+        MetricsReader(Probes(probes, 1), clock, 0, threads) for probes in ((), (counting(0),))
+    )
+    ended.tick()
+    for reader in (empty, ended):
+        for _ in range(2):
+            reader.start_when_due()
+            clock.advance(1000 * MILLISECOND)
+        assert not reading()
+
+
+def test_a_child_reads_nothing() -> None:
+    probe = counting()
+    evaluator, _ = evaluator_with(probe)
+    for _ in evaluator:
+        tick(evaluator)
+    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    for _ in evaluator:
+        tick(evaluator)
+    assert read(evaluator.recorded())[1] == list(range(1, 9))
+
+
+def test_in_another_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = counting()
+    evaluator, _ = evaluator_with(probe)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    _serve_in_child(evaluator)
+    assert probe.did == []
+
+
+def _serve_in_child(evaluator: LoaderEvaluator) -> None:
+    for _ in evaluator:
+        assert not reading()
+    assert evaluator.recorded().readings == ()
+    evaluator.close()
+
+
+def test_an_alternating_run_is_read_at_the_edges_of_its_blocks() -> None:
+    """What is read within a block is about nothing else."""
+    clock = FakeClock()
+    loader = ScriptedLoader(range(80), [10] * 80, clock)
+    evaluator = LoaderEvaluator(
+        loader, "alternate", probes=(counting(),), probe_interval_s=1000, clock=clock
+    )
+    for batch in evaluator:
+        clock.advance(5)
+        if batch == 0:
+            tick(evaluator)  # opens it
+    run = evaluator.recorded()
+    times, _ = read(run)
+    counted = run.steps.pair >= 0
+    begins = run.steps.request_ns[counted]
+    edges = begins[
+        np.append(True, np.diff(run.steps.pair[counted] * 2 + run.steps.arm[counted]) != 0)
+    ]
+    assert set(edges.tolist()) <= set(times)

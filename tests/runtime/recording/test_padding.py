@@ -1,0 +1,175 @@
+"""Padding of some batches, where they are counted: which batches, and at no harm to any."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval import LoaderEvaluator, read_run
+from loadeval.analysis.estimate.padding import FEWEST_BATCHES
+from loadeval.runtime.recording.chunk import Chunk
+from loadeval.runtime.serving import counting
+from loadeval.runtime.serving.counting import FIRST_SUMS, SELDOM, SPARE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from loadeval import Run
+
+
+def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:
+    """Sequences of which the longest has so many tokens, and the others one."""
+    mask = torch.zeros(rows, length, dtype=torch.long)
+    mask[:, 0], mask[0] = 1, 1
+    return {"input_ids": mask * 7, "attention_mask": mask}
+
+
+def looked_at(run: Run) -> dict[tuple[int, int], int]:
+    """The length of each batch whose padding is known, by epoch and number."""
+    return {
+        (part.epoch, number): length
+        for part in run.padding
+        for number, length in zip(part.batch.tolist(), part.length.tolist(), strict=True)
+    }
+
+
+def recorded(batches: Any, epochs: int = 1, **options: Any) -> Run:
+    evaluator = LoaderEvaluator(batches, **options)
+    for _ in range(epochs):
+        list(evaluator)
+    return evaluator.recorded()
+
+
+LENGTHS = [2 + number % 50 for number in range(400)]
+
+
+def test_what_is_known_is_of_the_batch_of_that_number() -> None:
+    """So it is in each epoch."""
+    known = looked_at(recorded([batch_of(length) for length in LENGTHS], epochs=2))
+    assert {epoch for epoch, _ in known} == {0, 1}
+    assert all(length == LENGTHS[number] for (_, number), length in known.items())
+
+
+def test_padding_is_counted_exactly() -> None:
+    part, *_ = recorded([batch_of(10)] * 3).padding
+    columns = (part.batch, part.positions, part.padded, part.length, part.longest)
+    assert [int(column[0]) for column in columns] == [0, 40, 27, 10, 10]
+
+
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_few_batches_are_looked_at(is_constant: bool) -> None:
+    """At the beginning, and then now and then: it takes time."""
+    lengths = [20] * 400 if is_constant else LENGTHS
+    numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
+    assert numbers[0] == 0
+    assert FEWEST_BATCHES <= len(numbers) <= SPARE + 2 + 400 / 32
+
+
+def test_a_long_run_is_looked_at_seldom() -> None:
+    """Of objects, bytes are added up in every batch that differs."""
+    batches = [SimpleNamespace(**batch_of(length)) for length in LENGTHS]
+    assert len(looked_at(recorded(batches, epochs=3))) == FIRST_SUMS + (1200 - FIRST_SUMS) // SELDOM
+
+
+def test_batches_that_tell_nothing_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(counting, "padding_of", asked.append)
+    recorded([torch.zeros(4, 3)] * 400)
+    assert len(asked) == 1
+
+
+def test_samples_and_bytes_stay_as_they_were() -> None:
+    batches = [batch_of(length, rows=3 + length % 2) for length in LENGTHS]
+    steps = recorded(batches).steps
+    assert steps.samples.tolist() == [len(batch["input_ids"]) for batch in batches]
+    known = steps.nbytes != -1
+    sizes = np.array([sum(part.nbytes for part in batch.values()) for batch in batches])
+    assert known[:SPARE].all()
+    assert (steps.nbytes[known] == sizes[known]).all()
+
+
+def test_batches_are_served_untouched() -> None:
+    """The same objects, with the same values."""
+    batches = [batch_of(length) for length in LENGTHS]
+    expected = [{name: part.clone() for name, part in batch.items()} for batch in batches]
+    served = list(LoaderEvaluator(batches))
+    assert all(one is other for one, other in zip(served, batches, strict=True))
+    assert all(
+        torch.equal(batch[name], other[name])
+        for batch, other in zip(batches, expected, strict=True)
+        for name in batch
+    )
+
+
+def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting does then what it does with any batch that it cannot look at."""
+
+    def fail(_batch: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(counting, "padding_of", fail)
+    run = recorded([batch_of(length) for length in LENGTHS])
+    assert (len(run.steps), run.padding) == (len(LENGTHS), ())
+
+
+def test_both_arms_are_looked_at(tmp_path: Path) -> None:
+    """In an alternating run a batch has its number among those that were served."""
+    path = tmp_path / "run.jsonl"
+    batches = [batch_of(length) for length in LENGTHS]
+    evaluator = LoaderEvaluator(batches, mode="alternate", seed=0, log_file=path)
+    served = [[batch["input_ids"].shape[1] for batch in evaluator] for _ in range(2)]
+    evaluator.close()
+    run = read_run(path)
+    known = looked_at(run)
+    assert all(length == served[epoch][number] for (epoch, number), length in known.items())
+    arms = {int(run.steps.arm[epoch * len(batches) + number]) for epoch, number in known}
+    assert arms == {0, 1}
+
+
+def test_a_log_of_one_batch_in_n_has_the_padding_of_as_many() -> None:
+    batches = [batch_of(length) for length in LENGTHS]
+    assert looked_at(recorded(batches, every=5)) == looked_at(recorded(batches))
+
+
+def test_an_epoch_that_is_read_on_has_its_numbers() -> None:
+    """The batch after an exception is the next one."""
+
+    class Loader:
+        def __init__(self) -> None:
+            self.lengths = iter([5, 0, 6, 0, 7])
+
+        def __iter__(self) -> Iterator[Any]:
+            return self
+
+        def __next__(self) -> Any:
+            length = next(self.lengths)
+            if not length:
+                raise ValueError("a sample is broken")
+            return batch_of(length)
+
+    evaluator = LoaderEvaluator(Loader())
+    batches = iter(evaluator)
+    for _ in range(3):
+        next(batches)
+        with suppress(ValueError, StopIteration):
+            next(batches)
+    assert looked_at(evaluator.recorded()) == {(0, 0): 5, (0, 1): 6, (0, 2): 7}
+
+
+def test_of_a_row_that_was_counted_twice_the_last_counts() -> None:
+    """Ctrl-C caught the first batch before it was delivered."""
+    chunk = Chunk("real", None)
+    chunk.counts += [(0, (1, 2)), (1, (1, 2, 8, 4, 4, 4)), (1, (1, 2, 8, 6, 4, 4)), (2, (1, 2))]
+    chunk.counts += [(3, (1, 2, 8, 5, 4, 4))]
+    chunk.marks += [0, 1, 2, 3, 4, 5]
+    chunk.take(0, 0)
+    assert chunk.paddings(0) == [(1, (8, 6, 4, 4))]
+    chunk.marks += [6, 7]
+    chunk.take(0, 0)
+    assert chunk.paddings(3) == [(3, (8, 5, 4, 4))]

@@ -1,0 +1,272 @@
+"""What is measured reaches the log, whatever happens to the process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.runlog.log_file.reader import Assembly
+from loadeval.runtime.recording import recorder
+from loadeval.runtime.serving.loop import CHUNK
+from tests.full_disk import files_no_larger_than
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+def log_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "loadeval-log"]
+
+
+def until(condition: object, seconds: float = 20) -> None:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
+    """A batch is on disk within the second, although its step has not ended."""
+    path = tmp_path / "run.jsonl"
+    for _ in LoaderEvaluator(range(3), log_file=path):
+        until(lambda: len(read_run(path).steps) == 1, seconds=20)
+        break
+
+
+def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
+    """The batches of more than a second ago are in the log after kill -9."""
+    script = """
+import time
+from loadeval import LoaderEvaluator
+for batch in LoaderEvaluator(range(10**9), log_file="run.jsonl"):
+    time.sleep(0.001)
+"""
+    path = tmp_path / "run.jsonl"
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
+        try:
+            until(lambda: path.exists() and path.stat().st_size)  # it has its header
+            until(lambda: len(read_run(path).steps) > 50)
+        finally:
+            process.kill()
+    run = read_run(path)
+    assert not run.closed
+    assert any("no end line" in note for note in run.notes)
+    assert (run.steps.step_ns[:-1] > 0).all()
+
+
+def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
+    during = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            during.append(len(log_threads()))  # here a loader forks its workers
+            yield 1
+            yield 2
+
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    for _ in range(2):
+        for _ in evaluator:
+            during += [len(log_threads())]
+    during.append(len(log_threads()))
+    assert during == [0, 1, 1, 0, 1, 1, 0]
+
+
+def test_an_epoch_that_begins_after_the_end_is_not_measured(tmp_path: Path) -> None:
+    """Its iterator is older than the end; no thread starts for it, and the log stays closed."""
+    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
+    begun = iter(evaluator)
+    list(evaluator)
+    evaluator.close()
+    assert [len(log_threads()) for _ in begun] == [0, 0, 0]
+    assert evaluator.recorded().batches == 3
+
+
+def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
+    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
+    for _ in evaluator:
+        for _ in evaluator:
+            assert len(log_threads()) == 1
+        assert len(log_threads()) == 1
+    assert not log_threads()
+    assert len(evaluator.recorded().steps) == 12
+
+
+def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in memory is bounded, also without any help of the thread."""
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
+    path = tmp_path / "run.jsonl"
+    epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
+    for _ in range(8 * CHUNK):
+        next(epoch)
+    assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_CHUNKS - 1) * CHUNK
+
+
+def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(10), log_file=path)
+    list(evaluator)
+    with files_no_larger_than(path.stat().st_size), pytest.warns(LoadevalWarning) as said:
+        assert list(evaluator) == list(range(10))
+    assert "File too large" in str(said[0].message)
+    assert len(said) == 1
+    assert len(evaluator.recorded().steps) == 20
+    evaluator.close()
+    assert len(evaluator.recorded().steps) == 20
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path, every: int) -> None:
+    """It counts its own batches alone, in memory, and its exit leaves the log open."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(6), every=every, log_file=path)
+    epoch = iter(evaluator)
+    next(epoch)
+    for in_child in (lambda: _serve_in_child(evaluator, every), evaluator.close):
+        child = get_context("fork").Process(target=in_child)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    assert list(epoch) == [1, 2, 3, 4, 5]
+    evaluator.close()
+    assert (read_run(path).closed, read_run(path).batches) == (True, 6)
+
+
+def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
+    assert list(evaluator) == [0, 1, 2, 3, 4, 5]
+    run = evaluator.recorded()
+    assert (run.batches, run.steps.batch.tolist()) == (6, list(range(0, 6, every)))
+    evaluator.close()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("logged", [True, False])
+def test_in_another_process_a_run_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
+) -> None:
+    path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
+    options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
+    evaluator = LoaderEvaluator(range(4), every=every, **options)
+    list(evaluator)
+    evaluator.recorded()  # the log is written by now
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    evaluator.close()
+    assert list(evaluator) == [0, 1, 2, 3]
+    assert evaluator.recorded().batches == 4
+    assert not logged or read_run(path).batches == 4
+    assert not metrics.exists()
+
+
+A_MILLION_BATCHES = """
+import gc, sys
+import psutil
+from loadeval import LoaderEvaluator
+
+def varying():
+    sizes = [bytes(n) for n in range(1, 100)]
+    for number in range(1_000_000):
+        yield sizes[number % 99]
+
+# What it imports, and what waits to be written, is there before.
+for _ in LoaderEvaluator(varying, samples=len, log_file=sys.argv[1] and "first.jsonl" or None):
+    pass
+gc.collect()
+evaluator = LoaderEvaluator(varying, samples=len, log_file=sys.argv[1] or None)
+process = psutil.Process()
+before = process.memory_info().rss
+for _ in evaluator:
+    pass
+gc.collect()
+print(process.memory_info().rss - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("log_file", "most_bytes"), [("", 40_000_000), ("run.jsonl", 15_000_000)])
+def test_a_million_batches_take_little_memory(
+    tmp_path: Path, log_file: str, most_bytes: int
+) -> None:
+    """They take at most 40 bytes each, also when their sizes vary; with a log hardly a trace."""
+    command = [sys.executable, "-c", A_MILLION_BATCHES, log_file]
+    taken = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(taken.stdout) < most_bytes
+
+
+class Doing:
+    """A probe whose first reading does some work, on the thread that reads probes."""
+
+    name, every = "doing", 1
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], object]] = []
+        self.done = threading.Event()
+
+    def open(self) -> None: ...
+
+    def read(self) -> dict[str, dict[str, float | None] | str]:
+        while self.work:
+            self.work.pop()()
+            self.done.set()
+        return {}
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize("with_evaluator", [False, True])
+def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluator: bool) -> None:
+    """The garbage collector may do it: both threads end, none waiting for itself.
+
+    What a thread of ours ends, another one writes.
+    """
+    path, probe = tmp_path / "run.jsonl", Doing()
+    held: list[Any] = [
+        LoaderEvaluator(range(10), log_file=path, probes=(probe,), probe_interval_s=1e-9)
+    ]
+    held.append(iter(held[0]))
+    next(held[1])
+    next(held[1])
+    running = [live for live in threading.enumerate() if live.name.startswith("loadeval-")]
+    assert len(running) == 2
+    probe.work.append(held.clear if with_evaluator else held.pop)
+    assert probe.done.wait(20)
+    for thread in running:
+        thread.join(20)
+        assert not thread.is_alive()
+    for thread in threading.enumerate():
+        if thread.name.startswith("loadeval-"):
+            thread.join(20)
+    run = read_run(path)
+    assert [end.cause for end in run.ends] == ["broken off"]
+    assert (len(run.steps), run.closed) == (2, with_evaluator)
+
+
+def test_training_goes_on_while_the_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """recorded() takes the log as it is, and parses it with the recording free to go on."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    of_file = Assembly.of_file
+
+    def meanwhile(path: Path, size_bytes: int) -> Any:
+        thread = threading.Thread(target=list, args=(evaluator,))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        return of_file(path, size_bytes)
+
+    monkeypatch.setattr(Assembly, "of_file", meanwhile)
+    assert len(evaluator.recorded().steps) == 10
+    monkeypatch.undo()
+    assert len(evaluator.recorded().steps) == 20

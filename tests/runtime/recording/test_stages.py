@@ -1,0 +1,412 @@
+"""Looking into a loader: who is asked, when, and what becomes of what is found."""
+
+from __future__ import annotations
+
+import time
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval import (
+    CodeSamples,
+    LoaderEvaluator,
+    LoadevalWarning,
+    Readings,
+    StageNote,
+    StageTimes,
+    WorkerStart,
+    compare_backends,
+    read_run,
+)
+from loadeval.testing import FakeClock
+from tests.scripted import SerialAdapter, SerialLoader, register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from loadeval import Run
+
+MS = 1_000_000
+
+
+class StagedLoader(SerialLoader):
+    """Batches 0, 1, 2, …, each of which takes 20 ms; tells an epoch's `rows` which it has given.
+
+    `said` has what was asked of its stages, of which the one named by `fails` raises.
+    """
+
+    def __init__(self, batches: int = 6, said: list[str] | None = None, fails: str = "") -> None:
+        super().__init__(range(batches), [20 * MS] * batches, FakeClock())
+        self.said = [] if said is None else said
+        self.fails = fails
+        self.rows: list[int] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        rows, self.rows = self.rows, []
+        return self._noted(rows)
+
+    def _noted(self, rows: list[int]) -> Iterator[Any]:
+        for batch in super().__iter__():
+            rows.append(batch)
+            yield batch
+
+    def do(self, what: str) -> None:
+        self.said.append(what)
+        if what.split(maxsplit=1)[0] == self.fails:
+            raise ArithmeticError(what)
+
+
+class Fetches:
+    """Looks into a StagedLoader: batch n takes n ns to fetch."""
+
+    least_ns = 0
+
+    def __init__(self, loader: StagedLoader) -> None:
+        self.do = loader.do
+        self.epochs: list[tuple[int, list[int]]] = []
+        self.facts: list[Any] = [StageNote("no transforms")]
+        self.do("stages")
+
+    def begin(self, loader: StagedLoader) -> Callable[[int], object]:
+        self.do("begin")
+        rows = loader.rows = []
+
+        def known(epoch: int) -> None:
+            self.do(f"epoch {epoch}")
+            self.epochs.append((epoch, rows))
+            now_ns = time.perf_counter_ns()
+            self.facts += [
+                WorkerStart(epoch, 0, now_ns, 0, now_ns, 0),
+                CodeSamples(0, {"data.py:31 __getitem__": epoch}, {}),
+                Readings("loader", "queue", np.array([now_ns]), {"batches": np.array([1.5])}),
+            ]
+
+        return known
+
+    def take(self) -> list[Any]:
+        if any(rows for _, rows in self.epochs):
+            self.do("take")
+        for epoch, rows in self.epochs:
+            batch = rows[:]
+            del rows[: len(batch)]
+            fetch_ns = np.maximum(batch, self.least_ns)
+            self.facts.append(StageTimes.of(epoch, batch, fetch_ns=fetch_ns))
+        taken, self.facts = self.facts, []
+        return taken
+
+    def close(self) -> None:
+        self.do("close")
+
+
+class StagedAdapter(SerialAdapter):
+    def stages(self, loader: StagedLoader) -> Fetches | None:
+        return Fetches(loader)
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, __name__, StagedAdapter)
+
+
+def asked(loader: StagedLoader) -> list[str]:
+    """What was asked of its stages, but for what they found: a thread asks that at any time."""
+    return [what for what in loader.said if what != "take"]
+
+
+def batches_by_epoch(run: Run) -> dict[int, list[int]]:
+    """The batches of each epoch that was looked into."""
+    assert all((stage.fetch_ns == stage.batch).all() for stage in run.stages)
+    return {stage.epoch: stage.batch.tolist() for stage in run.stages}
+
+
+def missing(run: Run) -> list[str]:
+    return [event.message for event in run.events if event.kind == "stages missing"]
+
+
+def train(loader: Any, clock: FakeClock, epochs: int = 1) -> list[list[Any]]:
+    served: list[list[Any]] = []
+    for _ in range(epochs):
+        served.append([])
+        for batch in loader:
+            clock.advance(10 * MS)
+            served[-1].append(batch)
+    return served
+
+
+@pytest.mark.parametrize("logged", [True, False])
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_what_is_found_is_in_the_run(tmp_path: Path, mode: str, logged: bool) -> None:
+    """Every batch of every epoch is there, in the log as in memory, its moments since the start."""
+    loader, path = StagedLoader(60), tmp_path / "run.jsonl" if logged else None
+    before_ns = time.perf_counter_ns()
+    with LoaderEvaluator(
+        loader, mode=mode, stages=True, log_file=path, clock=loader.clock
+    ) as evaluator:
+        train(evaluator, loader.clock, epochs=2)
+    run = evaluator.recorded() if path is None else read_run(path)
+    assert batches_by_epoch(run) == {0: list(range(60)), 1: list(range(60))}
+    assert [start.epoch for start in run.worker_starts] == [0, 1]
+    elapsed_ns = time.perf_counter_ns() - before_ns
+    assert all(0 <= start.ready_ns <= elapsed_ns for start in run.worker_starts)
+    assert [code.running for code in run.code] == [{"data.py:31 __getitem__": i} for i in range(2)]
+    (queue,) = (reading for reading in run.readings if reading.probe == "loader")
+    assert ((queue.time_ns >= 0) & (queue.time_ns <= elapsed_ns)).all()
+    assert missing(run) == ["no transforms"]
+    assert asked(loader) == ["stages", "begin", "epoch 0", "begin", "epoch 1", "close"]
+
+
+def test_saved_metrics_have_what_is_found(tmp_path: Path) -> None:
+    evaluator = LoaderEvaluator(StagedLoader(), stages=True)
+    list(evaluator)
+    evaluator.save_metrics(tmp_path / "metrics.json")
+    run = read_run(tmp_path / "metrics.json")
+    assert batches_by_epoch(run) == {0: list(range(6))}
+    assert (len(run.worker_starts), len(run.code), len(run.events)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_asked"),
+    [
+        ({"mode": "alternate"}, True),
+        ({"mode": "alternate", "stages": False}, False),
+        ({"mode": "log"}, False),
+        ({"mode": "log", "stages": True}, True),
+        ({"mode": "replay"}, False),
+        ({"mode": "replay", "replay_after": 8}, False),
+        ({"mode": "replay", "stages": False}, False),
+    ],
+    ids=str,
+)
+def test_a_loader_is_looked_into_where_it_alternates_or_on_request(
+    options: dict[str, Any], is_asked: bool
+) -> None:
+    loader = StagedLoader()
+    evaluator = LoaderEvaluator(loader, clock=loader.clock, **options)
+    assert train(evaluator, loader.clock, epochs=2)
+    evaluator.close()
+    assert bool(loader.said) is is_asked
+    assert bool(evaluator.recorded().stages) is is_asked
+
+
+def test_an_epoch_that_nobody_reads_has_no_number() -> None:
+    loader = StagedLoader()
+    evaluator = LoaderEvaluator(loader, stages=True)
+    iter(evaluator)
+    kept = iter(evaluator)
+    list(evaluator)
+    assert asked(loader) == ["stages", "begin", "begin", "begin", "epoch 0"]
+    next(kept)
+    assert batches_by_epoch(evaluator.recorded()) == {0: list(range(6)), 1: [0]}
+
+
+def test_two_epochs_at_once_are_told_apart() -> None:
+    loader = StagedLoader(3)
+    evaluator = LoaderEvaluator(loader, stages=True)
+    for _ in evaluator:
+        list(evaluator)
+    assert batches_by_epoch(evaluator.recorded()) == {epoch: [0, 1, 2] for epoch in range(4)}
+
+
+def test_a_loader_without_stages_is_only_timed() -> None:
+    evaluator = LoaderEvaluator(range(3), mode="alternate")
+    assert list(evaluator) == [0, 1, 2]
+    run = evaluator.recorded()
+    assert (run.stages, run.events) == ((), ())
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("fails", ["stages", "begin", "epoch", "take", "close"])
+def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mode: str) -> None:
+    """Whatever it is, one event tells it, and the training goes on."""
+    loader, path = StagedLoader(60, fails=fails), tmp_path / "run.jsonl"
+    options: dict[str, Any] = {"mode": mode, "stages": True, "log_file": path}
+    with LoaderEvaluator(loader, clock=loader.clock, **options) as evaluator:
+        assert list(map(sorted, train(evaluator, loader.clock, epochs=3))) == [[*range(60)]] * 3
+    run = read_run(path)
+    (message,) = (text for text in missing(run) if text != "no transforms")
+    assert message.startswith("the loader is not looked into any more (ArithmeticError: ")
+    assert (run.closed, run.batches) == (True, 180)
+    assert sum(what.startswith(fails) for what in loader.said) == 1
+    assert loader.said.count("close") == (fails != "stages")
+
+
+def test_what_raises_in_two_epochs_at_once_is_told_once() -> None:
+    """The second one is not asked any more, and nothing begins."""
+    loader = StagedLoader(fails="epoch")
+    evaluator = LoaderEvaluator(loader, stages=True)
+    epochs = iter(evaluator), iter(evaluator)
+    assert list(map(next, epochs)) == [0, 0]
+    list(evaluator)
+    assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
+    assert len(missing(evaluator.recorded())) == 2  # and the note of before
+
+
+def test_what_raises_again_when_it_is_closed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    loader = StagedLoader(fails="begin")
+    monkeypatch.setattr(Fetches, "close", lambda _: [].pop())
+    evaluator = LoaderEvaluator(loader, stages=True)
+    assert list(evaluator) == list(range(6))
+    evaluator.close()
+    assert [text for text in missing(evaluator.recorded()) if "IndexError" in text] == []
+    assert "ArithmeticError: begin" in missing(evaluator.recorded())[-1]
+
+
+def test_times_that_no_log_can_hold_end_looking_into_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log stays readable."""
+    monkeypatch.setattr(Fetches, "take", lambda _: [StageTimes.of(0, [0], fetch_ns=[-7])])
+    path = tmp_path / "run.jsonl"
+    with LoaderEvaluator(StagedLoader(), stages=True, log_file=path) as evaluator:
+        assert list(evaluator) == list(range(6))
+    (message,) = missing(read_run(path))
+    assert "RunLogError: has [-7] as 'fetch_ns', where" in message
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_one_batch_in_n_is_kept(tmp_path: Path, logged: bool) -> None:
+    """Its number in its epoch decides; there is no line without a batch."""
+    path = tmp_path / "run.jsonl"
+    options: dict[str, Any] = {"log_file": path} if logged else {}
+    evaluator = LoaderEvaluator(StagedLoader(8), stages=True, every=3, **options)
+    for _ in range(2):
+        for _ in evaluator:
+            evaluator.recorded()  # takes what there is, batch by batch
+    run = evaluator.recorded()
+    assert batches_by_epoch(run) == {0: [0, 3, 6], 1: [0, 3, 6]}
+    if logged:
+        evaluator.close()
+        assert path.read_text().count('"type":"stages"') == 6
+
+
+class Maker:
+    """Makes loaders that note together what is asked of their stages; call `fails` raises."""
+
+    def __init__(self, fails: int | None = None, fails_inside: str = "") -> None:
+        self.fails = fails
+        self.fails_inside = fails_inside
+        self.said: list[str] = []
+
+    def make(self) -> StagedLoader:
+        self.said.append("made")
+        if self.said.count("made") == self.fails:
+            raise OSError("no loader")
+        return StagedLoader(3, self.said, self.fails_inside)
+
+
+def test_a_callable_makes_one_loader_for_each_epoch() -> None:
+    """The first one when it is wrapped, and each of them is looked into."""
+    maker = Maker()
+    evaluator = LoaderEvaluator(maker.make, stages=True)
+    for _ in range(3):
+        list(evaluator)
+    evaluator.close()
+    assert maker.said.count("made") == maker.said.count("begin") == 3
+    assert maker.said.count("close") == 1
+    assert batches_by_epoch(evaluator.recorded()) == {epoch: [0, 1, 2] for epoch in range(3)}
+
+
+def test_what_a_callable_raises_is_the_training_loops() -> None:
+    """It is called once, and looking into its loaders goes on."""
+    maker = Maker(fails=2)
+    evaluator = LoaderEvaluator(maker.make, stages=True)
+    list(evaluator)
+    with pytest.raises(OSError, match="no loader"):
+        list(evaluator)
+    assert maker.said.count("made") == 2
+    list(evaluator)
+    assert batches_by_epoch(evaluator.recorded()) == {0: [0, 1, 2], 1: [0, 1, 2]}
+    assert missing(evaluator.recorded()) == ["no transforms"]
+
+
+def test_what_raises_in_a_loader_that_was_made_ends_looking() -> None:
+    maker = Maker(fails_inside="begin")
+    evaluator = LoaderEvaluator(maker.make, stages=True)
+    assert [list(evaluator) for _ in range(2)] == [[0, 1, 2]] * 2
+    assert maker.said == ["made", "stages", "begin", "close", "made"]
+    assert "ArithmeticError: begin" in missing(evaluator.recorded())[-1]
+
+
+def test_loaders_that_a_callable_makes_may_have_no_stages() -> None:
+    evaluator = LoaderEvaluator(lambda: iter([1, 2]), stages=True)
+    assert list(evaluator) == [1, 2]
+    assert evaluator.recorded().stages == ()
+
+
+def test_a_forked_child_does_not_look_into_the_loader(tmp_path: Path) -> None:
+    """It is its parent's that are looked into, and the child's exit leaves them so."""
+    loader, path = StagedLoader(3), tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
+    epoch = iter(evaluator)
+    next(epoch)
+    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator, loader))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    list(epoch)
+    evaluator.close()
+    assert batches_by_epoch(read_run(path)) == {0: [0, 1, 2]}
+    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
+
+
+def _serve_in_child(evaluator: LoaderEvaluator, loader: StagedLoader) -> None:
+    before = list(loader.said)
+    assert list(evaluator) == list(evaluator) == [0, 1, 2]
+    evaluator.close()
+    assert loader.said == before
+    run = evaluator.recorded()
+    assert (run.batches, run.stages, run.events) == (6, (), ())
+
+
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_closed_evaluator_does_not_look_into_the_loader(tmp_path: Path, logged: bool) -> None:
+    """An epoch that had begun is told no number; what was found before is in the run."""
+    loader, path = StagedLoader(), tmp_path / "run.jsonl" if logged else None
+    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
+    reading, begun = iter(evaluator), iter(evaluator)
+    next(reading)
+    evaluator.close()
+    assert list(reading) == [1, 2, 3, 4, 5]
+    assert list(begun) == list(range(6))
+    with pytest.warns(LoadevalWarning, match="is closed"):
+        list(evaluator)
+    evaluator.close()
+    assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
+    run = evaluator.recorded()
+    assert (run.batches, batches_by_epoch(run)) == (1, {0: [0]})
+
+
+def test_a_run_with_all_its_pairs_leaves_the_loader_as_it_was() -> None:
+    """What follows is not measured, and no epoch begins for the stages."""
+    loader = StagedLoader(600)
+    evaluator = LoaderEvaluator(loader, mode="alternate", pairs=1, clock=loader.clock)
+    train(evaluator, loader.clock, epochs=3)
+    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
+    evaluator.close()
+    assert loader.said.count("close") == 1
+
+
+@pytest.mark.parametrize("stages", [True, False])
+def test_each_backend_is_looked_into(tmp_path: Path, stages: bool) -> None:
+    """It is in every epoch of every round, by the numbers that the batches have in its log."""
+    clock = FakeClock()
+    loaders = {"one": StagedLoader(60), "other": StagedLoader(60)}
+    for loader in loaders.values():
+        loader.clock = clock
+    compare_backends(
+        loaders,
+        lambda _: clock.advance(10 * MS),
+        batches=24,
+        rounds=3,
+        clock=clock,
+        log_dir=tmp_path,
+        stages=stages,
+    )
+    for name, loader in loaders.items():
+        run = read_run(tmp_path / f"{name}.jsonl")
+        epochs = sorted({*run.steps.epoch.tolist()})
+        assert sorted(batches_by_epoch(run)) == (epochs if stages else [])
+        assert loader.said.count("close") == stages

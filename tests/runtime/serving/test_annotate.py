@@ -1,0 +1,268 @@
+"""The ranges that `annotate="torch"` puts around waits and steps, in traces of torch's profiler."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from loadeval import LoaderEvaluator, UsageError
+from loadeval.runlog.model import ARMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Trace:
+    """What torch's profiler recorded of loadeval's ranges, and of those it was asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.profiler = profile(activities=[ProfilerActivity.CPU])
+
+    def stop(self) -> None:
+        self.profiler.stop()
+        self.profiler.export_chrome_trace(str(self.path))
+
+    def ranges(self, start: str = "loadeval.") -> list[tuple[str, float, float]]:
+        """Name, begin and end of each, in the order of their beginning."""
+        events = json.loads(self.path.read_text())["traceEvents"]
+        selected = [event for event in events if event["name"].startswith(start)]
+        selected.sort(key=lambda event: event["ts"])
+        return [(event["name"], event["ts"], event["ts"] + event["dur"]) for event in selected]
+
+    def names(self) -> list[str]:
+        return [name for name, _, _ in self.ranges()]
+
+    def open_at(self, mark: str) -> list[str]:
+        """The names of our ranges that were open when `mark` was recorded."""
+        ((_, begin, end),) = self.ranges(mark)
+        return [name for name, first, last in self.ranges() if first <= begin and end <= last]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Trace:
+    trace = Trace(tmp_path / "trace.json")
+    trace.profiler.start()
+    return trace
+
+
+def pairs_of(arm: str, batches: int) -> list[str]:
+    """The ranges of an epoch that is served to its end."""
+    return [f"loadeval.wait {arm}", f"loadeval.step {arm}"] * batches + [f"loadeval.wait {arm}"]
+
+
+@pytest.mark.parametrize(("mode", "arm"), [("log", "real"), ("replay", "ideal")])
+def test_each_batch_has_a_wait_and_a_step(trace: Trace, mode: Any, arm: str) -> None:
+    """They come in turn, with a last wait for the request that ends the epoch; in a copy too."""
+    evaluator = LoaderEvaluator(range(4), mode, annotate="torch")
+    list(evaluator)
+    list(copy.copy(evaluator))
+    trace.stop()
+    assert trace.names() == 2 * pairs_of(arm, 4)
+    assert [end.cause for end in evaluator.recorded().ends] == ["exhausted"]
+
+
+def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> None:
+    evaluator = LoaderEvaluator(range(60), "alternate", annotate="torch", probes=())
+    assert list(evaluator) == list(range(60))
+    trace.stop()
+    steps = evaluator.recorded().steps
+    counts = Counter(trace.names())
+    for number, arm in enumerate(ARMS):
+        assert counts[f"loadeval.step {arm}"] == np.count_nonzero(steps.arm == number) > 0
+        assert counts[f"loadeval.wait {arm}"] - counts[f"loadeval.step {arm}"] in {0, 1}
+    assert counts["loadeval.switch"] > 0
+
+
+def test_what_is_not_measured_has_no_ranges(trace: Trace) -> None:
+    evaluator = LoaderEvaluator(range(60), "alternate", pairs=1, annotate="torch", probes=())
+    assert list(evaluator) == list(range(60))
+    trace.stop()
+    steps = [name for name in trace.names() if "step" in name]
+    assert len(steps) == len(evaluator.recorded().steps) < 60
+    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured"]
+
+
+def test_ranges_do_not_overlap_and_hold_what_happens_in_them(trace: Trace) -> None:
+    """What the loader does is in a wait, and what training does is in a step."""
+    for number in LoaderEvaluator(loader_of_three, annotate="torch"):
+        with record_function("train"):
+            torch.full((2,), number)
+    trace.stop()
+    ranges = trace.ranges()
+    assert all(end <= begin for (_, _, end), (_, begin, _) in pairwise(ranges))
+    for inner, outer in (("read", "loadeval.wait"), ("train", "loadeval.step")):
+        around = [span for span in ranges if span[0].startswith(outer)]
+        inside = trace.ranges(inner)
+        assert len(inside) == 3
+        for _, begin, end in inside:
+            assert any(first <= begin and end <= last for _, first, last in around)
+
+
+def loader_of_three() -> Iterator[int]:
+    for number in range(3):
+        with record_function("read"):
+            torch.full((2,), number)
+        yield number
+
+
+def mark(name: str) -> None:
+    with record_function(name):
+        torch.zeros(1)
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> None:
+    evaluator = LoaderEvaluator(range(4), mode, annotate="torch", probes=())
+    for _ in evaluator:
+        break
+    mark("after")
+    assert [end.cause for end in evaluator.recorded().ends] == ["broken off"]
+    assert len(list(evaluator)) == 4
+    trace.stop()
+    assert trace.open_at("after") == []
+    steps = [name for name in trace.names() if "step" in name]
+    assert len(steps) == len(evaluator.recorded().steps) == 5
+
+
+def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
+    evaluator = LoaderEvaluator(range(4), annotate="torch")
+
+    def train() -> None:
+        for number in evaluator:
+            number / 0
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    mark("raised")
+    epoch: Any = iter(evaluator)
+    next(epoch)
+    mark("held")
+    del epoch
+    mark("dropped")
+    trace.stop()
+    assert trace.names() == pairs_of("real", 1)[:2] * 2
+    opened = [trace.open_at(name) for name in ("raised", "held", "dropped")]
+    assert opened == [[], ["loadeval.step real"], []]
+
+
+def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
+
+    def failing() -> Iterator[int]:
+        yield 1
+        raise OSError("no disk")
+
+    evaluator = LoaderEvaluator(failing, annotate="torch")
+    with pytest.raises(OSError, match="no disk"):
+        list(evaluator)
+    mark("after")
+    assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
+    trace.stop()
+    assert trace.names() == pairs_of("real", 1)
+    assert trace.open_at("after") == []
+
+
+def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
+    """Validation inside a training step is inside its range."""
+    train, validate = (LoaderEvaluator(range(2), annotate="torch") for _ in range(2))
+    for _ in train:
+        list(validate)
+    trace.stop()
+    assert Counter(trace.names()) == Counter(3 * pairs_of("real", 2))
+
+
+def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
+    for number in LoaderEvaluator(range(4), annotate="torch"):
+        if number == 1:
+            trace.stop()
+    assert trace.names() == pairs_of("real", 2)[:-1]
+
+
+def test_a_profiler_that_starts_in_a_step_records_from_the_next_wait_on(tmp_path: Path) -> None:
+    """A profiler with a schedule does so in its `step()`."""
+    trace = Trace(tmp_path / "trace.json")
+    for number in LoaderEvaluator(range(4), annotate="torch"):
+        if number == 1:
+            trace.profiler.start()
+    trace.stop()
+    assert trace.names() == pairs_of("real", 2)
+
+
+ITERATIONS = """
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+from loadeval import LoaderEvaluator
+
+plan = schedule(wait=0, warmup=0, active=2, repeat=100)
+with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
+    for batch in LoaderEvaluator([torch.zeros(4)] * 300, annotate="torch"):
+        for _ in range(20):
+            (batch + 1).sum()
+        profiler.step()
+"""
+
+
+def test_profilers_may_follow_each_other_within_steps() -> None:
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
+    assert done.returncode == 0
+
+
+def stop_of_the_profiler() -> Any:
+    return torch.autograd.profiler._disable_profiler  # type: ignore[attr-defined]  # private
+
+
+def test_the_profilers_stop_is_put_back() -> None:
+    """It is replaced once, however many evaluators serve, until the last of them is closed."""
+    before = stop_of_the_profiler()
+    evaluators = [LoaderEvaluator([1, 2], annotate="torch") for _ in range(2)]
+    assert stop_of_the_profiler() is before
+    for evaluator in evaluators:
+        list(evaluator)
+    assert stop_of_the_profiler() is not before
+    evaluators[0].close()
+    evaluators[0].close()
+    assert stop_of_the_profiler() is not before
+    evaluators[1].close()
+    assert stop_of_the_profiler() is before
+
+
+def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = LoaderEvaluator([1, 2], annotate="torch")
+    list(evaluator)
+    ours = stop_of_the_profiler()
+    theirs = partial(ours)
+    monkeypatch.setattr(torch.autograd.profiler, "_disable_profiler", theirs)
+    evaluator.close()
+    assert stop_of_the_profiler() is theirs
+
+
+def test_after_close_no_range_is_open(trace: Trace) -> None:
+    """None is open either once what is still served has ended."""
+    evaluator = LoaderEvaluator(range(4), annotate="torch")
+    epoch = iter(evaluator)
+    next(epoch)
+    evaluator.close()
+    mark("closed")
+    assert next(epoch) == 1
+    del epoch
+    mark("dropped")
+    trace.stop()
+    assert trace.open_at("closed") == trace.open_at("dropped") == []
+
+
+def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match=r"needs torch 2\.1 or later.*install it"):
+        LoaderEvaluator([1], annotate="torch")

@@ -1,0 +1,338 @@
+"""Counting samples and bytes by looking at one place of a batch: exact, or unknown."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
+from loadeval.runtime.serving.counting import BESIDES, OFTEN, SELDOM, Counter
+from tests.scripted import register
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass
+class Example:
+    x: Any
+    y: Any
+
+
+class Refusing(dict[str, Any]):
+    """A dict whose items come out of `values` alone."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise RuntimeError(key)
+
+
+class Odd:
+    """What is neither a tuple nor comparable with one."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, place: int) -> int:
+        return self.samples
+
+
+class Shaped:
+    """An array of another framework, whose shape is no tuple."""
+
+    dtype, nbytes = "float32", 4
+
+    def __init__(self, samples: int) -> None:
+        self.shape = Odd(samples)
+
+
+def counts(batches: list[Any], **options: Any) -> list[tuple[int, int]]:
+    evaluator = LoaderEvaluator(batches, **options)
+    list(evaluator)
+    steps = evaluator.recorded().steps
+    return list(zip(steps.samples.tolist(), steps.nbytes.tolist(), strict=True))
+
+
+def x_of(samples: int, width: int = 2) -> torch.Tensor:
+    return torch.zeros(samples, width)
+
+
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "tensor": lambda t: t,
+    "array": lambda t: t.numpy(),
+    "list": lambda t: [t, t],
+    "named tuple": lambda t: Pair(t, t),
+    "dataclass": lambda t: Example(t, t),
+    "object": lambda t: SimpleNamespace(x=t),
+    "dict": lambda t: {"x": t, "names": ["a"] * len(t)},
+    "dict in a dict": lambda t: {"a": {"x": t}, "b": [t]},
+    "list of dicts": lambda t: [{"x": t, "y": t}] * 3,
+    "UserDict": lambda t: UserDict({"x": t, "y": t}),
+    "UserDict in a tuple": lambda t: (UserDict({"x": t}), t),
+    "deep": lambda t: {"a": [{"b": (1, [t])}]},
+    "dotted name": lambda t: SimpleNamespace(**{"a.b": t}),
+    "dict that refuses": lambda t: Refusing(x=t),
+    "shape that is no tuple": lambda t: [Shaped(len(t))],
+    "sparse": lambda t: [(t + 1).to_sparse()],
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_samples_are_exact_in_batches_of_every_form(form: Any) -> None:
+    sizes = [4] * 30 + [3, 5] * 20 + [4] * 10 + [1]
+    assert [samples for samples, _ in counts([form(x_of(n)) for n in sizes])] == sizes
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_bytes_are_exact_in_batches_that_are_alike(form: Any) -> None:
+    adapter = IterableAdapter()
+    batches = [form(x_of(4)) for _ in range(200)] + [form(x_of(1))]
+    expected = [adapter.nbytes(batch) for batch in batches]
+    assert [nbytes for _, nbytes in counts(batches)] == expected
+
+
+def test_bytes_are_verified_now_and_then() -> None:
+    """A change of bytes alone, after many batches that were alike, is seen in the end."""
+    period = SELDOM * (2 + BESIDES)
+    wide = [{"labels": torch.zeros(4), "x": x_of(4, 3)}] * (3 * period)
+    narrow = [{"labels": torch.zeros(4), "x": x_of(4)}] * (2 * period)
+    sizes = [nbytes for _, nbytes in counts(wide + narrow)]
+    assert set(sizes[: len(wide)]) == {64}
+    late = sizes[len(wide) + period :]
+    assert set(late) == {48, -1}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_batches_of_every_form_in_between_are_counted(form: Any) -> None:
+    """One in the middle, or at the start, of batches of all other forms changes nothing."""
+    others = [other(x_of(n)) for other in FORMS.values() for n in (3, 5)]
+    batches = [batch for other in others for batch in (form(x_of(2)), other)]
+    counted = [samples for samples, _ in counts(batches)]
+    assert counted == [2, 3, 2, 5] * len(FORMS)
+
+
+def test_arrays_that_are_made_up_when_they_are_asked_for_are_not_counted() -> None:
+
+    class Restless(dict[str, Any]):
+        asked = 0
+
+        def _next(self) -> torch.Tensor:
+            Restless.asked += 1
+            return x_of(1 + Restless.asked)
+
+        def __getitem__(self, key: str) -> Any:
+            return self._next()
+
+        def values(self) -> Any:
+            return [self._next()]
+
+        def items(self) -> Any:
+            return [("x", self._next())]
+
+    assert counts([Restless(x=0) for _ in range(9)]) == [(-1, -1)] * 9
+
+
+def test_another_array_in_front_is_noticed() -> None:
+    plain = {"a": torch.tensor(1.0), "x": x_of(4)}
+    other = {"a": torch.zeros(3), "x": x_of(4)}
+    counted = [samples for samples, _ in counts([plain] * 3 + [other] * 20)]
+    assert counted[:3] == [4] * 3
+    assert counted[-1] == 3
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_arrays_without_a_shape_end_no_run() -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)])
+    batches = [[x_of(4)], [nested], [x_of(4)], [nested, x_of(3)], [x_of(4)]]
+    samples = [samples for samples, _ in counts(batches)]
+    assert samples == [4, -1, 4, 3, 4]
+
+
+def test_a_count_that_fails_is_unknown_and_said_once() -> None:
+
+    def fails(batch: Any) -> int:
+        raise RuntimeError(f"no idea of {batch}")
+
+    with pytest.warns(LoadevalWarning, match="no idea of 1") as said:
+        assert counts([1, 2, 3], samples=fails) == [(-1, -1)] * 3
+    assert len(said) == 1
+
+
+class Frames(IterableAdapter):
+    """Counts its own way, and fails at bytes."""
+
+    def samples(self, batch: Any) -> int | None:  # noqa: ARG002 - the same for all
+        return 99
+
+    def nbytes(self, batch: Any) -> int | None:
+        raise RuntimeError(f"no size of {batch}")
+
+
+def test_an_adapters_own_rules_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    register(monkeypatch, "builtins", Frames)
+    with pytest.warns(LoadevalWarning, match="no size of") as said:
+        assert counts([pair(4)] * 3) == [(99, -1)] * 3
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("batches", [[x_of(4)] * 2, [[1, b"ab"]] * 2])
+def test_counts_are_the_same_object_while_nothing_changes(batches: list[Any]) -> None:
+    count = Counter(IterableAdapter(), None).best_for(batches[0])
+    assert count is not None
+    assert count(batches[0]) is count(batches[1])
+
+
+class Endless(dict[str, Any]):
+    def __len__(self) -> int:
+        raise TypeError
+
+
+class Hostile:
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+def pair(samples: int, width: int = 2) -> dict[str, torch.Tensor]:
+    return {"x": x_of(samples, width), "y": torch.zeros(samples)}
+
+
+@pytest.mark.parametrize(
+    ("batches", "expected"),
+    [
+        ([pair(4, 2), pair(4, 5), pair(4, 2)], [(4, 48), (4, 96), (4, 48)]),
+        (
+            [pair(4), {"x": x_of(3)}, pair(4) | {"z": torch.zeros(4)}, pair(4)],
+            [(4, 48), (3, 24), (4, 64), (4, 48)],
+        ),
+        ([(np.zeros((n, 2)), np.zeros((n, 3))) for n in (4, 6)], [(4, 160), (6, 240)]),
+        ([{"ids": x_of(32, 64)}, {"ids": x_of(64, 32)}] * 9, [(32, 8192), (64, 8192)] * 9),
+        ([[{"image": x_of(4), "meta": ["a", b"bc"]}, np.zeros(4)]], [(4, 32 + 2 + 32)]),
+        ([7, "text", None, ["a", 1], object()], [(-1, -1)] * 5),
+        ([x_of(4)] * 100 + [x_of(4, 7)] * 100, [(4, 32)] * 100 + [(4, 112)] * 100),
+        ([{f"{n}": x_of(n)} for n in range(1, 9)] * 5, [(n, 8 * n) for n in range(1, 9)] * 5),
+        (
+            [UserDict(x=x_of(4)), UserDict(x=x_of(4), y=x_of(4))] * 20,
+            [(4, 32), (4, 64)] * 20,
+        ),
+        ([Endless(x=x_of(4))] * 3, [(4, 32)] * 3),
+        (
+            [(x_of(6, 3), x_of(6)), x_of(2), ([x_of(5)], x_of(5))] * 10,
+            [(6, 120), (2, 16), (5, 80)] * 10,
+        ),
+        (
+            [[1, 2], [x_of(4), 2], [], [x_of(3)], {}],
+            [(-1, -1), (4, 32), (-1, -1), (3, 24), (-1, -1)],
+        ),
+        ([[x_of(4)], Hostile(), [x_of(4)]], [(4, 32), (-1, -1), (4, 32)]),
+    ],
+    ids=[
+        "other widths",
+        "another kind in between",
+        "labels of several dimensions",
+        "as many bytes in another shape",
+        "nested",
+        "nothing to count",
+        "wider from some batch on",
+        "more structures than are remembered",
+        "a longer user dict",
+        "no length",
+        "a tensor in place of a tuple",
+        "arrays in place of numbers",
+        "raises for any attribute",
+    ],
+)
+def test_samples_and_bytes(batches: list[Any], expected: list[tuple[int, int]]) -> None:
+    """Samples are the first dimension of the first array, bytes those of all; -1 is unknown."""
+    assert counts(batches) == expected
+
+
+WIDTHS = np.random.default_rng(0).integers(1, 99, 2_000).tolist()
+
+
+@pytest.mark.parametrize(
+    ("batches", "samples", "least_known"),
+    [
+        ([{"x": x_of(4, width), "y": x_of(4, 1)} for width in WIDTHS], 4, 2_000),
+        ([{"labels": torch.zeros(4), "x": x_of(4, width)} for width in range(1, 500)], 4, 499),
+        ([[{"x": x_of(4)}] * length for length in [1, 2, 3, 4] * 50], 4, 200),
+        ([[b"x" * n, b"y"] for n in range(1, 300)], -1, 299),
+    ],
+    ids=["any width", "bytes that the first array does not tell", "growing lists", "byte strings"],
+)
+def test_bytes_are_exact_or_unknown(batches: list[Any], samples: int, least_known: int) -> None:
+    """Bytes are added up of the first batches and now and then, where sizes keep changing."""
+    adapter, counted = IterableAdapter(), counts(batches)
+    assert {number for number, _ in counted} == {samples}
+    exact = [adapter.nbytes(batch) for batch in batches]
+    assert all(nbytes in {-1, size} for (_, nbytes), size in zip(counted, exact, strict=True))
+    known = sum(nbytes != -1 for _, nbytes in counted)
+    expected = least_known / (OFTEN * (2 + BESIDES))
+    assert int(expected) <= known
+    assert counted[0][1] == exact[0]
+
+
+@pytest.mark.parametrize(
+    ("batches", "answers", "nbytes"),
+    [
+        ([pair(4)] * 3, [5, None, 7], 48),
+        (["abc", "de"], [3, 2], -1),
+    ],
+)
+def test_the_users_count_wins(batches: list[Any], answers: list[int | None], nbytes: int) -> None:
+    asked = iter(answers)
+    expected = [(-1 if answer is None else answer, nbytes) for answer in answers]
+    assert counts(batches, samples=lambda _: next(asked)) == expected
+
+
+def batches(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Arrays in lists, tuples and dicts that lie in one another."""
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, min_size=1, max_size=3)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3)
+        ),
+        max_leaves=6,
+    )
+
+
+@given(st.data(), st.integers(1, 5))
+def test_a_batch_of_any_structure_is_counted(data: st.DataObject, samples: int) -> None:
+    """Samples are the first dimension, and bytes those of all arrays, however they lie."""
+    arrays: list[Any] = []
+
+    def new(width: int) -> Any:
+        arrays.append(np.zeros((samples, width), dtype=np.float32))
+        return arrays[-1]
+
+    batch = data.draw(batches(st.integers(1, 4)).map(lambda tree: mapped(tree, new)))
+    evaluator = LoaderEvaluator([batch] * 3, probes=())
+    assert [served is batch for served in evaluator] == [True] * 3
+    steps = evaluator.recorded().steps
+    assert set(steps.samples.tolist()) == {samples}
+    assert steps.nbytes[0] == sum(array.nbytes for array in arrays)
+
+
+def mapped(tree: Any, new: Callable[[int], Any]) -> Any:
+    """`tree` with an array of each width in it."""
+    if isinstance(tree, dict):
+        return {key: mapped(inner, new) for key, inner in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(mapped(inner, new) for inner in tree)
+    return new(tree)

@@ -1,0 +1,399 @@
+"""What the hot loop measures, to the nanosecond, and what it passes on."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runtime.recording.recorder import OpenEpoch
+from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
+from loadeval.runtime.serving.loop import CHUNK, Span, served
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+    from pathlib import Path
+
+    from loadeval.runlog.model import EpochEnd, Run
+
+
+def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:
+    clock = FakeClock(1_000_000)
+    loader = ScriptedLoader(range(len(waits_ns)), waits_ns, clock)
+    return LoaderEvaluator(loader, clock=clock, **options), clock
+
+
+def columns(run: Run) -> dict[str, list[int]]:
+    steps = run.steps
+    return {
+        "request": steps.request_ns.tolist(),
+        "wait": steps.wait_ns.tolist(),
+        "step": steps.step_ns.tolist(),
+    }
+
+
+def test_requests_waits_and_steps_are_exact() -> None:
+    """A wait ends with the delivery, a step with the next request, the last with the epoch."""
+    evaluator, clock = logged([10, 20, 30])
+    for number in evaluator:
+        clock.advance(number + 1)
+    for _ in evaluator:
+        clock.advance(5)
+    run = evaluator.recorded()
+    assert columns(run) == {
+        "request": [0, 11, 33, 66, 81, 106],
+        "wait": [10, 20, 30, 10, 20, 30],
+        "step": [1, 2, 3, 5, 5, 5],
+    }
+    assert run.steps.epoch.tolist() == [0, 0, 0, 1, 1, 1]
+    assert [end.cause for end in run.ends] == ["exhausted"] * 2
+
+
+def test_a_broken_off_epoch_leaves_its_last_step_open() -> None:
+    evaluator, clock = logged([10, 20, 30])
+    for number in evaluator:
+        clock.advance(7)
+        if number == 1:
+            break
+    run = evaluator.recorded()
+    assert columns(run) == {"request": [0, 17], "wait": [10, 20], "step": [7, UNKNOWN]}
+    assert run.ends[0].cause == "broken off"
+    assert evaluator.get_metrics()["total_time"] == 37e-9
+
+
+def test_the_time_of_a_failing_batch_is_kept() -> None:
+    clock = FakeClock()
+    loader = ScriptedLoader([0, ValueError("bad image")], [10, 500], clock)
+    evaluator = LoaderEvaluator(loader, clock=clock)
+    with pytest.raises(ValueError, match="bad image"):
+        list(evaluator)
+    run = evaluator.recorded()
+    (end,) = run.ends
+    assert (end.cause, end.request_ns, end.wait_ns) == ("failed", 10, 500)
+    assert end.error == "ValueError: bad image"
+    assert run.steps.step_ns.tolist() == [0]
+
+
+def test_the_loaders_exception_keeps_its_traceback() -> None:
+
+    def fails() -> Iterator[int]:
+        yield 1
+        raise KeyError("missing")
+
+    with pytest.raises(KeyError) as caught:
+        list(LoaderEvaluator(fails))
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "fails"
+
+
+def test_the_consumers_exception_passes_through() -> None:
+    evaluator, _ = logged([1, 2, 3])
+
+    def train() -> None:
+        for number in evaluator:
+            if number == 1:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert len(evaluator.recorded().steps) == 2
+
+
+def test_opening_the_loader_counts_as_epoch_start() -> None:
+    clock = FakeClock()
+
+    class Slow(ScriptedLoader):
+        def __iter__(self) -> Iterator[Any]:
+            clock.advance(1000)
+            return super().__iter__()
+
+    evaluator = LoaderEvaluator(Slow(range(2), [10, 10], clock), clock=clock)
+    list(evaluator)
+    assert evaluator.recorded().steps.wait_ns.tolist() == [1010, 10]
+
+
+def test_two_epochs_at_once_do_not_mix() -> None:
+    evaluator, _ = logged([10, 20])
+    for _ in zip(evaluator, evaluator, strict=True):
+        pass
+    steps = evaluator.recorded().steps
+    assert steps.epoch.tolist() == [0, 0, 1, 1]
+    assert steps.wait_ns.tolist() == [10, 20, 10, 20]
+
+
+def test_another_loaders_time_is_not_this_ones() -> None:
+    train, clock = logged([1, 1])
+    validate = LoaderEvaluator(ScriptedLoader(range(2), [50, 50], clock), clock=clock)
+    for _ in train:
+        list(validate)
+    assert columns(train.recorded()) == {"request": [0, 101], "wait": [1, 1], "step": [100, 100]}
+
+
+@pytest.mark.parametrize("mode", ["log", "replay"])
+@pytest.mark.parametrize("count", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
+def test_epochs_longer_than_a_chunk_are_whole(mode: Any, count: int) -> None:
+    evaluator, clock = logged([3] * count, mode=mode, num_cached_batches=2)
+    for _ in evaluator:
+        clock.advance(2)
+    wait_ns = 3 if mode == "log" else 0
+    recorded = columns(evaluator.recorded())
+    period_ns = wait_ns + 2
+    assert len(recorded["wait"]) == count
+    assert recorded["request"] == list(range(0, period_ns * count, period_ns))
+    assert set(recorded["wait"]) == {wait_ns}
+    assert set(recorded["step"]) == {2}
+
+
+@pytest.mark.parametrize("batch", [None, 0])
+def test_an_evaluator_that_nobody_holds_serves_any_batch(batch: Any) -> None:
+    """It lives while it is iterated, and None is a batch like any other."""
+    assert list(iter(LoaderEvaluator([1, batch, 2]))) == [1, batch, 2]
+
+
+CORRUPT = {13, 14, 50, 99}
+
+
+class Corrupt(Dataset[int]):
+    """A hundred numbers, some of which cannot be decoded."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        if index in CORRUPT:
+            raise ValueError(f"sample {index} is corrupt")
+        return index
+
+
+class Stream(IterableDataset[int]):
+    """The same as a stream, which can be read on too."""
+
+    def __iter__(self) -> Iterator[int]:
+        return map(Corrupt().__getitem__, range(100))
+
+
+class Scripted:
+    """Serves numbers, each 10 ns after it was asked for, and raises what is in their place."""
+
+    def __init__(self, *batches: Any, clock: FakeClock | None = None) -> None:
+        self.batches = batches
+        self.clock = clock or FakeClock()
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._served, self.batches)
+
+    def _served(self, batch: Any) -> Any:
+        self.clock.advance(10)
+        if isinstance(batch, BaseException):
+            raise batch
+        return batch
+
+
+def read_on(batches: Iterator[Any]) -> list[Any]:
+    """Everything that comes out of it: batches as lists, errors as their last line."""
+    outcomes: list[Any] = []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:  # noqa: PERF203 - it is about what follows an exception
+            return outcomes
+        except (ValueError, KeyboardInterrupt) as error:
+            outcomes.append(str(error).strip().splitlines()[-1])
+        else:
+            outcomes.append(batch.tolist() if isinstance(batch, torch.Tensor) else batch)
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("dataset", [Corrupt(), Stream()], ids=["map", "iterable"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_epoch_goes_on_as_the_loaders_own(
+    workers: int, dataset: Dataset[int], annotate: str | None
+) -> None:
+    loader = DataLoader(dataset, 4, num_workers=workers)
+    expected = read_on(iter(loader))
+    assert any(isinstance(outcome, str) for outcome in expected)
+    assert read_on(iter(LoaderEvaluator(loader, annotate=annotate))) == expected
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) -> None:
+    loader = DataLoader(Corrupt(), 4, num_workers=workers)
+    expected = read_on(iter(loader))
+    served = read_on(iter(LoaderEvaluator(loader, "alternate", annotate=annotate)))
+    assert sorted(map(str, served)) == sorted(map(str, expected))
+    for error in (outcome for outcome in served if isinstance(outcome, str)):
+        before = served[: served.index(error)]
+        assert all(outcome in before for outcome in expected[: expected.index(error)])
+
+
+def test_the_epoch_goes_on_in_place() -> None:
+    loader = DataLoader(Corrupt(), 4)
+    expected = read_on(iter(loader))
+    with evaluate_in_place(loader) as evaluator:
+        assert read_on(iter(loader)) == expected
+        assert len(evaluator.recorded().steps) == len(expected) - 3
+
+
+def test_a_generator_is_over_once_it_has_raised() -> None:
+
+    def batches() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    assert read_on(batches()) == [1, "no more"]
+    assert read_on(iter(LoaderEvaluator(batches))) == [1, "no more"]
+
+
+def test_what_an_error_took_is_waited_for_the_next_batch() -> None:
+    """That is from the request that raised to the delivery of the batch behind, and in no step."""
+    loader = Scripted(0, 1, ValueError("bad"), 3, 4)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock)
+    epoch = iter(evaluator)
+    for _ in range(2):
+        next(epoch)
+        loader.clock.advance(5)
+    with pytest.raises(ValueError, match="bad"):
+        next(epoch)
+    loader.clock.advance(2)
+    assert list(epoch) == [3, 4]
+    steps = evaluator.recorded().steps
+    assert steps.wait_ns.tolist() == [10, 10, 22, 10]
+    assert steps.step_ns.tolist() == [5, 5, 0, 0]
+
+
+def test_an_error_after_which_the_loader_was_read_on_is_an_event() -> None:
+    loader = Scripted(0, ValueError("bad\nworse"), 2)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock)
+    read_on(iter(evaluator))
+    run = evaluator.recorded()
+    assert [end.cause for end in run.ends] == ["exhausted"]
+    (event,) = run.events
+    assert event.message == "epoch 0: the loader raised worse, and was read on"
+    assert event.kind == "error read on"
+
+
+def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> None:
+    loader = Scripted(0, ValueError("bad"), 2)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock, log_file=tmp_path / "run.jsonl")
+    epoch = iter(evaluator)
+    next(epoch)
+    with pytest.raises(ValueError, match="bad"):
+        next(epoch)
+    (end,) = evaluator.recorded().ends
+    assert (end.cause, end.request_ns, end.wait_ns) == ("failed", 10, 10)
+    evaluator.close()
+    assert read_run(tmp_path / "run.jsonl").ends == (end,)
+    assert next(epoch) == 2
+    del epoch
+    assert read_run(tmp_path / "run.jsonl").ends == (end,)
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("caught_at", range(1, 60, 4))
+def test_an_interrupt_while_batches_are_prefetched_ahead_loses_none(
+    caught_at: int, annotate: str | None
+) -> None:
+    """A program that catches Ctrl-C gets the batches that were read, and the rest, unmeasured."""
+    batches = [*range(caught_at), KeyboardInterrupt("Ctrl-C"), *range(caught_at, 60)]
+    loader = Scripted(*batches)
+    evaluator = LoaderEvaluator(loader, "alternate", clock=loader.clock, annotate=annotate)
+    served = read_on(iter(evaluator))
+    assert [outcome for outcome in served if outcome != "Ctrl-C"] == list(range(60))
+    assert len(served) == 61
+
+
+def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> None:
+    stopped = 0
+
+    def batches() -> Iterator[int]:
+        nonlocal stopped
+        try:
+            yield from range(9)
+        finally:
+            stopped += 1
+            if stopped == 2:  # once the replayed batches were read it stops, too
+                raise ValueError("bad")
+
+    evaluator = LoaderEvaluator(
+        batches, "replay", 2, epoch_batches=4, replay_after=3, clock=FakeClock()
+    )
+    assert read_on(iter(evaluator)) == [0, 1, 2, "bad"]
+    assert list(evaluator) == [0, 1, 0, 1]
+    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured", "exhausted"]
+
+
+def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
+    loader = DataLoader(Corrupt(), 4, num_workers=1, sampler=range(12))
+    epoch: Any = iter(LoaderEvaluator(loader))
+    assert len(epoch) == 3
+    assert epoch._workers[0].is_alive()
+    assert not hasattr(epoch, "send")
+    assert epoch
+    list(epoch)
+
+
+def test_an_iterator_without_a_length_has_none() -> None:
+    epoch: Any = iter(LoaderEvaluator(lambda: iter([1, 2])))
+    assert epoch
+    with pytest.raises(TypeError):
+        len(epoch)
+    assert list(epoch) == [1, 2]
+
+
+def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
+    """It is being made when it is copied: asking for one does not ask for ever."""
+    with pytest.raises(AttributeError, match="_source"):
+        _ = MeasuredEpoch().anything
+
+
+class KeptEnds:
+    """Stands for a recorder: keeps how epochs ended."""
+
+    origin_ns = 0
+
+    def __init__(self) -> None:
+        self.causes: list[str] = []
+
+    def started(self) -> None: ...
+    def chunk_filled(self, epoch: OpenEpoch) -> None: ...
+
+    def epoch_ended(self, _: OpenEpoch, end: EpochEnd) -> None:
+        self.causes.append(end.cause)
+
+
+class Planned:
+    """An epoch of two spans, the first of which has one batch less than it should."""
+
+    rest = asked_ns = None
+
+    def __init__(self, *spans: Span) -> None:
+        self._spans = spans
+
+    def spans(self, _epoch: int) -> Generator[Span, None, None]:
+        yield from self._spans
+
+    def remainder(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> None:
+    """What else is done between them also belongs to the wait."""
+    kept: Any = KeptEnds()
+    clock = FakeClock()
+
+    def slow(batch: str, ns: int) -> Iterator[str]:
+        clock.advance(ns)
+        yield batch
+
+    epoch = OpenEpoch(kept, 0)
+    plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
+    assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
+    assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
+    epoch.end_failed()  # it did not fail
+    assert kept.causes == ["exhausted"]
