@@ -25,6 +25,8 @@ UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 FIRST_SHARE, LATER_SHARE = 0.01, 0.0003
 """Shares of a worker's time that reading its memory may take."""
+EARLY_SHARE = 0.1
+"""The share of the kernel's CPU time so far that the second reading may take before it is due."""
 MOST_RESIDENT = 16 << 30
 """In a process with more memory it would take over 0.2 s, and is not read."""
 MOSTLY = 0.95
@@ -104,19 +106,32 @@ class OwnMemory:
 
     The kernel walks all pages for it, some 15 ms a GB. So it is read when this is made, and then
     at intervals that double up to MOST_GAP_NS, longer where reading takes long: at first it takes a
-    hundredth of this thread's time, and later three in ten thousand.
+    hundredth of this thread's time, and later three in ten thousand. A worker that reads a large
+    dataset once may have ended by then; so the second reading comes early where the kernel has
+    worked ten times as long for the worker, as for pages that it copies.
     """
 
     def __init__(self) -> None:
         self._began_ns = self._due_ns = perf_counter_ns()
+        self._cost_ns = self._system_ns = 0
         self._first: tuple[int, int] | None = self._read()
+        self._early_system_ns = int(self._cost_ns / EARLY_SHARE)
 
-    def take(self) -> tuple[int, int]:
-        """Its private and its shared bytes that were written to; UNKNOWN where none are due."""
+    def take(self, system_ns: int = UNKNOWN) -> tuple[int, int]:
+        """Its private and its shared bytes that were written to; UNKNOWN where none are due.
+
+        `system_ns` is the kernel's CPU time for the latest batch.
+        """
         first, self._first = self._first, None
         if first is not None:
             return first
-        return self._read() if perf_counter_ns() >= self._due_ns else UNREAD
+        self._system_ns += max(system_ns, 0)
+        now_ns = perf_counter_ns()
+        is_worth_it = self._system_ns >= self._early_system_ns
+        if now_ns < (self._began_ns + LEAST_GAP_NS if is_worth_it else self._due_ns):
+            return UNREAD
+        self._early_system_ns = NEVER
+        return self._read()
 
     def _read(self) -> tuple[int, int]:
         if _resident_bytes() > MOST_RESIDENT:
@@ -124,10 +139,10 @@ class OwnMemory:
             return UNREAD
         began_ns = thread_time_ns()
         figures = _kilobytes("/proc/self/smaps_rollup")
-        cost_ns, now_ns = thread_time_ns() - began_ns, perf_counter_ns()
-        most_ns = max(MOST_GAP_NS, int(cost_ns / LATER_SHARE))
+        self._cost_ns, now_ns = thread_time_ns() - began_ns, perf_counter_ns()
+        most_ns = max(MOST_GAP_NS, int(self._cost_ns / LATER_SHARE))
         doubled_ns = min(now_ns - self._began_ns, most_ns)
-        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(cost_ns / FIRST_SHARE))
+        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(self._cost_ns / FIRST_SHARE))
         if not {b"Private_Dirty", b"Shared_Dirty"} <= figures.keys():
             return UNREAD
         return figures[b"Private_Dirty"] * 1024, figures[b"Shared_Dirty"] * 1024

@@ -679,6 +679,20 @@ class TestOwnMemory:
         assert read == [3, 6, 12, 24, 48, 96, 192, 292, 392]
 
     @needs_proc
+    def test_it_is_read_a_second_time_once_the_kernel_has_worked_ten_times_as_long(
+        self, clock: list[int]
+    ) -> None:
+        """A worker of large memory that copies it is over before a hundredth of its time is due."""
+        clock.append(30 * 10**6)
+        memory = pytorch_kernel.OwnMemory()
+        memory.take()
+        read = []
+        for clock[0] in range(0, 10 * 10**9, 10**8):
+            if memory.take(50 * 10**6) != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**8)
+        assert read == [5, 35, 70]
+
+    @needs_proc
     def test_memory_that_takes_long_to_walk_is_not_read(
         self, monkeypatch: pytest.MonkeyPatch, clock: list[int]
     ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from multiprocessing import forkserver, resource_tracker
@@ -38,6 +39,8 @@ for line in sys.stdin:
 def _no_other_children() -> None:
     """What other tests have left running, Python's own helpers among it, is no worker of ours."""
     children = psutil.Process().children(recursive=True)
+    # torch raises where a worker of a DataLoader that still lives ends before it.
+    handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for child in children:
         child.kill()
     # They wait for their process to end, which it does not while a child holds its pipe.
@@ -46,6 +49,7 @@ def _no_other_children() -> None:
         stop()
     for child in children:
         child.wait()
+    signal.signal(signal.SIGCHLD, handler)
 
 
 class Child:
