@@ -34,8 +34,8 @@ RATES = {
 MEMORY_EVERY_S = 5.0
 AFFINITY_EVERY_S = LIMITS_EVERY_S = 1.0
 LEAST_OF_BUSIEST = 0.1
-"""A process with less CPU time than this share of the busiest one's loads nothing: it may be
-Python's resource tracker or fork server."""
+"""A process that lately used less CPU time than this share of the busiest one's loads nothing: it
+may be Python's resource tracker, or an idle worker of another loader."""
 MOST_SHARE = 0.001
 """Costly readings may take this share of one CPU's time."""
 HAS_PROC = Path("/proc/self/stat").exists()
@@ -90,6 +90,7 @@ class HostProbe:
         self._affinity_limit = RateLimit(AFFINITY_EVERY_S)
         self._machine_limit = RateLimit(0.0)
         self._started: set[tuple[int, float]] = set()
+        self._workers_before = self._family.usages()
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
@@ -107,7 +108,7 @@ class HostProbe:
             "started_workers": len(self._started),
         }
         memory = self._memory_limit.of(lambda: list(map(_memory_sums, processes.values())))
-        allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
+        allowed = self._affinity_limit.of(lambda: self._cpus_allowed(workers))
         for of_both in (memory or [], allowed or []):
             for quantities, more in zip(readings.values(), of_both, strict=False):
                 quantities.update(more)
@@ -115,6 +116,10 @@ class HostProbe:
         cpus = {usage.last_cpu for usages in processes.values() for usage in usages.values()}
         machine = self._machine_limit.of(lambda: self._machine.read(cpus))
         return living if machine is None else living | {"machine": machine}
+
+    def _cpus_allowed(self, workers: dict[int, Usage]) -> list[Quantities]:
+        before, self._workers_before = self._workers_before, workers
+        return cpus_allowed(self._pid, workers, before)
 
     def close(self) -> None:
         """Do nothing: nothing is held."""
@@ -165,20 +170,27 @@ def _memory_sums(usages: dict[int, Usage]) -> Quantities:
     return {name: None if None in parts else sum(parts) for name, parts in columns}
 
 
-def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
+def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) -> list[Quantities]:
     """The CPUs that process `pid` may run on, and those that its workers may, or ran on last.
 
     Of the process these are the CPUs of its main thread, and of any of its threads; of the workers
     those of any of them, the first of these by its number, and those of them that the main thread
-    may use too. Nothing where the system does not tell.
+    may use too. Only workers count that have used CPU time since `before`, when they were read
+    last, or at all where none has. Nothing where the system does not tell.
     """
     own = affinity_of(pid)
     threads = map(affinity_of, _threads_of(pid))
-    busiest_s = max((usage.cpu_s for usage in workers.values()), default=0.0)
+    used_s = {
+        worker: usage.cpu_s - (before[worker].cpu_s if worker in before else 0.0)
+        for worker, usage in workers.items()
+    }
+    if not any(used_s.values()):
+        used_s = {worker: usage.cpu_s for worker, usage in workers.items()}
+    busiest_s = max(used_s.values(), default=0.0)
     loading = {
         worker: usage
         for worker, usage in workers.items()
-        if usage.cpu_s >= LEAST_OF_BUSIEST * busiest_s
+        if used_s[worker] >= LEAST_OF_BUSIEST * busiest_s
     }
     allowed = frozenset[int]().union(*map(affinity_of, loading))
     last = {usage.last_cpu for usage in loading.values()} - {None}

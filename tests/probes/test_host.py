@@ -136,6 +136,14 @@ def test_a_process_that_does_nothing_is_no_worker_to_ask(make_child: Callable[[]
     assert until(lambda: opened().read()["workers"]["allowed_cpus"] == 1)
 
 
+def test_an_idle_worker_of_another_loader_is_not_asked(make_child: Callable[[], Child]) -> None:
+    """It has used more than those of this loader, before they began, and may use all CPUs."""
+    idle, busy = make_child().pid, make_child().pid
+    os.sched_setaffinity(busy, {max(os.sched_getaffinity(0))})
+    before, now = {idle: used(1, 9.0)}, {idle: used(1, 9.0), busy: used(1, 1.0)}
+    assert cpus_allowed(os.getpid(), now, before)[1]["allowed_cpus"] == 1
+
+
 def test_the_cpus_of_a_process_and_of_its_threads() -> None:
     """Its main thread may be bound, and others not."""
     cpus = os.sched_getaffinity(0)
@@ -144,7 +152,7 @@ def test_the_cpus_of_a_process_and_of_its_threads() -> None:
     thread.start()
     os.sched_setaffinity(0, {min(cpus)})
     try:
-        own, workers = cpus_allowed(os.getpid(), {})
+        own, workers = cpus_allowed(os.getpid(), {}, {})
     finally:
         os.sched_setaffinity(0, cpus)
         held.set()
@@ -159,14 +167,14 @@ def test_cpus_of_what_is_over() -> None:
     done.wait()
     gone = {done.pid: used(1, 1.0)}
     assert affinity_of(done.pid) == set()
-    assert cpus_allowed(done.pid, {}) == [{}, {}]
-    assert cpus_allowed(os.getpid(), gone)[1] == {}
+    assert cpus_allowed(done.pid, {}, {}) == [{}, {}]
+    assert cpus_allowed(os.getpid(), gone, {})[1] == {}
 
 
 def test_a_system_that_binds_no_process_to_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has no CPUs to tell, as macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
-    assert cpus_allowed(os.getpid(), {}) == [{}, {}]
+    assert cpus_allowed(os.getpid(), {}, {}) == [{}, {}]
 
 
 def test_page_faults_of_a_worker(make_child: Callable[[], Child]) -> None:
