@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import traceback
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
@@ -69,6 +70,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         try:
             pyfuncitem.obj(**arguments)
         except (AssertionError, pytest.fail.Exception) as failure:  # noqa: PERF203 - runs take seconds
+            # What it holds, a worker that still runs among it, would disturb the next.
+            traceback.clear_frames(failure.__traceback__)
             failures.append(failure)
         else:
             held += 1
