@@ -8,11 +8,17 @@ workers without loadeval, whose memory shows what PyTorch and the allocator do. 
 of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so many
 moments the memory, file descriptors, threads and child processes are counted, and the CPU time for
 each batch since the last one. Prints a table; exit status 1 where one of them grew.
+
+Memory is told twice: what the process has of the system (RSS), which creeps up while allocators
+find no room among what is in use, and what is in use of the C heap, once garbage is collected and
+with it Python's free lists are empty. A leak shows in the second, however small it is.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import logging
 import sys
 import time
@@ -49,6 +55,8 @@ SETTLED = 0.2
 TENTH = SAMPLES // 10
 MOST_GROWTH_MB = 8.0
 """What memory may grow by over a phase, where it surely does."""
+MOST_HEAP_GROWTH_MB = 0.5
+"""The same of what is in use: an allocator explains none of it."""
 MOST_COST = 1.5
 """What a batch may cost at the end, times that at the beginning; the machine may be busy."""
 PACED = 200
@@ -91,6 +99,7 @@ class Sample(NamedTuple):
 
     batches: int
     memory_mb: float
+    heap_mb: float
     files: int
     threads: int
     children: int
@@ -108,12 +117,11 @@ class Soaked:
     log_mb: float
     logged: int
 
-    @property
-    def growth_mb(self) -> Estimate:
-        """By how much memory grew over the phase, if it did so all the time as after SETTLED."""
+    def growth_mb(self, name: str) -> Estimate:
+        """By how much `name` grew over the phase, if it did so all the time as after SETTLED."""
         settled = self.samples[int(SETTLED * len(self.samples)) :]
         batches = np.array([sample.batches for sample in settled]) / self.phase.batches
-        growth = slope([(batches, np.array([sample.memory_mb for sample in settled]))])
+        growth = slope([(batches, np.array([getattr(sample, name) for sample in settled]))])
         assert growth is not None
         return growth
 
@@ -126,10 +134,12 @@ class Soaked:
     @property
     def grown(self) -> list[str]:
         """What grew that should not have."""
-        growth, settled = self.growth_mb, self.samples[int(SETTLED * len(self.samples)) :]
+        settled = self.samples[int(SETTLED * len(self.samples)) :]
         grew = []
-        if (growth.low or 0.0) > 0 and (growth.high or 0.0) > MOST_GROWTH_MB:
-            grew.append("memory")
+        for name, most_mb in (("memory_mb", MOST_GROWTH_MB), ("heap_mb", MOST_HEAP_GROWTH_MB)):
+            growth = self.growth_mb(name)
+            if (growth.low or 0.0) > 0 and (growth.high or 0.0) > most_mb:
+                grew.append(name)
         for name in ("files", "threads", "children"):
             counts = [getattr(sample, name) for sample in settled]
             # Those of an epoch, and of batches that are on their way, come and go.
@@ -158,10 +168,34 @@ def phases(logged: int, alternated: int) -> list[Phase]:
     ]  # fmt: skip
 
 
+class HeapInfo(ctypes.Structure):
+    """What glibc's `mallinfo2` returns."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+            "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
+
+LIBC = ctypes.CDLL(None)
+LIBC.mallinfo2.restype = HeapInfo
+
+
+def heap_mb() -> float:
+    """What is in use of the C heap, garbage apart."""
+    gc.collect()
+    heap = LIBC.mallinfo2()
+    return float(heap.uordblks + heap.hblkhd) / 1e6
+
+
 def sample(process: psutil.Process, batches: int) -> Sample:
     return Sample(
         batches,
         process.memory_info().rss / 1e6,
+        heap_mb(),
         process.num_fds(),
         process.num_threads(),
         len(process.children(recursive=True)),
@@ -183,6 +217,7 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
             **phase.options,
         )  # fmt: skip
     process, samples, served = psutil.Process(), [], 0
+    gc.freeze()  # to collect garbage then costs next to nothing beside the batches
     due = [round(phase.batches * part / SAMPLES) for part in range(SAMPLES, 0, -1)]
     began_s = time.perf_counter()
     with measured as batches:
@@ -220,8 +255,8 @@ def batches_in(path: Path) -> int:
 def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:
     """All phases, one after the other; prints a row for each."""
     print(
-        "| | batches | minutes | log | memory | grew by | files | threads | CPU of training, us "
-        "| of the process, us |\n|---|---|---|---|---|---|---|---|---|---|"
+        "| | batches | minutes | log | memory | grew by | in use | grew by | files | threads "
+        f"| CPU of training, us | of the process, us |\n{'|---' * 12}|"
     )
     results = []
     for phase in phases(logged, alternated):
@@ -232,8 +267,7 @@ def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:
 
 
 def row(result: Soaked) -> str:
-    last, growth = result.samples[-1], result.growth_mb
-    interval = "" if growth.low is None else f" [{growth.low:.2f}, {growth.high:.2f}]"
+    last = result.samples[-1]
     own, whole = (result.costs_us(name) for name in ("own_cpu_s", "cpu_s"))
     cells = (
         result.phase.name,
@@ -241,13 +275,20 @@ def row(result: Soaked) -> str:
         f"{result.took_s / 60:.1f}",
         f"{result.log_mb:,.0f} MB",
         f"{last.memory_mb:.0f} MB",
-        f"{growth.value:.2f}{interval} MB",
+        _growth(result.growth_mb("memory_mb")),
+        f"{last.heap_mb:.0f} MB",
+        _growth(result.growth_mb("heap_mb")),
         _range(result.samples, "files"),
         _range(result.samples, "threads"),
         f"{own[0]:.1f}, {own[1]:.1f}",
         f"{whole[0]:.1f}, {whole[1]:.1f}",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _growth(growth: Estimate) -> str:
+    interval = "" if growth.low is None else f" [{growth.low:.2f}, {growth.high:.2f}]"
+    return f"{growth.value:.2f}{interval} MB"
 
 
 def _range(samples: Sequence[Sample], name: str) -> str:
