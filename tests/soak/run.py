@@ -37,7 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.estimate.stats import Estimate, slope
+from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.live import LiveRun
 from loadeval.runlog.log_file.reader import Follower
 
@@ -53,6 +53,8 @@ SAMPLES = 120
 SETTLED = 0.2
 """This share of a phase is over before memory is looked at: allocators keep what they once had."""
 TENTH = SAMPLES // 10
+GROUPS, T_975 = 8, 2.447
+"""Of readings of memory; the 97.5% quantile of Student's t for the differences between these."""
 MOST_GROWTH_MB = 8.0
 """What memory may grow by over a phase, where it surely does."""
 MOST_HEAP_GROWTH_MB = 0.5
@@ -118,12 +120,19 @@ class Soaked:
     logged: int
 
     def growth_mb(self, name: str) -> Estimate:
-        """By how much `name` grew over the phase, if it did so all the time as after SETTLED."""
-        settled = self.samples[int(SETTLED * len(self.samples)) :]
-        batches = np.array([sample.batches for sample in settled]) / self.phase.batches
-        growth = slope([(batches, np.array([getattr(sample, name) for sample in settled]))])
-        assert growth is not None
-        return growth
+        """By how much `name` grew over the phase, if it did so all the time as after SETTLED.
+
+        Readings that follow each other are alike, as memory goes in steps. So the interval is
+        Student's t over the differences between the means of GROUPS of readings: these are as good
+        as independent whether memory is steady, goes up and down in steps, or grows.
+        """
+        settled = [getattr(sample, name) for sample in self.samples]
+        groups = np.array_split(settled[int(SETTLED * len(settled)) :], GROUPS)
+        grew = np.diff([group.mean() for group in groups])
+        scale = GROUPS / (1 - SETTLED)
+        half = T_975 * grew.std(ddof=1) / np.sqrt(len(grew))
+        mean = float(grew.mean())
+        return Estimate(scale * mean, scale * (mean - half), scale * (mean + half))
 
     def costs_us(self, name: str) -> tuple[float, float]:
         """CPU time for a batch in the first tenth of the phase and in the last, the medians."""
