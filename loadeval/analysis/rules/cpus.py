@@ -16,6 +16,8 @@ from loadeval.analysis.rules.workers import BUSY, MUCH, no_cpu_left, tried_worke
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
+    from loadeval.analysis.inside.stages import WorkerTime
+    from loadeval.analysis.predict.allowed_cpus import AllowedCpus
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.inside import Inside
@@ -102,8 +104,15 @@ def shared_machine(case: Case) -> Answer:
 
 
 def confined(case: Case) -> Answer:
-    """Workers share fewer CPUs than there are for them."""
-    allowed, workers = case.cpu_use.allowed, case.loader.workers
+    """Workers, or one of them, may use fewer CPUs than there are."""
+    allowed, inside = case.cpu_use.allowed, case.inside
+    if allowed is not None and allowed.differ and inside is not None and inside.slow_worker:
+        return _one_confined(case, inside, allowed, inside.slow_worker)
+    return _all_confined(case, allowed)
+
+
+def _all_confined(case: Case, allowed: AllowedCpus | None) -> Answer:
+    workers = case.loader.workers
     if not workers or allowed is None:
         return Remark(Unknown.AFFINITY_NOT_READ) if workers else None
     set_by, cpus, computing = allowed.set_by, allowed.affinity.workers, case.cpu_use.computing
@@ -126,9 +135,9 @@ def confined(case: Case) -> Answer:
     )
     problem, advice = CONFINED[set_by]
     changes = [Remark(advice)]
-    function, variables = case.loader.worker_init, case.real.header.environment.get("cpu_binding")
-    if set_by is SetBy.WORKERS and function is not None:
-        changes.append(Remark(Advice.LOOK_AT_INIT, {"function": function}))
+    variables = case.real.header.environment.get("cpu_binding")
+    if set_by is SetBy.WORKERS:
+        changes += _look_at_init(case)
     if variables:
         changes.append(Remark(Advice.UNSET_BINDING, {"variables": ", ".join(variables)}))
     finding = stages.finding_inside(
@@ -139,6 +148,42 @@ def confined(case: Case) -> Answer:
     if isinstance(finding, Finding) and set_by is SetBy.PROCESS and allowed.own == allowed.most:
         return replace(finding, confidence="likely")  # by a variable that binds threads
     return finding
+
+
+def _one_confined(
+    case: Case, inside: Inside, allowed: AllowedCpus, slow: tuple[WorkerTime, float]
+) -> Answer:
+    """One worker is slow, for it waits for the few CPUs that it may use."""
+    if not inside.slow_worker_waits:
+        return None
+    worker, others_ns = slow
+    values: dict[str, Value] = {
+        "worker": worker.worker,
+        "batch_ns": worker.batch_ns,
+        "others_ns": others_ns,
+        "cpus": allowed.fewest,
+        "others_cpus": allowed.affinity.workers,
+    }
+    finding = stages.finding_inside(
+        case,
+        Rule.CONFINED,
+        Remark(Problem.WORKER_CONFINED, values),
+        (Remark(Advice.ALLOW_IN_WORKERS), *_look_at_init(case)),
+        (
+            *stages.batches_of(slow),
+            *facts(
+                ("CPUs that one of the workers may use", allowed.fewest, "CPUs"),
+                ("CPUs that the workers may use", allowed.affinity.workers, "CPUs"),
+            ),
+        ),
+    )
+    # Which of the workers may use fewer CPUs was not read.
+    return replace(finding, confidence="likely") if isinstance(finding, Finding) else finding
+
+
+def _look_at_init(case: Case) -> list[Remark]:
+    function = case.loader.worker_init
+    return [] if function is None else [Remark(Advice.LOOK_AT_INIT, {"function": function})]
 
 
 def oversubscription(case: Case) -> Answer:

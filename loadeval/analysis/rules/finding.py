@@ -72,6 +72,7 @@ class Problem(Enum):
     WORKERS_CONFINED = "workers_confined"
     PROCESS_CONFINED = "process_confined"
     STARTED_CONFINED = "started_confined"
+    WORKER_CONFINED = "worker_confined"
     LOADER_TOO_SLOW = "loader_too_slow"
     NOTHING_LOADED_AHEAD = "nothing_loaded_ahead"
     QUEUE_RUNS_EMPTY = "queue_runs_empty"

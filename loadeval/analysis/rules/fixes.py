@@ -78,11 +78,13 @@ def _with_own_cpus(_case: Case, inside: Inside) -> Change:
     )
 
 
-def _with_all_cpus(case: Case, _inside: Inside) -> Change:
+def _with_all_cpus(case: Case, inside: Inside) -> Change:
     """Workers may use all CPUs, and training too, unless only workers were kept from them."""
     use = case.cpu_use
     if use.allowed is None:
         return Change()
+    if use.allowed.differ:  # one worker is slow for it
+        return _faster(_share_with_balanced_workers)(case, inside)
     every, training = use.allowed.every, use.allowed.affinity.training
     affinity = Affinity(training, every, training)
     by_workers = use.allowed.set_by is SetBy.WORKERS and not affinity.is_even
