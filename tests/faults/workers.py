@@ -346,7 +346,7 @@ PROGRAMS = (
         "num_workers",
         faulty=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=6 * CPUS),
         healthy=lambda _: train(Augmented(0.35 * CPUS), batch_size=1, workers=CPUS - 1),
-        fixed=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=CPUS - 1),
+        fixed=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=CPUS),
     ),
     Program(
         "other programs on all CPUs",
@@ -411,6 +411,7 @@ PROGRAMS = (
         fixed=lambda folder: short_epochs(
             MappedAnnotations(folder, BOXES, 80), persistent=False, workers=2
         ),
+        follows="smaller_dataset",
     ),
     Program(
         "a vocabulary loaded by each worker",

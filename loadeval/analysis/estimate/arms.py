@@ -370,9 +370,9 @@ def compare_arms(
 ) -> ArmComparison:
     """The arms, compared by sample where both know theirs in the same unit.
 
-    In pairs where both have them, and at the same size of batch where steps follow it, unless
-    blocks are whole epochs, which have the same batches. `starts` are those of the real arm's epochs; without them the
-    gain is that of the steady state.
+    In pairs where both have them; and at the same size of batch where steps follow it, unless
+    blocks are whole epochs, which have the same batches. `starts` are those of the real arm's
+    epochs; without them the gain is that of the steady state.
     """
     known = real.samples is not None and ideal.samples is not None and same_unit
     size = float(real.samples.sum()) / real.count if known and real.samples is not None else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -70,7 +69,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
         return Remark(Advice.LOADING_EVICTS_CACHES), *(advised or tried_workers(case, 1))
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
-    lowers = lowers and (case.inside is None or fixes.fewer_workers_do(case.inside))
+    lowers = lowers and (case.inside is None or fixes.one_fewer_does(case.inside))
     less = Remark(Advice.LIGHTER_LOADING)
     if lowers:
         less = workers_to(Advice.LOWER_WORKERS, case.loader)
@@ -247,14 +246,19 @@ def _workers_wait(case: Case, inside: Inside) -> Answer:
     by_threads = others_ns >= OTHER_THREADS * cpu_ns > 0
     if inside.recorded.run_queue < WAITS_FOR_CPU:
         return None
-    workers, cpus = case.loader.workers or 0, case.cpus or math.inf
+    workers = case.loader.workers or 0
     if by_threads and workers and not case.computes_in_one_thread:
-        change = Remark(Advice.ONE_THREAD_EACH)
-    elif workers > cpus:
-        change = workers_to(Advice.LOWER, case.loader, case.cpus)
+        changes: tuple[Remark, ...] = (Remark(Advice.ONE_THREAD_EACH),)
+    elif case.cpus is not None and workers > case.cpus:
+        fewer = (workers_to(Advice.LOWER, case.loader, case.cpus),)
+        # As many as CPUs bring little by themselves: the work is too much for the CPUs.
+        changes = (
+            Remark(Advice.CHEAPER_OR_CPUS),
+            *(fewer if fixes.workers_do(inside, case.cpus) else ()),
+        )
     else:
         others = case.cpu_use.competing
-        change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
+        changes = (Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {}),)
     problem = Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.recorded.run_queue})
     evidence = facts(
         ("waiting for a CPU", inside.recorded.run_queue, "share"),
@@ -263,11 +267,11 @@ def _workers_wait(case: Case, inside: Inside) -> Answer:
         ("CPUs", case.cpus, "CPUs"),
     )
     rule = Rule.OVERSUBSCRIPTION
-    finding = stages.finding_inside(case, rule, problem, (change,), evidence, case.contention_share)
+    finding = stages.finding_inside(case, rule, problem, changes, evidence, case.contention_share)
     if (
         finding is None and inside.recorded.run_queue >= LONG_FOR_CPU
     ):  # what training loses was not shown
-        return Finding(rule, "low", "measured", problem, (change,), evidence)
+        return Finding(rule, "low", "measured", problem, changes, evidence)
     return finding
 
 

@@ -198,10 +198,14 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     return next(workers for workers, speedup in speedups.items() if speedup >= ENOUGH * best)
 
 
-def fewer_workers_do(inside: Inside) -> bool:
+def one_fewer_does(inside: Inside) -> bool:
     """Whether one worker fewer loads as fast."""
-    fewer = max(inside.setting.workers - 1, 1)
-    return inside.model.share_left(Change({"workers": fewer})) * ENOUGH <= 1
+    return workers_do(inside, max(inside.setting.workers - 1, 1))
+
+
+def workers_do(inside: Inside, workers: int) -> bool:
+    """Whether so many workers load as fast as those that there are."""
+    return inside.model.share_left(Change({"workers": workers})) * ENOUGH <= 1
 
 
 def best_prefetch(inside: Inside) -> int:

@@ -56,7 +56,7 @@ ADVICE: dict[Enum, Words] = {
         short="raise {setting} from {present} to {proposed}",
     ),
     Advice.LOWER: Words(
-        "Lower {setting} from {present} to {proposed} or less and measure.",
+        "Lower {setting} from {present} to {proposed} and measure.",
         short="lower {setting} from {present} to {proposed}",
     ),
     Advice.LOWER_WORKERS: Words(

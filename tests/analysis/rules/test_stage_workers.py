@@ -24,6 +24,7 @@ from tests.analysis.rules.conftest import (
     advised,
     diagnosed,
     finding_of,
+    gains,
     numbers,
     outcome,
 )
@@ -62,6 +63,18 @@ def seen_blocked(kernel: str, blocked: int = 60) -> Any:
             {"read_bytes": 100_000, "disk_bytes": 31_000},
             Rule.DISK,
             Problem.READ_FROM_DISK,
+        ),
+        (  # they wait for who reads
+            "futex_wait_queue",
+            {"read_bytes": 100_000, "disk_bytes": 31_000},
+            Rule.DISK,
+            Problem.READ_FROM_DISK,
+        ),
+        (  # all of it came from the page cache
+            "futex_wait_queue",
+            {"read_bytes": 100_000, "disk_bytes": 0},
+            Rule.LOCK,
+            Problem.WORKERS_WAIT_FOR_LOCK,
         ),
         (  # too little to wait for
             "sk_wait_data",
@@ -214,11 +227,7 @@ def test_when_threads_do_not_spin(given: dict[str, Any], cores: dict[str, Any]) 
             (Advice.FREE_CPUS, {}),  # they have one each already
         ),
         ({}, 3.0, (Advice.FREE_CPUS, {"others_cpus": pytest.approx(3.0)})),
-        (
-            {"environment": {"cpus_usable": 1}},
-            0.0,
-            (Advice.LOWER, {"setting": "num_workers", "present": 2, "proposed": 1}),
-        ),
+        ({"environment": {"cpus_usable": 1}}, 0.0, (Advice.CHEAPER_OR_CPUS, {})),
         ({"environment": {"cpus_usable": None}}, 0.0, (Advice.FREE_CPUS, {})),
     ],
 )
@@ -231,6 +240,27 @@ def test_what_frees_a_cpu(
         staged_run = cores_read(staged_run, process=1.0, workers=2.0, machine=3.0 + others)
     cause = finding_of(Rule.OVERSUBSCRIPTION, staged_run)
     assert list(numbers(cause).items()) == [change]
+
+
+@pytest.mark.parametrize(
+    ("given", "lowered"),
+    [
+        ({}, [2]),
+        ({"fetch": 200, "blocked": 0.3}, []),  # two would leave CPUs idle while they are blocked
+    ],
+)
+def test_fewer_workers_where_as_many_as_cpus_load_as_fast(
+    given: dict[str, Any], lowered: list[int]
+) -> None:
+    """By themselves they bring little, and nothing is promised: work is too much for the CPUs."""
+    given = {"workers": 6, "fetch": 240, "run_queue": 0.6, **given}
+    run = looked_into(environment={"cpus_usable": 2}, **given)
+    run = cores_read(run, process=0.5, workers=1.4)
+    first = diagnosed(run).findings[0]
+    assert first.rule is Rule.OVERSUBSCRIPTION
+    assert advised(first)[0] is Advice.CHEAPER_OR_CPUS
+    assert [change.values["proposed"] for change in first.changes[1:]] == lowered
+    assert not any(gains(first).values())
 
 
 SLOW_CODE = {
