@@ -22,13 +22,14 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from loadeval import describe
-from loadeval.analysis.rules.gains import MOST_GONE
+from loadeval.analysis.rules.gains import ADVICE, MOST_GONE, Kind
 from loadeval.report.formatting import speedup
 from tests.faults.catalogue import PROGRAMS
 from tests.faults.evaluation import is_named, is_nothing_found, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from enum import Enum
 
     from loadeval import Finding
     from tests.faults.programs import Program, Training
@@ -38,6 +39,10 @@ TURNS = 3
 STEPS = 50
 LEAST_LOSS = 0.25
 HEALTHY_LOSS = 0.05
+PREDICTED = {
+    code for code, record in ADVICE.items() if record.kind not in (Kind.UNPREDICTED, Kind.COMMENT)
+}
+"""Advice of which it is said what it brings."""
 
 
 def paces_s(make: Callable[[Path], Training]) -> tuple[float, float, float]:
@@ -110,8 +115,11 @@ def check(program: Program, turns: int) -> bool:
     return not wrong
 
 
-def evaluate(program: Program) -> bool:
-    """Print what loadeval says of the faulty and of the healthy program; whether it is right."""
+def evaluate(program: Program, advised: set[Enum]) -> bool:
+    """Print what loadeval says of the faulty and of the healthy program; whether it is right.
+
+    What it advises first is added to `advised`.
+    """
     with TemporaryDirectory() as folder:
         findings = measured(program.faulty, Path(folder) / "faulty")
         is_twin_healthy = program.cpus <= CPUS
@@ -125,6 +133,7 @@ def evaluate(program: Program) -> bool:
         say(f"  in the healthy twin: {rules}")
     if not findings:
         return right
+    advised.update(change.code for change in findings[0].changes)
     measurement = "not measured"  # the twin lacks CPUs
     if program.fixed is not None or is_twin_healthy:
         _, faulty_s, _ = paces_s(program.faulty)
@@ -140,7 +149,7 @@ def cost_of(finding: Finding) -> str:
 
 
 def promised(finding: Finding, follows: str = "") -> str:
-    """The speed-up without what `finding` costs, and that of an advice, or the first that has one."""
+    """The speed-up without what `finding` costs, and by its advice of that code, or the first."""
     cost = finding.cost_share
     without = "not known" if cost is None else speedup(1 / (1 - min(cost, MOST_GONE)))
     for change in finding.changes:
@@ -172,7 +181,14 @@ def main() -> int:
     chosen = [known[name] for name in options.names or known]
     if options.evaluate and not options.names:  # a leak takes a minute to see
         chosen = [each for each in chosen if each.costs_time and each.fault_cpus <= CPUS]
-    right = [evaluate(each) if options.evaluate else check(each, options.turns) for each in chosen]
+    advised: set[Enum] = set()
+    right = [
+        evaluate(each, advised) if options.evaluate else check(each, options.turns)
+        for each in chosen
+    ]
+    if options.evaluate and not options.names:
+        untried = ", ".join(sorted(code.value for code in PREDICTED - advised))
+        say(f"predicted for no program: {untried or 'none'}")
     say(f"{sum(right)} of {len(right)}")
     return 0 if all(right) else 1
 

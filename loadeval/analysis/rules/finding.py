@@ -236,6 +236,7 @@ class Advice(Enum):
     RAISE_THREADS = "raise_threads"
     CHEAPER_OPERATOR = "cheaper_operator"
     USE_PROCESSES = "use_processes"
+    RELEASE_LOCK = "release_lock"
     LESS_IN_THREADS = "less_in_threads"
     WORKER_START_PARTS = "worker_start_parts"
     WORKERS_START_IN_TURN = "workers_start_in_turn"

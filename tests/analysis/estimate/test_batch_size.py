@@ -109,7 +109,7 @@ def test_sizes_that_steps_do_not_follow_change_nothing() -> None:
 
 
 def test_a_loader_that_sets_the_pace() -> None:
-    """Real iterations do not follow the size, and ideal ones do, so the mean size's error counts."""
+    """Real iterations do not follow the size, and ideal ones do: the mean size's error counts."""
     rng = np.random.default_rng(3)
     many = [arms(rng, 1.0, waits=True)[0] for _ in range(1000)]
     truth_ns = np.mean([np.mean(arm.wait_ns + arm.step_ns) for arm in many])
