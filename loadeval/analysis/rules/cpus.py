@@ -105,8 +105,9 @@ def shared_machine(case: Case) -> Answer:
 def confined(case: Case) -> Answer:
     """Workers, or one of them, may use fewer CPUs than there are."""
     allowed, inside = case.cpu_use.allowed, case.inside
-    if allowed is not None and allowed.differ and inside is not None and inside.slow_worker:
-        return _one_confined(case, inside, allowed, inside.slow_worker)
+    slow = None if inside is None else inside.waiting_worker
+    if allowed is not None and allowed.differ and slow is not None:
+        return _one_confined(case, allowed, slow)
     return _all_confined(case, allowed)
 
 
@@ -149,12 +150,8 @@ def _all_confined(case: Case, allowed: AllowedCpus | None) -> Answer:
     return finding
 
 
-def _one_confined(
-    case: Case, inside: Inside, allowed: AllowedCpus, slow: tuple[WorkerTime, float]
-) -> Answer:
+def _one_confined(case: Case, allowed: AllowedCpus, slow: tuple[WorkerTime, float]) -> Answer:
     """One worker is slow, for it waits for the few CPUs that it may use."""
-    if not inside.slow_worker_waits:
-        return None
     worker, others_ns = slow
     values: dict[str, Value] = {
         "worker": worker.worker,

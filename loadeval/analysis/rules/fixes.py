@@ -83,7 +83,7 @@ def _with_all_cpus(case: Case, inside: Inside) -> Change:
     use = case.cpu_use
     if use.allowed is None:
         return Change()
-    if use.allowed.differ:  # one worker is slow for it
+    if use.allowed.differ and inside.waiting_worker is not None:
         return _faster(_share_with_balanced_workers)(case, inside)
     every, training = use.allowed.every, use.allowed.affinity.training
     affinity = Affinity(training, every, training)

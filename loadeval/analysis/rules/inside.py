@@ -196,12 +196,12 @@ class Inside:
         return (slowest, others_ns) if slowest.typical_ns >= slow_ns else None
 
     @property
-    def slow_worker_waits(self) -> bool:
-        """Whether there is such a worker, which would take no longer if it had a CPU at once."""
+    def waiting_worker(self) -> tuple[WorkerTime, float] | None:
+        """The same, if it would not be slow without waiting for a CPU."""
         if self.slow_worker is None:
-            return False
+            return None
         worker, _ = self.slow_worker
         is_own = self.costs.worker == worker.worker
         taken_ns = self.costs.fetch_ns - self.costs.run_queue_ns
         own_ns, others_ns = (float(np.median(taken_ns[of])) for of in (is_own, ~is_own))
-        return own_ns < SLOWER_WORKER * others_ns
+        return self.slow_worker if own_ns < SLOWER_WORKER * others_ns else None

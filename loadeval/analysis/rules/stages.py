@@ -172,7 +172,7 @@ def slow_samples(case: Case, inside: Inside) -> Answer:
 def slow_worker(case: Case, inside: Inside) -> Answer:
     """One worker takes longer for a batch than the others, and not for want of a CPU."""
     slow = inside.slow_worker
-    if slow is None or inside.slow_worker_waits:
+    if slow is None or inside.waiting_worker is not None:
         return None
     worker, others_ns = slow
     values = {"worker": worker.worker, "batch_ns": worker.batch_ns, "others_ns": others_ns}

@@ -29,7 +29,9 @@ STEP_NS, SLOWER = 10e6, 0.1
 BYTES = 50_000.0
 
 
-def arms(rng: np.random.Generator, follows: float, *, waits: bool = False) -> list[ArmTimes]:
+def arms(
+    rng: np.random.Generator, follows: float, *, waits: bool = False
+) -> tuple[ArmTimes, ArmTimes]:
     """The arms of a run, real first; steps are in proportion to the bytes, as far as they follow.
 
     Where training `waits`, each real batch comes 1.5 steps after the one before, whatever its size.
@@ -54,7 +56,8 @@ def arms(rng: np.random.Generator, follows: float, *, waits: bool = False) -> li
                 nbytes=nbytes.round(),
             )
         )
-    return both
+    real, ideal = both
+    return real, ideal
 
 
 @cache
@@ -63,9 +66,10 @@ def gains(follows: float, *, waits: bool = False, sized: bool = True) -> list[Ga
     rng = np.random.default_rng(7)
     found = []
     for _ in range(RUNS):
-        run = arms(rng, follows, waits=waits)
-        known = run if sized else [replace(arm, nbytes=None) for arm in run]
-        gain = compare_arms(*known).gain
+        real, ideal = arms(rng, follows, waits=waits)
+        if not sized:
+            real, ideal = replace(real, nbytes=None), replace(ideal, nbytes=None)
+        gain = compare_arms(real, ideal).gain
         assert gain is not None
         found.append(gain)
     return found

@@ -263,7 +263,7 @@ def test_fewer_workers_where_as_many_as_cpus_load_as_fast(
     assert not any(gains(first).values())
 
 
-SLOW_CODE = {
+SLOW_CODE: dict[str, dict[str, Any]] = {
     "slow transform": {"transforms": {"blur": 0.9}},
     "slow fetch": {"seen": code({GETITEM: 90, LOCKED: 10})},
     "slow collate": {"fetch": 5, "collate": 75},
