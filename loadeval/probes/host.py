@@ -174,9 +174,10 @@ def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) 
     """The CPUs that process `pid` may run on, and those that its workers may, or ran on last.
 
     Of the process these are the CPUs of its main thread, and of any of its threads; of the workers
-    those of any of them, the first of these by its number, and those of them that the main thread
-    may use too. Only workers count that have used CPU time since `before`, when they were read
-    last, or at all where none has. Nothing where the system does not tell.
+    those of any of them, of the one that may use the fewest, the first of these by its number, and
+    those of them that the main thread may use too. Only workers count that have used CPU time
+    since `before`, when they were read last, or at all where none has. Nothing where the system
+    does not tell.
     """
     own = affinity_of(pid)
     threads = map(affinity_of, _threads_of(pid))
@@ -192,7 +193,8 @@ def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) 
         for worker, usage in workers.items()
         if used_s[worker] >= LEAST_OF_BUSIEST * busiest_s
     }
-    allowed = frozenset[int]().union(*map(affinity_of, loading))
+    affinities = [cpus for worker in loading if (cpus := affinity_of(worker))]
+    allowed = frozenset[int]().union(*affinities)
     last = {usage.last_cpu for usage in loading.values()} - {None}
     of_process: Quantities = {
         "allowed_cpus": len(own),
@@ -200,6 +202,7 @@ def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) 
     }
     of_workers: Quantities = {
         "allowed_cpus": len(allowed),
+        "fewest_allowed_cpus": min(map(len, affinities), default=None),
         "first_allowed_cpu": min(allowed, default=None),
         "shared_allowed_cpus": len(allowed & own),
         "last_cpus": len(last),

@@ -71,8 +71,9 @@ class Program:
 
     `cause` is what is wrong, and `named` a text that an answer must contain, maybe "". In `healthy`
     loading does not limit training. `fixed` follows the advice literally, where that is something
-    else; it is faster than `faulty`. Each makes its files in a folder of its own. `costs_time` is
-    false for a fault that costs something else. `healthy` needs so many `cpus`: one for each worker
+    else; it is faster than `faulty`. That is the first piece of advice, or that of code `follows`.
+    Each makes its files in a folder of its own. `costs_time` is false for a fault that costs
+    something else. `healthy` needs so many `cpus`: one for each worker
     that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
     nothing.
     """
@@ -83,6 +84,7 @@ class Program:
     faulty: Callable[[Path], Training]
     healthy: Callable[[Path], Training]
     fixed: Callable[[Path], Training] | None = None
+    follows: str = ""
     costs_time: bool = True
     cpus: int = 1
     fault_cpus: int = 1

@@ -152,6 +152,7 @@ PROGRAMS = (
         "feed",
         faulty=lambda _: threaded(Fed(tokenise)),
         healthy=lambda _: threaded(Fed(digest)),
+        follows="release_lock",
     ),
     Program(
         "a stage of an SPDL pipeline in Python",
@@ -159,6 +160,7 @@ PROGRAMS = (
         "spdl",
         faulty=lambda _: threaded(pipeline(tokenise)),
         healthy=lambda _: threaded(pipeline(digest)),
+        follows="release_lock",
     ),
     Program(
         "a pool of threads that tokenise",
@@ -166,6 +168,7 @@ PROGRAMS = (
         "ThreadPoolExecutor",
         faulty=lambda _: threaded(Pooled(tokenise)),
         healthy=lambda _: threaded(Pooled(digest)),
+        follows="release_lock",
     ),
     Program(
         "a DataLoader that a thread reads ahead",
@@ -173,7 +176,7 @@ PROGRAMS = (
         "feed",
         faulty=lambda _: ahead(tokenise),
         healthy=lambda _: ahead(digest),
-        fixed=lambda _: ahead(tokenise, workers=1),
+        fixed=lambda _: ahead(tokenise, workers=2),
         cpus=2,
     ),
 )

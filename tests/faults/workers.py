@@ -159,13 +159,13 @@ def second_on_one_cpu(worker: int) -> None:
         os.sched_setaffinity(0, {one_cpu()})
 
 
-def pinned(busy: int) -> Training:
-    """The second of three workers is bound to a CPU, which `busy` other programs use."""
+def pinned(busy: int, init: Callable[[int], None] = second_on_one_cpu) -> Training:
+    """The second of two workers is bound to a CPU, which `busy` other programs use."""
     return train(
-        Augmented(1.2),
+        Augmented(0.6),
         batch_size=1,
-        workers=3,
-        worker_init_fn=second_on_one_cpu,
+        workers=2,
+        worker_init_fn=init,
         close=Busy(busy, one_cpu()).close,
     )
 
@@ -346,7 +346,7 @@ PROGRAMS = (
         "num_workers",
         faulty=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=6 * CPUS),
         healthy=lambda _: train(Augmented(0.35 * CPUS), batch_size=1, workers=CPUS - 1),
-        fixed=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=CPUS - 1),
+        fixed=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=CPUS),
     ),
     Program(
         "other programs on all CPUs",
@@ -384,11 +384,13 @@ PROGRAMS = (
     ),
     Program(
         "a worker bound to a busy CPU",
-        "slow worker",
-        "1",
-        faulty=lambda _: pinned(busy=3),
+        "confined workers",
+        "second_on_one_cpu",
+        faulty=lambda _: pinned(busy=5),
         healthy=lambda _: pinned(busy=0),
-        cpus=4,
+        fixed=lambda _: pinned(busy=5, init=bound_and_freed),
+        cpus=3,
+        fault_cpus=2,
     ),
     Program(
         "spawn, and a long list of files",
@@ -409,6 +411,7 @@ PROGRAMS = (
         fixed=lambda folder: short_epochs(
             MappedAnnotations(folder, BOXES, 80), persistent=False, workers=2
         ),
+        follows="smaller_dataset",
     ),
     Program(
         "a vocabulary loaded by each worker",

@@ -119,6 +119,7 @@ def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
     workers = readings["workers"]
     assert (workers["allowed_cpus"], workers["first_allowed_cpu"]) == (1, cpu)
     assert (workers["shared_allowed_cpus"], workers["last_cpus"]) == (1, 1)
+    assert workers["fewest_allowed_cpus"] == 1
 
 
 def _where_last(probe: HostProbe, cpus: set[int]) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from loadeval.analysis.estimate.batch_size import Sizes, at_same_size, follow_size
 from loadeval.analysis.estimate.epochs import EpochStarts, epoch_starts_of
 from loadeval.analysis.estimate.intervals import (
     FEWEST_PAIRS,
@@ -57,8 +58,9 @@ Hanley and Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA
 class ArmTimes:
     """The times of one arm, an entry for each batch (or each aggregate of a run that has these).
 
-    `samples` is None where they are not known of every batch, or are none at all. `pair` is the
-    pair of each, and `place` where it comes in the run, in an alternating one.
+    `samples` is None where they are not known of every batch, or are none at all, and `nbytes`
+    where they are not. `pair` is the pair of each, and `place` where it comes in the run, in an
+    alternating one.
     """
 
     wait_ns: Series
@@ -68,6 +70,7 @@ class ArmTimes:
     pair: Column | None = None
     place: Series | None = None
     all_waits: AllWaits | None = None
+    nbytes: Series | None = None
 
     @property
     def count(self) -> int:
@@ -102,6 +105,7 @@ class ArmTimes:
             None if self.pair is None else self.pair[rows],
             None if self.place is None else self.place[rows],
             None if waits is None else replace(waits, within_ns=waits.within_ns[rows]),
+            None if self.nbytes is None else self.nbytes[rows],
         )
 
 
@@ -221,13 +225,14 @@ def arm_times(run: Run) -> ArmTimes:
 
 def times_of(steps: Steps, rows: Rows) -> ArmTimes:
     """The batches of `rows`, an entry each."""
-    chosen = steps.samples[rows]
+    chosen, nbytes = steps.samples[rows], steps.nbytes[rows]
     known = len(chosen) > 0 and bool((chosen != UNKNOWN).all()) and bool(chosen.sum() > 0)
     return ArmTimes(
         wait_ns=steps.wait_ns[rows].astype(np.float64),
         step_ns=steps.step_ns[rows].astype(np.float64),
         batches=np.ones(len(chosen)),
         samples=chosen.astype(np.float64) if known else None,
+        nbytes=None if (nbytes == UNKNOWN).any() else nbytes.astype(np.float64),
     )
 
 
@@ -365,14 +370,21 @@ def compare_arms(
 ) -> ArmComparison:
     """The arms, compared by sample where both know theirs in the same unit.
 
-    In pairs where both have them. `starts` are those of the real arm's epochs; without them the
-    gain is that of the steady state.
+    In pairs where both have them; and at the same size of batch where steps follow it, unless
+    blocks are whole epochs, which have the same batches. `starts` are those of the real arm's
+    epochs; without them the gain is that of the steady state.
     """
     known = real.samples is not None and ideal.samples is not None and same_unit
     size = float(real.samples.sum()) / real.count if known and real.samples is not None else None
     scale = size or 1.0
     iterations = real.iterations(known), ideal.iterations(known)
     waits = real.waits(known), ideal.waits(known)
+    steps = real.steps(known), ideal.steps(known)
+    sizes = None if starts is not None and starts.pair is not None else _sizes(real, ideal)
+    if sizes is not None and follow_size(*steps, sizes):
+        iterations, waits, steps = (
+            at_same_size(*arms, sizes) for arms in (iterations, waits, steps)
+        )
     means = [
         mean.mean_ns * scale if times.count else None
         for of_real, of_ideal in (iterations, waits)
@@ -382,11 +394,18 @@ def compare_arms(
     gain = None
     if real_ns is not None and ideal_ns is not None:
         waiting_ns = difference(*waits, scale)
-        contention_ns = difference(real.steps(known), ideal.steps(known), scale)
+        contention_ns = difference(*steps, scale)
         gain = _gain(iterations, scale, waiting_ns, contention_ns, starts)
     return ArmComparison(
         real_ns, ideal_ns, real_wait_ns, ideal_wait_ns, real.count, ideal.count, size, gain
     )
+
+
+def _sizes(real: ArmTimes, ideal: ArmTimes) -> Sizes | None:
+    """The bytes of the batches of an alternating run; None where they are not known."""
+    if real.place is None or real.nbytes is None or ideal.nbytes is None:
+        return None
+    return Sizes(real.nbytes, ideal.nbytes)
 
 
 def _gain(

@@ -81,6 +81,14 @@ def sum_of_errors(*errors: MeanError | None) -> MeanError | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class BySize:
+    """The slope of times over sizes, and what each batch of the run adds to the mean size."""
+
+    slope: float
+    deviations: Series
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AllWaits:
     """The part of the waits that is known of more batches than those measured.
 
@@ -105,7 +113,8 @@ class MeanTime:
     """Mean time per sample or batch: `total_ns` by `amount`, in order, an entry for each batch.
 
     In an alternating run `pair` numbers the pair of each, and `place` is where in the run it comes.
-    The waits of `all_waits` are part of `total_ns`.
+    The waits of `all_waits` are part of `total_ns`. With `by_size` these are as if all batches had
+    the mean size.
     """
 
     total_ns: Series
@@ -113,6 +122,7 @@ class MeanTime:
     pair: Column | None = None
     place: Series | None = None
     all_waits: AllWaits | None = None
+    by_size: BySize | None = None
 
     @property
     def mean_ns(self) -> float:
@@ -174,6 +184,17 @@ class MeanTime:
         _, index = np.unique(_known(self.pair), return_inverse=True)
         means_ns = np.bincount(index, self.total_ns) / np.bincount(index, self.amount)
         return _interpolated(means_ns, place, self._centres())
+
+    def within_blocks(self, values: Series) -> Series:
+        """`values` of the entries without the mean, for each amount, of the block of each."""
+        _, index = np.unique(_known(self.pair), return_inverse=True)
+        means = np.bincount(index, values) / np.bincount(index, self.amount)
+        return np.asarray(values - means[index] * self.amount)
+
+    @property
+    def places(self) -> Series:
+        """Where in the run each entry comes."""
+        return np.asarray(_known(self.place))
 
     def _centres(self) -> Series:
         _, index = np.unique(_known(self.pair), return_inverse=True)
@@ -264,8 +285,20 @@ def error_of_difference(
     missed = 1 - _seen(_window(len(series)), len(series) / len(pairs))
     unseen = noise * (missed * rest**2 + 2 * rest * (1 - rest))
     return sum_of_errors(
-        _error_in_pairs(series, real.pair, unseen), *real.error_of_waits(real_scale)
+        _error_in_pairs(series, real.pair, unseen),
+        *real.error_of_waits(real_scale),
+        *_error_of_size(real.by_size, ideal.by_size, real_scale, ideal_scale),
     )
+
+
+def _error_of_size(
+    real: BySize | None, ideal: BySize | None, real_scale: float, ideal_scale: float
+) -> tuple[MeanError | None, ...]:
+    """What the mean size's error makes of the difference, where the arms follow it differently."""
+    if real is None or ideal is None:
+        return ()
+    slope = real_scale * real.slope - ideal_scale * ideal.slope
+    return (error_of_mean(slope * real.deviations),)
 
 
 def _error_in_pairs(series: Series, pair: Column | None, unseen: float) -> MeanError | None:

@@ -32,8 +32,9 @@ class AllowedCpus:
 
     `own` counts those of the main thread, and `most` those that the process could use when it
     started, or that one of its threads may use. `every` counts those of the machine or its
-    container. `first` is the number of the workers' first CPU. `binds` tells whether a variable
-    lets OpenMP bind the thread that imports it.
+    container. `first` is the number of the workers' first CPU, and `fewest` counts those of the
+    worker that may use the fewest. `binds` tells whether a variable lets OpenMP bind the thread
+    that imports it.
     """
 
     affinity: Affinity
@@ -42,6 +43,7 @@ class AllowedCpus:
     most: int
     every: int
     binds: bool = False
+    fewest: int | None = None
 
     @classmethod
     def of(cls, run: Run, step_cpus: float) -> AllowedCpus | None:
@@ -67,7 +69,15 @@ class AllowedCpus:
         if round(step_cpus) > 1:
             affinity = Affinity(threads, workers, min(workers, threads))
         every = max(cpus("machine", "allowed_cpus") or 0, most, workers)
-        return cls(affinity, own, cpus("workers", "first_allowed_cpu"), most, every, bool(binding))
+        first, fewest = (
+            cpus("workers", name) for name in ("first_allowed_cpu", "fewest_allowed_cpus")
+        )
+        return cls(affinity, own, first, most, every, bool(binding), fewest)
+
+    @property
+    def differ(self) -> bool:
+        """Whether some worker may use fewer CPUs than the others."""
+        return self.fewest is not None and self.fewest < self.affinity.workers
 
     @property
     def set_by(self) -> SetBy | None:

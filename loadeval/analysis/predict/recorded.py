@@ -221,7 +221,10 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
     lines = {line.function: line.share * costs.fetch_ns for line in reversed(stages.code)}
     called = {name: share * costs.fetch_ns for name, share in _called(run).items()}
     setting = setting_of(run, costs, use)
-    is_confined = use.allowed is not None and use.allowed.are_kept_from(setting.workers)
+    allowed = use.allowed
+    is_confined = allowed is not None and allowed.are_kept_from(setting.workers)
+    # One worker's wait for the CPU that it is bound to is none that all have.
+    are_alike = allowed is None or not allowed.differ
     return Recorded(
         run.header.loader,
         replace(costs, named_ns={**called, **lines, **costs.named_ns}),
@@ -232,7 +235,7 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         stages,
         summary,
         gain is not None,
-        use.others is not None or is_confined,
+        are_alike and (use.others is not None or is_confined),
         None if gain is None else Spinning.of(use, gain, setting.workers, costs.handed_ns),
         _worker_bytes(run),
         memory_there(run),

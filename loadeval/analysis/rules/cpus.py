@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ from loadeval.analysis.rules.workers import BUSY, MUCH, no_cpu_left, tried_worke
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
+    from loadeval.analysis.inside.stages import WorkerTime
+    from loadeval.analysis.predict.allowed_cpus import AllowedCpus
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.inside import Inside
@@ -68,7 +69,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
         return Remark(Advice.LOADING_EVICTS_CACHES), *(advised or tried_workers(case, 1))
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
-    lowers = lowers and (case.inside is None or fixes.fewer_workers_do(case.inside))
+    lowers = lowers and (case.inside is None or fixes.one_fewer_does(case.inside))
     less = Remark(Advice.LIGHTER_LOADING)
     if lowers:
         less = workers_to(Advice.LOWER_WORKERS, case.loader)
@@ -102,8 +103,16 @@ def shared_machine(case: Case) -> Answer:
 
 
 def confined(case: Case) -> Answer:
-    """Workers share fewer CPUs than there are for them."""
-    allowed, workers = case.cpu_use.allowed, case.loader.workers
+    """Workers, or one of them, may use fewer CPUs than there are."""
+    allowed, inside = case.cpu_use.allowed, case.inside
+    slow = None if inside is None else inside.waiting_worker
+    if allowed is not None and allowed.differ and slow is not None:
+        return _one_confined(case, allowed, slow)
+    return _all_confined(case, allowed)
+
+
+def _all_confined(case: Case, allowed: AllowedCpus | None) -> Answer:
+    workers = case.loader.workers
     if not workers or allowed is None:
         return Remark(Unknown.AFFINITY_NOT_READ) if workers else None
     set_by, cpus, computing = allowed.set_by, allowed.affinity.workers, case.cpu_use.computing
@@ -126,9 +135,9 @@ def confined(case: Case) -> Answer:
     )
     problem, advice = CONFINED[set_by]
     changes = [Remark(advice)]
-    function, variables = case.loader.worker_init, case.real.header.environment.get("cpu_binding")
-    if set_by is SetBy.WORKERS and function is not None:
-        changes.append(Remark(Advice.LOOK_AT_INIT, {"function": function}))
+    variables = case.real.header.environment.get("cpu_binding")
+    if set_by is SetBy.WORKERS:
+        changes += _look_at_init(case)
     if variables:
         changes.append(Remark(Advice.UNSET_BINDING, {"variables": ", ".join(variables)}))
     finding = stages.finding_inside(
@@ -139,6 +148,38 @@ def confined(case: Case) -> Answer:
     if isinstance(finding, Finding) and set_by is SetBy.PROCESS and allowed.own == allowed.most:
         return replace(finding, confidence="likely")  # by a variable that binds threads
     return finding
+
+
+def _one_confined(case: Case, allowed: AllowedCpus, slow: tuple[WorkerTime, float]) -> Answer:
+    """One worker is slow, for it waits for the few CPUs that it may use."""
+    worker, others_ns = slow
+    values: dict[str, Value] = {
+        "worker": worker.worker,
+        "batch_ns": worker.batch_ns,
+        "others_ns": others_ns,
+        "cpus": allowed.fewest,
+        "others_cpus": allowed.affinity.workers,
+    }
+    finding = stages.finding_inside(
+        case,
+        Rule.CONFINED,
+        Remark(Problem.WORKER_CONFINED, values),
+        (Remark(Advice.ALLOW_IN_WORKERS), *_look_at_init(case)),
+        (
+            *stages.batches_of(slow),
+            *facts(
+                ("CPUs that one of the workers may use", allowed.fewest, "CPUs"),
+                ("CPUs that the workers may use", allowed.affinity.workers, "CPUs"),
+            ),
+        ),
+    )
+    # Which of the workers may use fewer CPUs was not read.
+    return replace(finding, confidence="likely") if isinstance(finding, Finding) else finding
+
+
+def _look_at_init(case: Case) -> list[Remark]:
+    function = case.loader.worker_init
+    return [] if function is None else [Remark(Advice.LOOK_AT_INIT, {"function": function})]
 
 
 def oversubscription(case: Case) -> Answer:
@@ -202,14 +243,19 @@ def _workers_wait(case: Case, inside: Inside) -> Answer:
     by_threads = others_ns >= OTHER_THREADS * cpu_ns > 0
     if inside.recorded.run_queue < WAITS_FOR_CPU:
         return None
-    workers, cpus = case.loader.workers or 0, case.cpus or math.inf
+    workers = case.loader.workers or 0
     if by_threads and workers and not case.computes_in_one_thread:
-        change = Remark(Advice.ONE_THREAD_EACH)
-    elif workers > cpus:
-        change = workers_to(Advice.LOWER, case.loader, case.cpus)
+        changes: tuple[Remark, ...] = (Remark(Advice.ONE_THREAD_EACH),)
+    elif case.cpus is not None and workers > case.cpus:
+        fewer = (workers_to(Advice.LOWER, case.loader, case.cpus),)
+        # As many as CPUs bring little by themselves: the work is too much for the CPUs.
+        changes = (
+            Remark(Advice.CHEAPER_OR_CPUS),
+            *(fewer if fixes.workers_do(inside, case.cpus) else ()),
+        )
     else:
         others = case.cpu_use.competing
-        change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
+        changes = (Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {}),)
     problem = Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.recorded.run_queue})
     evidence = facts(
         ("waiting for a CPU", inside.recorded.run_queue, "share"),
@@ -218,11 +264,11 @@ def _workers_wait(case: Case, inside: Inside) -> Answer:
         ("CPUs", case.cpus, "CPUs"),
     )
     rule = Rule.OVERSUBSCRIPTION
-    finding = stages.finding_inside(case, rule, problem, (change,), evidence, case.contention_share)
+    finding = stages.finding_inside(case, rule, problem, changes, evidence, case.contention_share)
     if (
         finding is None and inside.recorded.run_queue >= LONG_FOR_CPU
     ):  # what training loses was not shown
-        return Finding(rule, "low", "measured", problem, (change,), evidence)
+        return Finding(rule, "low", "measured", problem, changes, evidence)
     return finding
 
 

@@ -301,7 +301,8 @@ def _with_contention(case: Case, findings: list[Finding], waiting: float) -> lis
     taker = heaviest if is_why and (crowded or no_cpu_left(case)) else crowded
     allowed = case.cpu_use.allowed
     if confined is not None:  # a CPU of its own is what training then lacks, or not
-        taker = confined if allowed and allowed.affinity.is_even else None
+        is_shared = allowed is not None and allowed.affinity.is_even and not allowed.differ
+        taker = confined if is_shared else None
     if contention is not None and taker is not None:
         more = replace(taker, cost_share=_cost_of(taker) + _cost_of(contention))
         findings = [
@@ -331,6 +332,8 @@ def _is_general(case: Case, finding: Finding) -> bool:
     if finding.rule == Rule.OVERSUBSCRIPTION:
         is_small = _cost_of(finding) < NEARLY * case.waiting_share
         frees_cpus = finding.changes[0].code == Advice.FREE_CPUS
+        are_others = case.inside is not None and case.inside.crowded_out
+        is_small = is_small and not are_others
         return _crowds_itself(case, finding) or (frees_cpus and is_small)
     is_small = _cost_of(finding) < MOST_OF_THE_WAITING * case.waiting_share
     return finding.rule in GENERAL or is_small

@@ -78,11 +78,13 @@ def _with_own_cpus(_case: Case, inside: Inside) -> Change:
     )
 
 
-def _with_all_cpus(case: Case, _inside: Inside) -> Change:
+def _with_all_cpus(case: Case, inside: Inside) -> Change:
     """Workers may use all CPUs, and training too, unless only workers were kept from them."""
     use = case.cpu_use
     if use.allowed is None:
         return Change()
+    if use.allowed.differ and inside.waiting_worker is not None:
+        return _faster(_share_with_balanced_workers)(case, inside)
     every, training = use.allowed.every, use.allowed.affinity.training
     affinity = Affinity(training, every, training)
     by_workers = use.allowed.set_by is SetBy.WORKERS and not affinity.is_even
@@ -196,10 +198,14 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     return next(workers for workers, speedup in speedups.items() if speedup >= ENOUGH * best)
 
 
-def fewer_workers_do(inside: Inside) -> bool:
+def one_fewer_does(inside: Inside) -> bool:
     """Whether one worker fewer loads as fast."""
-    fewer = max(inside.setting.workers - 1, 1)
-    return inside.model.share_left(Change({"workers": fewer})) * ENOUGH <= 1
+    return workers_do(inside, max(inside.setting.workers - 1, 1))
+
+
+def workers_do(inside: Inside, workers: int) -> bool:
+    """Whether so many workers load as fast as those that there are."""
+    return inside.model.share_left(Change({"workers": workers})) * ENOUGH <= 1
 
 
 def best_prefetch(inside: Inside) -> int:

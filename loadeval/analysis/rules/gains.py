@@ -206,8 +206,9 @@ def _of_all(finding: Finding) -> list[Remark]:
 
 
 def _part_of_cost(finding: Finding, change: Remark) -> float:
-    """The share of the time that `change` saves: all that `finding` costs, or less of a start."""
+    """The share of the time that `change` saves: all that `finding` costs, or less."""
     cost, sooner_ns = finding.cost_share or 0.0, change.values.get("sooner_ns")
+    cost = min(cost, float(change.values.get("most_share") or 1.0))
     if sooner_ns is None:
         return cost
     start_ns = float(finding.problem.values["epoch_start_ns"] or 0.0)

@@ -39,6 +39,8 @@ MOSTLY_BLOCKED = 0.4
 """Workers that are blocked for this share of fetching and collating need no CPU."""
 SLOWER_WORKER = 1.5
 """A worker is slow that takes so many times as long as the median one."""
+CROWDED_OUT = 0.5
+"""Workers wait mostly for others where these use this share of the CPUs, and they wait as long."""
 FEWEST_BATCHES = 4
 """A worker must have loaded so many batches before it is said to be slow."""
 
@@ -104,6 +106,13 @@ class Inside:
         return self.recorded.blocked >= MOSTLY_BLOCKED
 
     @property
+    def crowded_out(self) -> bool:
+        """Whether workers mostly wait for CPUs that others use: then no code of theirs is slow."""
+        cpus, others_cpus = self.setting.cpus, self.setting.others_cpus
+        is_taken = cpus is not None and others_cpus >= CROWDED_OUT * cpus
+        return is_taken and self.recorded.run_queue >= CROWDED_OUT
+
+    @property
     def line(self) -> CodeLine | None:
         """The line of code that workers were seen in most often, in what not only calls transforms.
 
@@ -134,8 +143,9 @@ class Inside:
 
     @property
     def computes(self) -> bool:
-        """Whether training waits for workers that fetch, and are not blocked most of that."""
-        return self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED and not self.mostly_blocked
+        """Whether training waits for workers that fetch, and have a CPU for most of that."""
+        has_cpu = not self.mostly_blocked and not self.crowded_out
+        return has_cpu and self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
 
     @cached_property
     def tokenisers(self) -> dict[str, float]:
@@ -169,7 +179,7 @@ class Inside:
         """Whether training waits for workers that collate for a large part of their time."""
         collate_ns, fetch_ns = self.stages.collate_ns, self.stages.fetch_ns
         return collate_ns >= DOMINATES * (collate_ns + fetch_ns) > 0 and (
-            self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
+            not self.crowded_out and self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
         )
 
     @property
@@ -184,3 +194,14 @@ class Inside:
         )
         slow_ns = max(SLOWER_WORKER * others_ns, 1.0)
         return (slowest, others_ns) if slowest.typical_ns >= slow_ns else None
+
+    @property
+    def waiting_worker(self) -> tuple[WorkerTime, float] | None:
+        """The same, if it would not be slow without waiting for a CPU."""
+        if self.slow_worker is None:
+            return None
+        worker, _ = self.slow_worker
+        is_own = self.costs.worker == worker.worker
+        taken_ns = self.costs.fetch_ns - self.costs.run_queue_ns
+        own_ns, others_ns = (float(np.median(taken_ns[of])) for of in (is_own, ~is_own))
+        return self.slow_worker if own_ns < SLOWER_WORKER * others_ns else None

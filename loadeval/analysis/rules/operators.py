@@ -17,6 +17,7 @@ from loadeval.analysis.rules.finding import (
     Unknown,
     facts,
 )
+from loadeval.analysis.rules.inside import LEAST_GAIN
 
 if TYPE_CHECKING:
     from loadeval.analysis.inside.operators import (
@@ -141,7 +142,6 @@ def python_lock(case: Case) -> Answer:
     waiting = case.waiting_share * _share_in_lock(case, report, real)
     cost = case.contention_share + waiting
     names = _busiest(report)
-    advice = Advice.LESS_IN_THREADS if case.loader.start_method else Advice.USE_PROCESSES
     queued_ns = _longer_queued_ns(case, report)
     slower = None if case.headroom is None else case.headroom.contention_ns
     lacks_cpus = slower is not None and queued_ns > MOST * slower.value > 0
@@ -153,7 +153,7 @@ def python_lock(case: Case) -> Answer:
             Problem.PYTHON_LOCK_HELD,
             {"threads": names, "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
         ),
-        (Remark(advice, {"threads": names}),),
+        _without_lock(case, report, names),
         (
             Fact("wait for the GIL, real", real.wait_ns, "ns"),
             Fact("wait for the GIL, ideal", ideal.wait_ns, "ns"),
@@ -164,6 +164,28 @@ def python_lock(case: Case) -> Answer:
         ),
         cost,
     )
+
+
+def _without_lock(case: Case, report: ThreadReport, names: str) -> tuple[Remark, ...]:
+    """What to change; processes are as good as the CPUs that there are for them."""
+    if case.loader.start_method:
+        return (Remark(Advice.LESS_IN_THREADS, {"threads": names}),)
+    release = Remark(Advice.RELEASE_LOCK)
+    most = _share_without_threads(case, report)
+    if most < LEAST_GAIN:
+        return (release,)
+    return Remark(Advice.USE_PROCESSES, {"most_share": most}), release
+
+
+def _share_without_threads(case: Case, report: ThreadReport) -> float:
+    """The share of an iteration that is gone at most if processes load on the same CPUs."""
+    gain, cpus = case.headroom, case.cpus
+    if gain is None or not gain.real_ns or cpus is None:
+        return 1.0
+    training = (thread for thread in report.threads if thread.name == TRAINING_THREAD)
+    of_step = sum(thread.cpu_cores["ideal"] or 0.0 for thread in training)
+    work_ns = of_step * (gain.ideal_ns or 0.0) + _loading_cpus(report) * gain.real_ns
+    return max(1 - work_ns / cpus / gain.real_ns, 0.0)
 
 
 def _is_held(real: LockWait, ideal: LockWait) -> bool:

@@ -18,6 +18,7 @@ from loadeval.analysis.rules.workers import tried_workers, workers_to
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loadeval.analysis.inside.stages import WorkerTime
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence, Fact
@@ -169,9 +170,9 @@ def slow_samples(case: Case, inside: Inside) -> Answer:
 
 @looks_inside
 def slow_worker(case: Case, inside: Inside) -> Answer:
-    """One worker takes longer for a batch than the others."""
+    """One worker takes longer for a batch than the others, and not for want of a CPU."""
     slow = inside.slow_worker
-    if slow is None:
+    if slow is None or inside.waiting_worker is not None:
         return None
     worker, others_ns = slow
     values = {"worker": worker.worker, "batch_ns": worker.batch_ns, "others_ns": others_ns}
@@ -180,9 +181,15 @@ def slow_worker(case: Case, inside: Inside) -> Answer:
         Rule.SLOW_WORKER,
         Remark(Problem.WORKER_SLOW, values),
         (Remark(Advice.BALANCE_WORKERS),),
-        facts(
-            ("a batch in this worker", worker.batch_ns, "ns"), ("in the others", others_ns, "ns")
-        ),
+        batches_of(slow),
+    )
+
+
+def batches_of(slow: tuple[WorkerTime, float]) -> tuple[Fact, ...]:
+    """What a batch takes in a slow worker, and in the others."""
+    worker, others_ns = slow
+    return facts(
+        ("a batch in this worker", worker.batch_ns, "ns"), ("in the others", others_ns, "ns")
     )
 
 

@@ -56,7 +56,7 @@ ADVICE: dict[Enum, Words] = {
         short="raise {setting} from {present} to {proposed}",
     ),
     Advice.LOWER: Words(
-        "Lower {setting} from {present} to {proposed} or less and measure.",
+        "Lower {setting} from {present} to {proposed} and measure.",
         short="lower {setting} from {present} to {proposed}",
     ),
     Advice.LOWER_WORKERS: Words(
@@ -473,8 +473,12 @@ ADVICE: dict[Enum, Words] = {
     Advice.CHEAPER_OPERATOR: Words("Make {name:name} cheaper.", short="cheaper {name:name}"),
     Advice.USE_PROCESSES: Words(
         "Load in processes instead of threads (a DataLoader's num_workers, or SPDL's "
-        "run_pipeline_in_subprocess), or with functions that release the GIL.",
+        "run_pipeline_in_subprocess).",
         short="processes instead of threads",
+    ),
+    Advice.RELEASE_LOCK: Words(
+        "Load with functions that release the GIL, as compiled code can.",
+        short="functions that release the GIL",
     ),
     Advice.LESS_IN_THREADS: Words(
         "Do less with a batch in {threads:name}: convert and collate in the workers, and send few "

@@ -68,6 +68,10 @@ WORDS = {
         "a library at its import, and workers inherit that.",
         started_confined="{workers} workers and training share {cpus:cpus} and may not use the "
         "other {more:cpus}. It seems to have been so from the start, and may be intended.",
+        worker_confined="Worker {worker} takes {batch_ns:duration} a batch, the others "
+        "{others_ns:duration}: it waits for a CPU. One of the workers may use only {cpus:cpus}, "
+        "while the others may use {others_cpus:cpus}. Something set its affinity: worker_init_fn, "
+        "or a library.",
     ),
     Rule.CAPACITY: _words(
         "Is the loader too slow even on its own?",

@@ -16,11 +16,13 @@ from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
+    diagnosed,
     finding_of,
     gains,
     numbers,
     outcome,
 )
+from tests.analysis.rules.test_stage_workers import WAITING_WORKER
 from tests.runs.given import alternating, cores_read
 from tests.runs.looked_into import PLACES, code, looked_into
 
@@ -36,6 +38,7 @@ def with_cpus(
     shared: int = 1,
     threads: int | None = None,
     machine: int | None = 8,
+    fewest: int | None = None,
     in_use: float = 1.0,
 ) -> Run:
     """The run with readings of how many CPUs the training process and its workers may use.
@@ -47,6 +50,7 @@ def with_cpus(
         "process": {"allowed_cpus": training, "threads_allowed_cpus": threads},
         "workers": {
             "allowed_cpus": workers,
+            "fewest_allowed_cpus": fewest,
             "first_allowed_cpu": 5,
             "shared_allowed_cpus": shared,
         },
@@ -127,6 +131,50 @@ def test_a_process_that_was_bound(start: int, threads: int | None) -> None:
     assert finding.problem.values["more"] == 7
     assert advised(finding) == [Advice.ALLOW_AFTER_IMPORTS]
     assert "speedup" in gains(finding)[Advice.ALLOW_AFTER_IMPORTS]
+
+
+ONE_WAITS: dict[str, Any] = {"workers": 8, "shared": 8, "fewest": 1}
+
+
+def test_one_worker_that_was_bound() -> None:
+    """It waits 70 ms for the CPU that it may use, in each batch of 100 ms; the other may use all.
+
+    A batch comes every 50 ms; after, steps of 20 ms are all that is left.
+    """
+    run = with_cpus(looked_into(**WAITING_WORKER, loader={"worker_init": "data.bind"}), **ONE_WAITS)
+    first = diagnosed(run).findings[0]
+    assert (first.rule, first.problem.code) == (Rule.CONFINED, Problem.WORKER_CONFINED)
+    assert first.confidence == "likely"
+    values = {"worker": 1, "batch_ns": 100e6, "others_ns": 30e6, "cpus": 1, "others_cpus": 8}
+    assert first.problem.values == values
+    assert [fact.value for fact in first.evidence] == [100e6, 30e6, 1, 8]
+    assert advised(first) == [Advice.ALLOW_IN_WORKERS, Advice.LOOK_AT_INIT]
+    assert first.cost_share == pytest.approx(30 / 50, abs=0.05)
+    assert gains(first)[Advice.ALLOW_IN_WORKERS]["speedup"] == pytest.approx(50 / 20, abs=0.3)
+    assert "One of the workers may use only 1 CPU, while the others may use 8 CPUs" in describe(
+        first
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "cpus"),
+    [
+        (WAITING_WORKER, {"fewest": 8}),  # they may all use all
+        (WAITING_WORKER, {"fewest": None}),  # a log of before that was read
+        ({"fetch": WAITING_WORKER["fetch"]}, {}),  # it waits for no CPU
+        ({"fetch": 60}, {}),  # it is not slow
+        (WAITING_WORKER | {"step": 60.0}, {}),  # nothing is lost
+    ],
+)
+def test_when_one_worker_is_not_kept_from_cpus(given: dict[str, Any], cpus: dict[str, Any]) -> None:
+    assert outcome(Rule.CONFINED, with_cpus(looked_into(**given), **ONE_WAITS | cpus)) == NOTHING
+
+
+def test_slower_steps_are_not_for_one_worker_that_was_bound() -> None:
+    """Training shares no CPU with it that others do not."""
+    run = with_cpus(looked_into(**WAITING_WORKER, real=30.0), **ONE_WAITS)
+    rules = [finding.rule for finding in diagnosed(run).findings]
+    assert rules == [Rule.CONFINED, Rule.CONTENTION]
 
 
 def test_a_variable_that_binds_threads_is_named() -> None:

@@ -223,21 +223,38 @@ SLOWER: dict[str, Any] = {"real": 60, "alone": 30}
 @pytest.mark.parametrize(
     ("loader", "advice"),
     [
-        ({"workers": 0, "wait": 1}, Advice.USE_PROCESSES),
-        ({"workers": 2, "start_method": "fork"}, Advice.LESS_IN_THREADS),
+        ({"workers": 0, "wait": 1}, [Advice.USE_PROCESSES, Advice.RELEASE_LOCK]),
+        ({"workers": 2, "start_method": "fork"}, [Advice.LESS_IN_THREADS]),
     ],
 )
 def test_a_thread_that_reads_a_loader_ahead_may_hold_the_lock(
-    loader: dict[str, Any], advice: Advice
+    loader: dict[str, Any], advice: list[Advice]
 ) -> None:
     """Whatever loads, or receives from processes, only while batches are loaded."""
     run = alternating(**SLOWER, **loader)
     finding = checked_finding(python_lock(Case(with_lock(run, 5, 0.07, rests=True))))
-    assert codes(finding) == [advice]
+    assert codes(finding) == advice
     assert finding.problem.values["threads"] == "decode"
     assert python_lock(Case(with_lock(run, 5, 0.07))) is None
     short = alternating(**{**SLOWER, **loader, "real": 51})
     assert python_lock(Case(with_lock(short, 5, 0.07, rests=True))) is None
+
+
+@pytest.mark.parametrize(
+    ("cpus", "at_most"),
+    [
+        (8, {Advice.USE_PROCESSES: 1.2, Advice.RELEASE_LOCK: 1.2}),
+        (None, {Advice.USE_PROCESSES: 1.2, Advice.RELEASE_LOCK: 1.2}),
+        (2, {Advice.USE_PROCESSES: 60 / 55, Advice.RELEASE_LOCK: 1.2}),
+        (1, {Advice.RELEASE_LOCK: 1.2}),
+    ],
+)
+def test_processes_gain_what_cpus_allow(cpus: int | None, at_most: dict[Advice, float]) -> None:
+    """Of 60 ms; a step computes for 50, and a batch for 60. Less work may gain all."""
+    run = alternating(**SLOWER, workers=0, wait=0.01, environment={"cpus_usable": cpus})
+    finding = diagnosed(with_lock(run, 5, 0.07, rests=True)).findings[0]
+    gained = {change.code: change.values["at_most"] for change in finding.changes}
+    assert gained == {code: pytest.approx(most, rel=0.02) for code, most in at_most.items()}
 
 
 @pytest.mark.parametrize(("queued", "confidence"), [(0.05, "likely"), (0.15, "possible")])

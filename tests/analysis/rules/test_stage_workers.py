@@ -18,11 +18,13 @@ from loadeval.analysis.rules.fixes import FIXES
 from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.stages import CodeSamples
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
     diagnosed,
     finding_of,
+    gains,
     numbers,
     outcome,
 )
@@ -61,6 +63,18 @@ def seen_blocked(kernel: str, blocked: int = 60) -> Any:
             {"read_bytes": 100_000, "disk_bytes": 31_000},
             Rule.DISK,
             Problem.READ_FROM_DISK,
+        ),
+        (  # they wait for who reads
+            "futex_wait_queue",
+            {"read_bytes": 100_000, "disk_bytes": 31_000},
+            Rule.DISK,
+            Problem.READ_FROM_DISK,
+        ),
+        (  # all of it came from the page cache
+            "futex_wait_queue",
+            {"read_bytes": 100_000, "disk_bytes": 0},
+            Rule.LOCK,
+            Problem.WORKERS_WAIT_FOR_LOCK,
         ),
         (  # too little to wait for
             "sk_wait_data",
@@ -213,11 +227,7 @@ def test_when_threads_do_not_spin(given: dict[str, Any], cores: dict[str, Any]) 
             (Advice.FREE_CPUS, {}),  # they have one each already
         ),
         ({}, 3.0, (Advice.FREE_CPUS, {"others_cpus": pytest.approx(3.0)})),
-        (
-            {"environment": {"cpus_usable": 1}},
-            0.0,
-            (Advice.LOWER, {"setting": "num_workers", "present": 2, "proposed": 1}),
-        ),
+        ({"environment": {"cpus_usable": 1}}, 0.0, (Advice.CHEAPER_OR_CPUS, {})),
         ({"environment": {"cpus_usable": None}}, 0.0, (Advice.FREE_CPUS, {})),
     ],
 )
@@ -230,6 +240,55 @@ def test_what_frees_a_cpu(
         staged_run = cores_read(staged_run, process=1.0, workers=2.0, machine=3.0 + others)
     cause = finding_of(Rule.OVERSUBSCRIPTION, staged_run)
     assert list(numbers(cause).items()) == [change]
+
+
+@pytest.mark.parametrize(
+    ("given", "lowered"),
+    [
+        ({}, [2]),
+        ({"fetch": 200, "blocked": 0.3}, []),  # two would leave CPUs idle while they are blocked
+    ],
+)
+def test_fewer_workers_where_as_many_as_cpus_load_as_fast(
+    given: dict[str, Any], lowered: list[int]
+) -> None:
+    """By themselves they bring little, and nothing is promised: work is too much for the CPUs."""
+    given = {"workers": 6, "fetch": 240, "run_queue": 0.6, **given}
+    run = looked_into(environment={"cpus_usable": 2}, **given)
+    run = cores_read(run, process=0.5, workers=1.4)
+    first = diagnosed(run).findings[0]
+    assert first.rule is Rule.OVERSUBSCRIPTION
+    assert advised(first)[0] is Advice.CHEAPER_OR_CPUS
+    assert [change.values["proposed"] for change in first.changes[1:]] == lowered
+    assert not any(gains(first).values())
+
+
+SLOW_CODE: dict[str, dict[str, Any]] = {
+    "slow transform": {"transforms": {"blur": 0.9}},
+    "slow fetch": {"seen": code({GETITEM: 90, LOCKED: 10})},
+    "slow collate": {"fetch": 5, "collate": 75},
+    "tokenising": {"seen": code({"data.py:31 tokenise": 90, LOCKED: 10})},
+    "data format": {"seen": (CodeSamples(0, {GETITEM: 100}, {}, {f"{GETITEM} > json.loads": 90}),)},
+}
+
+
+@pytest.mark.parametrize("rule", SLOW_CODE)
+def test_code_that_others_keep_from_cpus_is_not_slow(rule: str) -> None:
+    """Others use half of the CPUs, and workers wait for one half of the time: that is named."""
+    given: dict[str, Any] = {"fetch": 80, "environment": {"cpus_usable": 2}, **SLOW_CODE[rule]}
+    crowded, waits_less = (looked_into(run_queue=share, **given) for share in (0.55, 0.45))
+    cores = {"process": 0.4, "workers": 0.5}
+    assert outcome(Rule(rule), cores_read(crowded, machine=1.95, **cores)) == NOTHING
+    assert outcome(Rule(rule), cores_read(crowded, machine=1.85, **cores)) == "found"
+    assert outcome(Rule(rule), cores_read(waits_less, machine=1.95, **cores)) == "found"
+
+
+def test_others_that_keep_workers_from_cpus_come_first() -> None:
+    """However much of what is lost a simulation gives back without them."""
+    run = looked_into(fetch=110, run_queue=0.6, environment={"cpus_usable": 2})
+    findings = diagnosed(cores_read(run, process=0.4, workers=0.5, machine=1.95)).findings
+    assert findings[0].rule is Rule.OVERSUBSCRIPTION
+    assert findings[0].changes[0].code is Advice.FREE_CPUS
 
 
 def test_work_that_fills_the_cpus_is_named_before_the_want_of_them() -> None:
@@ -313,6 +372,23 @@ def test_a_slow_worker() -> None:
 def test_when_a_worker_is_slow(fetch: Any, given: dict[str, Any], expected: str) -> None:
     """Half as long again in what it typically does, where that is waited for."""
     assert outcome(Rule.SLOW_WORKER, looked_into(fetch=fetch, **given)) == expected
+
+
+WAITING_WORKER: dict[str, Any] = {
+    "fetch": np.where(NUMBER % 2, 100.0, 30.0),
+    "cpu_ns": 30 * MS,
+    "run_queue_ns": np.where(NUMBER % 2, 70, 0) * MS,
+}
+"""The second of two workers takes 100 ms for 30 ms of work, for it waits for a CPU."""
+
+
+def test_a_worker_that_waits_for_its_cpu_is_not_slow() -> None:
+    """It does no more than the other; that they wait for CPUs is said instead."""
+    run = looked_into(**WAITING_WORKER)
+    assert outcome(Rule.SLOW_WORKER, run) == NOTHING
+    assert rules_inside(run) == [Rule.OVERSUBSCRIPTION]
+    slower = looked_into(**WAITING_WORKER | {"cpu_ns": np.where(NUMBER % 2, 46, 30) * MS})
+    assert outcome(Rule.SLOW_WORKER, slower) == "found"
 
 
 def test_a_worker_of_few_batches_is_not_slow() -> None:

@@ -170,6 +170,13 @@ def test_every_batch_waits_about_as_long() -> None:
     assert outcome(Rule.PER_BATCH_COST, uneven) == NOTHING
 
 
+def test_what_each_batch_costs_is_not_guessed_where_it_was_measured() -> None:
+    """The stages of a loader that was looked into say what its batches take."""
+    run = alternating(wait=12.5, alone=40)
+    assert outcome(Rule.PER_BATCH_COST, run) == "found"
+    assert outcome(Rule.PER_BATCH_COST, replace(run, stages=looked_into().stages)) == NOTHING
+
+
 def test_a_stall_in_one_batch_of_25() -> None:
     """The 95th percentile does not see it, and it holds most of the waiting."""
     run = alternating(wait=2, alone=30, pairs=50, prefetch_depth=4)
