@@ -183,7 +183,7 @@ class BaselineReport:
         drift_share = max(_drift_share(run, by_sample) for run in runs)
         objection = _objection(judged, min(counts), drift_share)
         return cls(
-            pace=Pace.UNDECIDED if objection or judged is None else _pace(judged),
+            pace=Pace.UNDECIDED if objection or judged is None else pace_of(judged),
             objection=objection,
             span=span,
             unit=unit,
@@ -288,10 +288,11 @@ def _objection(judged: Estimate | None, fewest: int, drift_share: float) -> Obje
         return Objection.DRIFT
     if judged.low is None:
         return Objection.NO_INTERVAL
-    return Objection.WIDE_INTERVAL if _pace(judged) is Pace.UNDECIDED else None
+    return Objection.WIDE_INTERVAL if pace_of(judged) is Pace.UNDECIDED else None
 
 
-def _pace(judged: Estimate) -> Pace:
+def pace_of(judged: Estimate) -> Pace:
+    """What is concluded from a ratio of throughputs by its interval alone."""
     low, high = judged.low, judged.high
     if low is None or high is None:
         return Pace.UNDECIDED
