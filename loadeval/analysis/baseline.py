@@ -59,10 +59,7 @@ LOADER_FACTS = (
     *("start_method", "persistent_workers", "dataset", "sampler", "worker_init", "in_order"),
     "shards",
 )
-ENVIRONMENT_FACTS = (
-    *("host", "platform", "cpus", "cpus_usable", "cpu_binding", "omp_num_threads"),
-    "world_size",
-)
+ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
 
 
 class Pace(Enum):
@@ -220,16 +217,15 @@ class BaselineReport:
 def _throughputs(now: Run, before: Run, by_sample: bool) -> tuple[NowAndBefore, NowAndBefore]:
     """Over whole epochs, and in the steady state."""
     epochs = NowAndBefore(
-        *(epoch_throughput(run, by_sample) for run in (now, before)),
+        epoch_throughput(now, by_sample),
+        epoch_throughput(before, by_sample),
         epoch_throughput_ratio(now, before, by_sample),
     )
     steady_now, steady_before = (throughputs(run, by_sample)[0] for run in (now, before))
-    if steady_now is None or steady_before is None:
-        return epochs, NowAndBefore(steady_now, steady_before)
-    times = (run_times(run) for run in (now, before))
-    return epochs, NowAndBefore(
-        steady_now, steady_before, throughput_ratio(*times, by_sample, together=False)
-    )
+    steady = None
+    if steady_now is not None and steady_before is not None:
+        steady = throughput_ratio(run_times(now), run_times(before), by_sample, together=False)
+    return epochs, NowAndBefore(steady_now, steady_before, steady)
 
 
 def _waits_and_steps(now: Run, before: Run, by_sample: bool) -> tuple[NowAndBefore, NowAndBefore]:

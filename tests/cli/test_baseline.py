@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -130,7 +130,8 @@ def test_the_folder_of_a_job_against_another(tmp_path: Path, in_pairs: bool) -> 
     for name, wait_ms in (("now", 30), ("before", 20)):
         wait_ns = np.zeros((3, 160), np.int64)
         wait_ns[1] = wait_ms * MS
-        training, more = train(wait_ns), {}
+        training = train(wait_ns)
+        more: dict[str, Any] = {}
         if in_pairs:
             training, arm, pair = train_in_pairs(wait_ns)
             more = {"arm": arm, "pair": pair}
