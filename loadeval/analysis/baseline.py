@@ -11,6 +11,7 @@ decided.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -39,7 +40,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.intervals import MeanTime
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
 LEAST_CHANGE = 0.02
 """A throughput that differs by less counts as the same.
 
-On a machine that others use, 20 pairs of equal runs of 300 batches of 20 ms differed by up to 1%:
-`tests/benchmarks/baseline.py`.
+Twice the default of Criterion.rs, whose benchmarks do less with the machine than a training does.
 """
 EQUAL_WITHIN = WIDEST_SHARE
 """Nothing is concluded from a wider interval of the time lost either."""
@@ -179,6 +179,7 @@ class BaselineReport:
         counts = [run_times(run).real.count for run in runs]
         drift_share = max(_drift_share(run, by_sample) for run in runs)
         objection = _objection(judged, min(counts), drift_share)
+        changes = tuple(_changes(*runs))
         return cls(
             pace=Pace.UNDECIDED if objection or judged is None else pace_of(judged),
             objection=objection,
@@ -192,10 +193,10 @@ class BaselineReport:
             batches=counts[0],
             before_batches=counts[1],
             drift_share=drift_share,
-            changes=tuple(_changes(*runs)),
+            changes=changes,
             new_findings=tuple(_only_in(now.diagnosis, before.diagnosis)),
             gone_findings=tuple(_only_in(before.diagnosis, now.diagnosis)),
-            cautions=tuple(_cautions(*runs, unit, span)),
+            cautions=tuple(_cautions(*runs, changes, unit, span)),
         )
 
     @property
@@ -288,7 +289,7 @@ def _objection(judged: Estimate | None, fewest: int, drift_share: float) -> Obje
 
 
 def pace_of(judged: Estimate) -> Pace:
-    """What is concluded from a ratio of throughputs by its interval alone."""
+    """What is concluded from a ratio of throughputs, which has an interval or has not."""
     low, high = judged.low, judged.high
     if low is None or high is None:
         return Pace.UNDECIDED
@@ -299,12 +300,11 @@ def pace_of(judged: Estimate) -> Pace:
     return Pace.EQUAL if low >= 1 - EQUAL_WITHIN and high <= 1 + EQUAL_WITHIN else Pace.UNDECIDED
 
 
-def _cautions(now: Run, before: Run, unit: str, span: Span) -> Iterator[Remark]:
+def _cautions(
+    now: Run, before: Run, changes: Sequence[ChangedFact], unit: str, span: Span
+) -> Iterator[Remark]:
     """What makes the two less comparable, the weightiest first."""
-    machines = [
-        {run.header.environment.get(fact) for run in (now, before)} for fact in MACHINE_FACTS
-    ]
-    if any(len(facts) > 1 and None not in facts for facts in machines):
+    if any(change.name in MACHINE_FACTS for change in changes if change.where is Where.MACHINE):
         yield Remark(BaselineCaution.OTHER_MACHINE)
     if now.header.mode != before.header.mode:
         modes = {"now": now.header.mode, "before": before.header.mode}
@@ -333,11 +333,12 @@ def _facts(run: Run) -> dict[tuple[Where, str], Any]:
     header = run.header
     environment, loader = header.environment, asdict(header.loader)
     measurement = {"mode": header.mode, "warmup": header.warmup, "every": header.every}
+    packages = environment.get("packages")
     parts: dict[Where, Mapping[str, Any]] = {
         Where.LOADER: {name: loader[name] for name in LOADER_FACTS},
         Where.VERSIONS: {
             "python": environment.get("python"),
-            **environment.get("packages", {}),
+            **(packages if isinstance(packages, Mapping) else {}),
         },
         Where.MACHINE: {name: environment.get(name) for name in ENVIRONMENT_FACTS},
         Where.MEASUREMENT: {**measurement, **header.settings},

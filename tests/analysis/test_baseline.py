@@ -200,8 +200,12 @@ def test_alternating_epochs_that_are_blocks() -> None:
     ],
 )
 def test_the_whole_interval_decides(low: float, high: float, pace: Pace) -> None:
-    """They differ if all of it is beyond 2%, and are equal if all of it is within 10%."""
+    """They differ if all of it is beyond 2%, and are equal if all of it is within 10%.
+
+    Without one nothing is decided.
+    """
     assert pace_of(Estimate((low + high) / 2, low, high)) is pace
+    assert pace_of(Estimate((low + high) / 2)) is Pace.UNDECIDED
 
 
 def test_nothing_is_concluded_without_a_steady_batch() -> None:

@@ -9,6 +9,7 @@ from loadeval.analysis.baseline import (
     LEAST_CHANGE,
     BaselineCaution,
     Pace,
+    Span,
 )
 from loadeval.analysis.estimate.verdict import FEWEST_BATCHES, GateOutcome, Objection
 from loadeval.report.formatting import estimated, filled, share, speedup
@@ -26,7 +27,7 @@ PACES: dict[Enum, str] = {
     Pace.EQUAL: f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {{throughput}}",
     Pace.UNDECIDED: "Undecided against the baseline: {reason}",
 }
-THROUGHPUT = "{ratio} its throughput, {span}"
+SPANS = {Span.WHOLE_EPOCHS: "over whole epochs", Span.STEADY: "in the steady state"}
 OBJECTIONS: dict[Enum, str] = {
     Objection.NOT_MEASURED: "one of the runs has no steady-state batches",
     Objection.TOO_FEW_BATCHES: (
@@ -124,7 +125,7 @@ def _listed(label: str, findings: Sequence[ChangedFinding], unchecked: str) -> l
 
 def _throughput(baseline: BaselineReport) -> str:
     ratio = estimated(baseline.judged, speedup)
-    return THROUGHPUT.format(ratio=ratio, span=baseline.span.value)
+    return f"{ratio} of its throughput, {SPANS[baseline.span]}"
 
 
 def _reason(baseline: BaselineReport) -> str:
