@@ -143,9 +143,8 @@ class BaselineReport:
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
     state. `lost`, `wait` and `step` are in nanoseconds per batch of the run, the baseline's for as
     many samples; time lost is known of runs that were compared with ideal loading. `pace` goes by
-    the throughput of `span`: over whole epochs, if two starts of epochs were seen in each run, so
-    that the interval has what they differ by. `drift_share` is by how much iterations changed
-    within one of the runs, beyond noise.
+    the throughput of `span`. `drift_share` is by how much iterations changed within one of the
+    runs, beyond noise.
     """
 
     pace: Pace
@@ -173,9 +172,8 @@ class BaselineReport:
         by_sample = unit != BATCHES
         epochs, steady = _throughputs(*runs, by_sample)
         waits, steps = _waits_and_steps(*runs, by_sample)
-        has_interval = epochs.ratio is not None and epochs.ratio.low is not None
-        span = Span.WHOLE_EPOCHS if has_interval else Span.STEADY
-        judged = epochs.ratio if has_interval else steady.ratio
+        span = _span_judged(epochs.ratio, steady.ratio)
+        judged = (epochs if span is Span.WHOLE_EPOCHS else steady).ratio
         counts = [run_times(run).real.count for run in runs]
         drift_share = max(_drift_share(run, by_sample) for run in runs)
         objection = _objection(judged, min(counts), drift_share)
@@ -286,6 +284,18 @@ def _objection(judged: Estimate | None, fewest: int, drift_share: float) -> Obje
     if judged.low is None:
         return Objection.NO_INTERVAL
     return Objection.WIDE_INTERVAL if pace_of(judged) is Pace.UNDECIDED else None
+
+
+def _span_judged(epochs: Estimate | None, steady: Estimate | None) -> Span:
+    """Whole epochs, if two starts or more of each run tell what these differ by.
+
+    Where they differ too much to decide, a steady state that is slower all the same is enough.
+    """
+    if epochs is None or epochs.low is None:
+        return Span.STEADY
+    if pace_of(epochs) is Pace.UNDECIDED and steady and pace_of(steady) is Pace.SLOWER:
+        return Span.STEADY
+    return Span.WHOLE_EPOCHS
 
 
 def pace_of(judged: Estimate) -> Pace:

@@ -48,8 +48,8 @@ def cost_of(run: Run, headroom: Headroom | None, price: float) -> Cost:
     By the share of the time lost, or without a `headroom` by that of the time waited.
     """
     ranks = run.header.environment.get("world_size")
-    devices_known = isinstance(ranks, int) and ranks > 0
-    devices = ranks if devices_known else 1
+    known = ranks if isinstance(ranks, int) and ranks > 0 else None
+    devices = known or 1
     if headroom is None:
         basis, waited = Basis.WAITED, known_of(run).get("wait_share")
         share = None if waited is None else Estimate(waited)
@@ -57,7 +57,7 @@ def cost_of(run: Run, headroom: Headroom | None, price: float) -> Cost:
         basis, share = Basis.LOST, headroom.lost_share
         share = share if is_trusted(headroom.verdict) else None
     hours = share and _at_least_nothing(share).times(HOURS_PER_DAY * devices)
-    return Cost(price, devices, devices_known, basis, hours, hours and hours.times(price))
+    return Cost(price, devices, known is not None, basis, hours, hours and hours.times(price))
 
 
 def _at_least_nothing(share: Estimate) -> Estimate:

@@ -143,7 +143,7 @@ def _check_percentage(option: str, percent: float | None) -> None:
 def _print(report: Report, more: Rows, *, full: bool) -> None:
     width = screen_width()
     if report.baseline is not None:
-        print_lines(baseline_screen(report.baseline, report.cost, more, width))
+        print_lines(baseline_screen(report.baseline, report.cost, more, width, full=full))
         if not full:
             return
         typer.echo()

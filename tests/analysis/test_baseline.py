@@ -161,6 +161,16 @@ def test_epoch_starts_that_differ_widen_the_interval() -> None:
     assert (baseline.pace, baseline.objection) == (Pace.UNDECIDED, Objection.WIDE_INTERVAL)
 
 
+def test_a_slower_steady_state_is_enough_where_epoch_starts_differ() -> None:
+    """A tenth is told, though starts of 100 to 300 ms hide it in whole epochs; equality is not."""
+    waits = [number * MS for start in (100, 300, 200) for number in (start, *[5] * 19)]
+    now, before = (make_run(waits, step_ms * MS, epochs=[20] * 3, warmup=1) for step_ms in (23, 20))
+    baseline = against(now, before)
+    assert pace_of(baseline.epochs.ratio or Estimate(1.0)) is Pace.UNDECIDED
+    assert (baseline.span, baseline.pace) == (Span.STEADY, Pace.SLOWER)
+    assert BaselineCaution.STARTS_NOT_JUDGED in codes(baseline.cautions)
+
+
 def test_one_epoch_is_judged_by_its_steady_state() -> None:
     """What epoch starts differ by is not known, and a caution says so."""
     steps = independent(0.05)

@@ -19,7 +19,7 @@ from loadeval.analysis.baseline import BaselineReport, Pace
 from loadeval.analysis.report import Report
 from loadeval.report.formatting import estimated, speedup
 
-EPOCHS, BATCH_SIZE, SAMPLE_S, STEP_S = 3, 2, 0.016, 0.005
+EPOCHS, STEP_S = 3, 0.005
 
 
 class Samples(Dataset[int]):
@@ -38,10 +38,10 @@ class Samples(Dataset[int]):
         return index
 
 
-def run(batches: int, slower: float = 0.0) -> Report:
-    """A run whose loader has a throughput that is `slower`, a share, than usual."""
-    samples = Samples(batches // EPOCHS * BATCH_SIZE, SAMPLE_S / (1 - slower))
-    loader = DataLoader(samples, batch_size=BATCH_SIZE, num_workers=2)
+def run(batches: int, sample_s: float, slower: float = 0.0) -> Report:
+    """A run of batches of one sample, with a throughput that is `slower`, a share, than usual."""
+    samples = Samples(batches // EPOCHS, sample_s / (1 - slower))
+    loader = DataLoader(samples, batch_size=1, num_workers=2)
     with LoaderEvaluator(loader, mode="log", probes=()) as evaluator:
         for _ in range(EPOCHS):
             for _ in evaluator:
@@ -63,12 +63,16 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--slower", type=float, default=0.1, help="a share of the throughput")
+    parser.add_argument(
+        "--sample-ms", type=float, default=40.0, help="longer on a machine that others use"
+    )
     options = parser.parse_args()
+    sample_s = options.sample_ms / 1000
     paces: dict[float, Counter[Pace]] = {0.0: Counter(), options.slower: Counter()}
     for number in range(options.rounds):
-        before = run(options.batches)
+        before = run(options.batches, sample_s)
         for slower, counter in paces.items():
-            baseline = run(options.batches, slower).against(before).baseline
+            baseline = run(options.batches, sample_s, slower).against(before).baseline
             assert baseline is not None
             counter[baseline.pace] += 1
             print(f"{number:3}  {slower:4.0%} slower: {shown(baseline)}", flush=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.report.baseline import changes_table, measured_table
 from loadeval.report.formatting import printable
-from loadeval.report.tables import labelled, wrapped
+from loadeval.report.tables import NO_LIMIT, labelled, wrapped
 from loadeval.report.wording import baseline as words
 from loadeval.report.wording.cost import cost_sentence
 
@@ -20,9 +20,13 @@ MOST_CHANGES, MOST_FINDINGS = 6, 4
 
 
 def baseline_screen(
-    baseline: BaselineReport, cost: Cost | None, more: Rows, width: int
+    baseline: BaselineReport, cost: Cost | None, more: Rows, width: int, *, full: bool = False
 ) -> list[str]:
-    """Whether the run is slower, by how much, what changed, and where there is more."""
+    """Whether the run is slower, by how much, what changed, and where there is more.
+
+    With `full` everything that changed.
+    """
+    most_changes, most_findings = (NO_LIMIT, NO_LIMIT) if full else (MOST_CHANGES, MOST_FINDINGS)
     changes = changes_table(baseline).lines(width)
     findings = list(map(printable, words.finding_changes(baseline)))
     cautions = " ".join(words.baseline_cautions(baseline))
@@ -32,8 +36,8 @@ def baseline_screen(
             *measured_table(baseline).lines(width),
             *([] if cost is None else wrapped(cost_sentence(cost), width)),
         ],
-        _at_most(changes, 1 + MOST_CHANGES) if baseline.changes else [words.NOTHING_CHANGED],
-        _at_most(findings, MOST_FINDINGS),
+        _at_most(changes, 1 + most_changes) if baseline.changes else [words.NOTHING_CHANGED],
+        _at_most(findings, most_findings),
         wrapped(f"Caution: {cautions}", width),
         labelled(more),
     ]

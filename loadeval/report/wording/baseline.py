@@ -53,7 +53,8 @@ CAUTIONS: dict[Enum, str] = {
     ),
     BaselineCaution.BY_BATCH: f"Samples are not known in both runs: {BY_BATCH}.",
     BaselineCaution.STARTS_NOT_JUDGED: (
-        "Epoch starts are not judged: that takes two epochs or more in each run."
+        "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
+        "differ little."
     ),
     BaselineCaution.SEPARATE_RUNS: (
         "Two runs one after the other also differ by what the machine did meanwhile, and the 95% "
