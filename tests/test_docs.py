@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.baseline import EQUAL_WITHIN, LEAST_CHANGE
 from loadeval.analysis.estimate.headroom import Headroom
-from loadeval.analysis.estimate.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.analysis.estimate.verdict import FEWEST_BATCHES, HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.log_file.codec import KINDS, decode
 from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.model import CacheInfo, LoaderInfo
@@ -79,3 +80,15 @@ def test_the_thresholds_are_those_of_the_verdict() -> None:
     text = HOW_IT_MEASURES.read_text()
     assert f"| {MODERATE_SHARE:.0%} and over | moderately input-bound |" in text
     assert f"| {HIGH_SHARE:.0%} and over | highly input-bound |" in text
+
+
+def test_the_bounds_of_a_baseline_are_those_of_the_code() -> None:
+    """From which ratio on a run is slower, faster or as fast."""
+    text = (RUN_LOG.parent / "howto" / "ci-gate.md").read_text()
+    for row in (
+        f"| under {1 - LEAST_CHANGE:.2f} | slower |",
+        f"| above {1 + LEAST_CHANGE:.2f} | faster |",
+        f"| from {1 - EQUAL_WITHIN:.2f} to {1 + EQUAL_WITHIN:.2f} | as fast |",
+    ):
+        assert row in text
+    assert f"fewer than {FEWEST_BATCHES} measured batches" in text

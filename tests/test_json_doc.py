@@ -196,6 +196,22 @@ def test_the_ranks_of_a_job(tmp_path: Path, title: str) -> None:
         check(shown, "run")
 
 
+@pytest.mark.parametrize(
+    ("now", "before", "title"),
+    [
+        ("log", "staged", "run"),
+        ("staged", "alternate", "`compare`"),
+        ("alternate", "spdl", "`compare`"),
+        ("empty", "log", "run"),
+    ],
+)
+def test_a_baseline_and_a_cost(runs: dict[str, Path], now: str, before: str, title: str) -> None:
+    """Of a run without an ideal arm, of one that alternated, and of one that has nothing steady."""
+    output = printed("compare", runs[now], "--baseline", runs[before], "--price", "2.5")
+    check(output, title)
+    assert {"baseline", "cost"} <= set(output)
+
+
 def test_a_comparison_in_python_has_the_same_keys() -> None:
     """Some backends were measured, and one failed before it had a run."""
 

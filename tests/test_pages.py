@@ -79,7 +79,12 @@ TRAIN = (
 )
 """Pages whose code takes long."""
 GATE = "loadeval compare run.jsonl --fail-above 20"
-MAY_EXIT = {"loadeval doctor --json": {0, 1}, GATE: {0, 3, 4}}
+AGAINST_BASELINE = "loadeval compare run.jsonl --baseline before.jsonl --fail-slower 5"
+MAY_EXIT = {
+    "loadeval doctor --json": {0, 1},
+    GATE: {0, 3, 4},
+    AGAINST_BASELINE: {0, 3, 4},
+}
 """Every code of a command whose code depends on the machine; any other exits with 0."""
 UNDECIDED_PASSES = f"{GATE} || [ $? -eq 4 ]"
 AFTER_GATE = {0: 0, 3: 1, 4: 0}

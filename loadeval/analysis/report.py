@@ -7,6 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import BATCHES, BackendReport, names_of, unit_of
+from loadeval.analysis.baseline import BaselineReport, Examined
+from loadeval.analysis.cost import Cost, cost_of
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.cautions import same_unit
 from loadeval.analysis.estimate.metrics import Metrics
@@ -126,13 +128,16 @@ class Report:
 
     `comparison` is of one alternating run, or of a real and an ideal one; `backends` of several
     that each loaded; both are None for one run that did not alternate. Of the ranks of one `job`
-    it is what the job's run says.
+    it is what the job's run says. `baseline` compares with an earlier run, and `cost` is what
+    loading costs, where these are asked for.
     """
 
     runs: tuple[RunReport, ...]
     comparison: Comparison | None
     backends: BackendReport | None
     job: JobReport | None = None
+    baseline: BaselineReport | None = None
+    cost: Cost | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
@@ -158,6 +163,40 @@ class Report:
         """What the ranks of one job say."""
         whole = _one_run("", 0, job.run)
         return cls((whole,), whole.comparison, None, job)
+
+    @property
+    def examined(self) -> Examined:
+        """The run that loaded, and what it was found to lose.
+
+        Raises UsageError for several backends, and for a run by itself that replayed.
+        """
+        if self.backends is not None:
+            raise UsageError(
+                "these are runs of several backends; expected one run or job, or a real and an "
+                "ideal run"
+            )
+        if self.comparison is not None:
+            comparison = self.comparison
+            return Examined(comparison.real, comparison.headroom, comparison.diagnosis)
+        (alone,) = self.runs
+        if alone.diagnosis is None:
+            raise UsageError(
+                f"{alone.run.path or alone.run.header.name} was recorded with mode='replay', so it "
+                "loaded nothing; expected a run with mode='log' or 'alternate'"
+            )
+        return Examined(alone.run, None, alone.diagnosis)
+
+    def against(self, baseline: Report) -> Report:
+        """The same, compared with an earlier run. Raises UsageError as `examined` does."""
+        return replace(self, baseline=BaselineReport.of(self.examined, baseline.examined))
+
+    def priced(self, price: float) -> Report:
+        """The same with what loading costs, at the `price` of a device for an hour.
+
+        Raises UsageError as `examined` does.
+        """
+        examined = self.examined
+        return replace(self, cost=cost_of(examined.run, examined.headroom, price))
 
     @property
     def sides(self) -> list[Side]:

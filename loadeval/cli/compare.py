@@ -13,7 +13,11 @@ from loadeval.cli.console import (
     ABOVE_LIMIT,
     UNDECIDED,
     AsJson,
+    Baseline,
+    Price,
+    asked_for,
     errors_printed,
+    options_for,
     print_json,
     print_lines,
     print_report,
@@ -29,8 +33,10 @@ from loadeval.report.figure.figure import (
 )
 from loadeval.report.formatting import printable
 from loadeval.report.json import report_as_dict
+from loadeval.report.terminal.baseline import baseline_screen
 from loadeval.report.terminal.screen import screen
 from loadeval.report.terminal.text import backends_text, full_report
+from loadeval.report.wording.baseline import slower_sentence
 from loadeval.report.wording.verdict import gate_sentence
 from loadeval.runlog.remote import text_of
 
@@ -53,6 +59,15 @@ FAIL_ABOVE = (
     "For a CI job: exit with 3 when the whole 95% CI of the time lost is above PERCENT; with 4 "
     "when that is undecided."
 )
+FAIL_SLOWER = (
+    "With --baseline, for a CI job: exit with 3 when throughput is more than PERCENT under the "
+    "baseline's, with the whole 95% CI; with 4 when that is undecided."
+)
+NO_BASELINE = "--fail-slower compares with a baseline; pass --baseline, an earlier run"
+NOTHING_TO_DRAW = (
+    "--output draws real against ideal loading, several backends or the ranks of a job, and this "
+    "is one run that did not alternate; leave it out, or write a page: loadeval report"
+)
 NO_GATE = (
     "--fail-above needs the share of time lost to data loading of one comparison, not of several "
     "backends; expected one run of mode alternate, or one of mode log and one of mode replay"
@@ -66,7 +81,7 @@ CODES = {
 }
 
 
-def compare(
+def compare(  # noqa: PLR0913, PLR0917 - the options of the command
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
@@ -76,39 +91,68 @@ def compare(
     fail_above: Annotated[
         float | None, typer.Option("--fail-above", metavar="PERCENT", help=FAIL_ABOVE)
     ] = None,
+    baseline: Baseline = None,
+    fail_slower: Annotated[
+        float | None, typer.Option("--fail-slower", metavar="PERCENT", help=FAIL_SLOWER)
+    ] = None,
+    price: Price = None,
 ) -> None:
     """Tell how much faster training would be with ideal loading.
 
     One screen: the verdict, the throughput of each arm, the time lost to waiting and to contention,
     the findings and what to change. For several backends, the throughput of each.
     """
-    if fail_above is not None and not 0 < fail_above < PERCENT:
-        raise typer.BadParameter(
-            f"--fail-above is {fail_above:g}; expected a percentage of the training time, above 0 "
-            "and under 100, such as 20"
-        )
+    _check_percentage("--fail-above", fail_above)
+    _check_percentage("--fail-slower", fail_slower)
+    if fail_slower is not None and not baseline:
+        raise typer.BadParameter(NO_BASELINE)
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        report = report_of(runs, compared=len(runs) == 1)
+        report = report_of(runs, compared=len(runs) == 1 and not baseline)
         if fail_above is not None and report.comparison is None:
             raise typer.BadParameter(NO_GATE)
+        report = asked_for(report, baseline or [], price)
         if figure is not None:
             save_figure(_drawn(report), figure)
     if as_json:
         print_json(report_as_dict(report))
-    elif not full:
-        print_lines(screen(report, next_commands(runs, report), screen_width()))
+    else:
+        _print(report, next_commands(runs, report, baseline or []), full=full)
+    if figure is not None and not as_json:
+        typer.echo(f"\nFigure written to {printable(figure)}")
+    outcomes = []
+    if fail_above is not None and report.comparison is not None:
+        headroom, bound = report.comparison.headroom, fail_above / PERCENT
+        outcomes.append(gate(headroom.verdict, headroom.lost_share, bound))
+        typer.echo(printable(gate_sentence(outcomes[-1], headroom, bound)), err=True)
+    if fail_slower is not None and report.baseline is not None:
+        bound = fail_slower / PERCENT
+        outcomes.append(report.baseline.gate(bound))
+        typer.echo(printable(slower_sentence(outcomes[-1], report.baseline, bound)), err=True)
+    codes = {CODES[outcome] for outcome in outcomes}
+    raise typer.Exit(next((code for code in (ABOVE_LIMIT, UNDECIDED) if code in codes), 0))
+
+
+def _check_percentage(option: str, percent: float | None) -> None:
+    if percent is not None and not 0 < percent < PERCENT:
+        raise typer.BadParameter(
+            f"{option} is {percent:g}; expected a percentage, above 0 and under 100, such as 20"
+        )
+
+
+def _print(report: Report, more: Rows, *, full: bool) -> None:
+    width = screen_width()
+    if report.baseline is not None:
+        print_lines(baseline_screen(report.baseline, report.cost, more, width, full=full))
+        if not full:
+            return
+        typer.echo()
+    if not full:
+        print_lines(screen(report, more, width))
     elif report.backends is not None:
         typer.echo(backends_text(report.backends))
     else:
         print_report(*full_report(report))
-    if figure is not None and not as_json:
-        typer.echo(f"\nFigure written to {printable(figure)}")
-    if fail_above is not None and report.comparison is not None:
-        headroom, bound = report.comparison.headroom, fail_above / PERCENT
-        outcome = gate(headroom.verdict, headroom.lost_share, bound)
-        typer.echo(printable(gate_sentence(outcome, headroom, bound)), err=True)
-        raise typer.Exit(CODES[outcome])
 
 
 def _drawn(report: Report) -> Figure:
@@ -116,13 +160,14 @@ def _drawn(report: Report) -> Figure:
         return comparison_figure(report.comparison)
     if report.job is not None:
         return job_figure(report, report.job)
-    assert report.backends is not None  # noqa: S101 - one of them is there
-    return backends_figure(report.backends)
+    if report.backends is not None:
+        return backends_figure(report.backends)
+    raise typer.BadParameter(NOTHING_TO_DRAW)
 
 
-def next_commands(runs: Sequence[Path], report: Report) -> Rows:
-    """The commands that say more about `runs`."""
-    paths = shlex.join(map(text_of, runs))
+def next_commands(runs: Sequence[Path], report: Report, baseline: Sequence[Path] = ()) -> Rows:
+    """The commands that say more about `runs`, compared with `baseline` if there is one."""
+    paths = shlex.join([*map(text_of, runs), *options_for(baseline)])
     return [
         *straggler_command(report),
         ("everything", f"loadeval compare {paths} --full"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,6 +21,7 @@ from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, Table
 from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.redacted_copies import redacted_copies
+from loadeval.runlog.remote import text_of
 from loadeval.runlog.run_folder.folder import (
     is_folder,
     logs_in,
@@ -29,7 +32,6 @@ from loadeval.runlog.run_folder.folder import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from rich.console import RenderableType
 
@@ -43,6 +45,26 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)]
 Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
+BASELINE = (
+    "Compare with this earlier run, a run log or a folder; give it twice for a real and an ideal "
+    "run. RUN is then one run or job, or a real and an ideal run."
+)
+Baseline = Annotated[list[Path] | None, typer.Option("--baseline", metavar="RUN", help=BASELINE)]
+PRICE = (
+    "What a device costs for an hour: tell what is lost to data loading in a day of training, in "
+    "device-hours and money. Devices are counted by the ranks of the job."
+)
+
+
+def _checked_price(price: float | None) -> float | None:
+    if price is not None and not 0 < price < math.inf:
+        raise typer.BadParameter(f"it is {price:g}; expected a price above 0, such as 2.5")
+    return price
+
+
+Price = Annotated[
+    float | None, typer.Option("--price", metavar="PRICE", help=PRICE, callback=_checked_price)
+]
 FAILED = 1
 ABOVE_LIMIT = 3
 UNDECIDED = 4
@@ -61,6 +83,19 @@ def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
     """
     _check_different(paths)
     return _report([subject for path in paths for subject in _read(path)], compared=compared)
+
+
+def asked_for(report: Report, baseline: Sequence[Path], price: float | None) -> Report:
+    """`report` with its baseline, if there are logs of one, and its cost, if there is a price."""
+    if price is not None:
+        report = report.priced(price)
+    return report.against(report_of(baseline)) if baseline else report
+
+
+def options_for(baseline: Sequence[Path], price: float | None = None) -> list[str]:
+    """The words of a command that ask for the same."""
+    words = [word for path in baseline for word in ("--baseline", text_of(path))]
+    return words if price is None else [*words, "--price", f"{price:g}"]
 
 
 def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: Path) -> Report:

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import Redact, errors_printed, files_to_read, report_of
+from loadeval.cli.console import (
+    Baseline,
+    Price,
+    Redact,
+    asked_for,
+    errors_printed,
+    files_to_read,
+    options_for,
+    report_of,
+)
 from loadeval.report.formatting import printable
 from loadeval.report.page.page import (
     EXTENSION,
@@ -35,6 +44,8 @@ def report(
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
     redact: Redact = False,
+    baseline: Baseline = None,
+    price: Price = None,
 ) -> None:
     """Write a page with the verdict, the findings and figures of runs.
 
@@ -44,12 +55,15 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        with files_to_read(runs, redact=redact) as files:
-            runs_report = report_of(files)
+        with files_to_read([*runs, *(baseline or [])], redact=redact) as files:
+            read, read_before = files[: len(runs)], files[len(runs) :]
+            runs_report = asked_for(report_of(read), read_before, price)
+            page, names, names_before = path, runs, baseline or []
             if redact:
-                names, page = [Path(file.name) for file in files], Path(f"report{EXTENSION}")
-                text = page_of(runs_report, names, page)
-            else:
-                text = page_of(runs_report, runs, path)
+                page = Path(f"report{EXTENSION}")
+                names, names_before = (
+                    [Path(file.name) for file in part] for part in (read, read_before)
+                )
+            text = page_of(runs_report, names, page, options_for(names_before, price))
         write_page(text, path)
     typer.echo(f"Page written to {printable(path)}")

@@ -23,6 +23,7 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.tables import Table
 from loadeval.report.wording import advice, backends, lost, metrics, page, ranks, runs, verdict
+from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -87,6 +88,7 @@ class Fact:
 def report_facts(report: Report) -> list[Fact]:
     """All facts but those of the charts; of one run by itself, its figures."""
     job = [] if report.job is None else job_facts(report.job)
+    job += [] if report.cost is None else [_text("", cost_sentence(report.cost), On.PAGE)]
     if report.comparison is not None:
         return [*comparison_facts(report.comparison), *job]
     if report.backends is not None:

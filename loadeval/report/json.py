@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
 from loadeval.report.wording.advice import finding_advice
+from loadeval.report.wording.baseline import baseline_cautions, baseline_headline
+from loadeval.report.wording.cost import cost_sentence
 from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.baseline import BaselineReport, ChangedFinding
+    from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.memory import Growth
     from loadeval.analysis.estimate.metrics import Metrics
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.report import Report, RunReport
+    from loadeval.analysis.report import Comparison, Report, RunReport
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
 
 NOT_FIGURES = (
@@ -48,14 +52,25 @@ NOT_FIGURES = (
 
 
 def report_as_dict(report: Report) -> dict[str, Any]:
-    """A comparison: headroom, both arms, metrics and diagnosis; several backends; or a job."""
+    """A comparison: headroom, both arms, metrics and diagnosis; several backends; or a job.
+
+    With the baseline and the cost that were asked for; then also one run by itself.
+    """
+    asked_for: dict[str, Any] = {}
+    if report.baseline is not None:
+        asked_for["baseline"] = baseline_as_dict(report.baseline)
+    if report.cost is not None:
+        asked_for["cost"] = cost_as_dict(report.cost)
     if report.job is not None:
-        return job_report_as_dict(report, report.job)
+        return {**job_report_as_dict(report, report.job), **asked_for}
     if report.backends is not None:
         return backends_as_dict(report.backends)
-    comparison = report.comparison
-    if comparison is None:
-        return {}
+    if report.comparison is None:
+        return {**shown_as_dict(report), **asked_for}
+    return {**_comparison_as_dict(report, report.comparison), **asked_for}
+
+
+def _comparison_as_dict(report: Report, comparison: Comparison) -> dict[str, Any]:
     return {
         **_headroom_as_dict(comparison.headroom),
         **{side.name: asdict(side.summary) for side in comparison.sides},
@@ -71,7 +86,7 @@ def job_report_as_dict(report: Report, job: JobReport) -> dict[str, Any]:
     """The ranks of a job, and the job as a run, or as a comparison where it alternated."""
     if report.comparison is None:
         return shown_as_dict(report)
-    return {**report_as_dict(replace(report, job=None)), "job": job_as_dict(job)}
+    return {**_comparison_as_dict(report, report.comparison), "job": job_as_dict(job)}
 
 
 def shown_as_dict(report: Report) -> dict[str, Any]:
@@ -147,6 +162,36 @@ def backends_as_dict(report: BackendReport) -> dict[str, Any]:
         "caution_codes": _codes(report.cautions),
         "not_measured": backend_words.backend_not_measured(report),
     }
+
+
+def baseline_as_dict(baseline: BaselineReport) -> dict[str, Any]:
+    """A run against its baseline."""
+    measured = ("epochs", "steady", "lost", "wait", "step")
+    return {
+        "pace": baseline.pace.value,
+        "objection": None if baseline.objection is None else baseline.objection.value,
+        "span": baseline.span.value,
+        "unit": baseline.unit,
+        **{name: asdict(getattr(baseline, name)) for name in measured},
+        "batches": baseline.batches,
+        "before_batches": baseline.before_batches,
+        "drift_share": baseline.drift_share,
+        "changes": [{**asdict(change), "where": change.where.value} for change in baseline.changes],
+        "new_findings": list(map(_changed_finding, baseline.new_findings)),
+        "gone_findings": list(map(_changed_finding, baseline.gone_findings)),
+        "words": baseline_headline(baseline),
+        "cautions": baseline_cautions(baseline),
+        "caution_codes": _codes(baseline.cautions),
+    }
+
+
+def _changed_finding(changed: ChangedFinding) -> dict[str, Any]:
+    return {"finding": finding_as_dict(changed.finding), "checked": changed.checked}
+
+
+def cost_as_dict(cost: Cost) -> dict[str, Any]:
+    """What loading costs in a day of training."""
+    return {**asdict(cost), "basis": cost.basis.value, "words": cost_sentence(cost)}
 
 
 def metrics_as_dict(metrics: Metrics) -> dict[str, Any]:

@@ -25,6 +25,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("compare", "--json"),
     ("compare", "--output", "figure.svg"),
     ("compare", "--fail-above", "20"),
+    ("compare", "--price", "2.5"),
     ("report", "--output", "page.html"),
     ("whatif", "--num-workers", "4"),
     ("whatif", "--batch-size", "8", "--cpus", "1.5", "--prefetch-factor", "1", "--json"),

@@ -245,6 +245,34 @@ def ratio_interval(value: float, error: MeanError | None) -> Estimate:
     return Estimate(value, value / factor, value * factor)
 
 
+def ratio_of(one: Estimate, other: Estimate) -> Estimate:
+    """`one` over `other`, which are independent; without an interval where `other` may be 0.
+
+    From their intervals, which need not be symmetric, by MOVER-R (Donner and Zou, "Closed-form
+    confidence intervals for functions of the normal mean and standard deviation", Statistical
+    Methods in Medical Research 21, 2012). Where they are, it is that of Fieller's theorem. Raises
+    ZeroDivisionError where `other` is 0.
+    """
+    value = one.value / other.value
+    if None in (one.low, one.high, other.low, other.high):
+        return Estimate(value)
+    product = one.value * other.value
+    below, above = (_square_less(one, bound) for bound in (one.low, one.high))
+    above_other, below_other = (_square_less(other, bound) for bound in (other.high, other.low))
+    if not (above_other > 0 and below_other > 0):
+        return Estimate(value)
+    return Estimate(
+        value,
+        (product - math.sqrt(product**2 - below * above_other)) / above_other,
+        (product + math.sqrt(product**2 - above * below_other)) / below_other,
+    )
+
+
+def _square_less(estimate: Estimate, bound: float | None) -> float:
+    """The square of the value less that of its distance from `bound`."""
+    return estimate.value**2 - (estimate.value - (bound or 0.0)) ** 2
+
+
 def difference(real: MeanTime, ideal: MeanTime, scale: float = 1.0) -> Estimate:
     """Time of `real` less that of `ideal`, in nanoseconds for each `scale` samples or batches."""
     ideal = ideal.reweighted_to(real)

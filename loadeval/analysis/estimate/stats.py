@@ -42,6 +42,11 @@ class Estimate:
     low: float | None = None
     high: float | None = None
 
+    def times(self, factor: float) -> Estimate:
+        """The estimate of `factor` times what this is of; `factor` is above 0."""
+        bounds = (None if bound is None else bound * factor for bound in (self.low, self.high))
+        return Estimate(self.value * factor, *bounds)
+
 
 def slope(parts: Sequence[TimeSeries]) -> Estimate | None:
     """The common slope of `parts`, in their values per unit of time.

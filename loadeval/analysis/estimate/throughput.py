@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.estimate.arms import RunTimes, loader_alone, run_times
+from loadeval.analysis.estimate.epochs import epoch_starts_of
 from loadeval.analysis.estimate.intervals import (
+    MeanError,
     MeanTime,
     ratio,
     ratio_interval,
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
     Rows = npt.NDArray[np.bool_]
-from loadeval.analysis.estimate.arms import RunTimes, loader_alone, run_times
 
 
 def throughputs(
@@ -84,6 +86,43 @@ def throughput_ratio(
     )
     throughput = ratio(of_baseline, iterations)
     return _widened(throughput, times.missed_share, baseline.missed_share)
+
+
+def epoch_throughput(run: Run, by_sample: bool) -> Estimate | None:
+    """Samples, or batches, per second over whole epochs, in the real arm; None: not measured.
+
+    An epoch takes the time of its first batches and its end, as they were seen, and steady
+    iterations for the rest. Without an interval where only one epoch was seen to start.
+    """
+    epoch = _epoch_time(run, by_sample)
+    if epoch is None:
+        return None
+    throughput = ratio_interval(SECOND_NS / epoch[0], epoch[1])
+    return _widened(throughput, run_times(run).missed_share)
+
+
+def epoch_throughput_ratio(run: Run, baseline: Run, by_sample: bool) -> Estimate | None:
+    """`epoch_throughput` of `run` over that of `baseline`; None where one has none."""
+    epoch, of_baseline = _epoch_time(run, by_sample), _epoch_time(baseline, by_sample)
+    if epoch is None or of_baseline is None:
+        return None
+    throughput = ratio_interval(of_baseline[0] / epoch[0], sum_of_errors(epoch[1], of_baseline[1]))
+    return _widened(throughput, run_times(run).missed_share, run_times(baseline).missed_share)
+
+
+def _epoch_time(run: Run, by_sample: bool) -> tuple[float, MeanError | None] | None:
+    """What a sample, or a batch, takes over whole epochs, and the error of its logarithm."""
+    times = run_times(run)
+    starts, iterations = epoch_starts_of(times.counted), times.real.iterations(by_sample)
+    if starts is None or not iterations.total_ns.any():
+        return None
+    size = float(iterations.amount.sum()) / times.real.count
+    real_ns = size * iterations.mean_ns
+    epoch_ns = real_ns + starts.added_ns(real_ns)
+    spread = starts.error(real_ns)
+    of_starts = spread and MeanError(spread.variance / epoch_ns**2, spread.freedom)
+    of_steady = iterations.error(size * starts.steady_part / epoch_ns)
+    return epoch_ns / size, sum_of_errors(of_steady, of_starts)
 
 
 def _as_place(pair: Column | None) -> Series | None:

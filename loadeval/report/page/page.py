@@ -25,7 +25,7 @@ from loadeval.report.page.sections import (
 )
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.page.system_metrics import system_metrics
-from loadeval.report.page.text import backends, reproduce, settings, top
+from loadeval.report.page.text import backends, baseline, reproduce, settings, top
 from loadeval.report.page.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
@@ -51,9 +51,12 @@ LONGEST_TITLE = 100
 LONGEST_TEXT = 10_000
 
 
-def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section]:
+def sections(
+    report: Report, runs: Sequence[Path], output: Path, options: Sequence[str] = ()
+) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
     return [
+        *baseline(report),
         *ranks(report),
         throughput(report),
         iteration_time(report),
@@ -67,18 +70,20 @@ def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section
         system_metrics(report),
         *backends(report),
         settings(report),
-        reproduce(report, runs, output),
+        reproduce(report, runs, output, options),
     ]
 
 
-def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
+def page_of(report: Report, runs: Sequence[Path], output: Path, options: Sequence[str] = ()) -> str:
     """The page as text. `runs` are the files that it is of, and `output` is where it goes.
+
+    `options` are those of the command that asked for more than the runs alone say.
 
     Raises UsageError where a page cannot hold the installed plotly.
     """
     named = [replace(run, name=short_name(run.name)) for run in report.runs]
     report = replace(report, runs=tuple(named))
-    parts = sections(report, runs, output)
+    parts = sections(report, runs, output, options)
     return rendered(report_headline(report), [path.name for path in runs], top(report), parts)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from loadeval.report.baseline import changes_table, measured_table
 from loadeval.report.facts import (
     LONGEST_FACT,
     Kind,
@@ -21,6 +22,7 @@ from loadeval.report.formatting import LONGEST_NAME, NOT_MEASURED, counted, shor
 from loadeval.report.page.blocks import Code, Heading, Keys, Section, Text, side_by_side
 from loadeval.report.tables import Table
 from loadeval.report.terminal.text import gains_table, lists_of
+from loadeval.report.wording import baseline as baseline_words
 from loadeval.report.wording import page, runs, verdict
 from loadeval.runlog.environment import own_version
 
@@ -68,6 +70,25 @@ def backends(report: Report) -> list[Section]:
     return [Section("backends", "Backends side by side", tuple(blocks))]
 
 
+def baseline(report: Report) -> list[Section]:
+    """One section where the run is compared with an earlier one, else none."""
+    if report.baseline is None:
+        return []
+    against = report.baseline
+    findings = tuple(baseline_words.finding_changes(against))
+    changes: Block = Text((baseline_words.NOTHING_CHANGED,))
+    if against.changes:
+        changes = changes_table(against)
+    blocks = (
+        Text((baseline_words.baseline_headline(against),)),
+        measured_table(against),
+        changes,
+        Text(findings, "list"),
+        Text(tuple(baseline_words.baseline_cautions(against)), "caution"),
+    )
+    return [Section("baseline", "Against the baseline", blocks)]
+
+
 def settings(report: Report) -> Section:
     """Loader, settings and environment, with a column for each run; and notes."""
     names = [run.name or run.run.header.mode for run in report.runs]
@@ -93,13 +114,16 @@ def settings(report: Report) -> Section:
     return Section("settings", "Settings", tuple(blocks))
 
 
-def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
+def reproduce(
+    report: Report, files: Sequence[Path], output: Path, options: Sequence[str]
+) -> Section:
     """Commands for a shell, and which runs the files hold."""
     alone = report.comparison is None and report.backends is None and report.job is None
+    alone = alone and not options
     command = "show" if alone else "compare"
     commands = (
-        shlex.join(["loadeval", "report", *map(str, files), "-o", str(output)]),
-        shlex.join(["loadeval", command, *map(str, files)]),
+        shlex.join(["loadeval", "report", *map(str, files), *options, "-o", str(output)]),
+        shlex.join(["loadeval", command, *map(str, files), *options]),
     )
     job = report.job
     reports = report.runs if job is None else report.runs * len(files)

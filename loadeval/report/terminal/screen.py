@@ -24,12 +24,14 @@ from loadeval.report.formatting import (
 from loadeval.report.tables import Table, labelled, wrapped
 from loadeval.report.wording import operators, ranks, runs, stages, verdict
 from loadeval.report.wording.backends import backends_headline
+from loadeval.report.wording.cost import cost_sentence
 from loadeval.report.wording.lost import lost_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report
@@ -53,23 +55,25 @@ def screen(report: Report, more: Rows, width: int) -> list[str]:
     if report.job is not None:
         return job_screen(report, report.job, more, width)
     if report.comparison is not None:
-        return comparison_screen(report.comparison, more, width)
+        return comparison_screen(report.comparison, more, width, report.cost)
     if report.backends is not None:
         return backends_screen(report.backends, more, width)
     return labelled(more)
 
 
-def comparison_screen(comparison: Comparison, more: Rows, width: int) -> list[str]:
-    """The screen of real against ideal loading."""
+def comparison_screen(
+    comparison: Comparison, more: Rows, width: int, cost: Cost | None = None
+) -> list[str]:
+    """The screen of real against ideal loading, and what the time lost costs."""
     headroom, shown = comparison.headroom, facts.comparison_facts(comparison)
     parts = [wrapped(printable(verdict.headline(headroom)), width, 3)]
     if headroom.real_ns or headroom.ideal_ns:
         parts.append([*_arms(comparison).lines(width), *_measured(comparison, shown, width)])
         if headroom.lost_ns is not None:
             parts.append(_lost(headroom).lines(width))
-        parts[-1] += _inside(comparison, width)
+        parts[-1] += [*_cost(cost, width), *_inside(comparison, width)]
     else:
-        parts.append(_so_far(comparison, width))
+        parts.append([*_so_far(comparison, width), *_cost(cost, width)])
     findings = _findings(comparison.diagnosis, width)
     least = len(findings[0]) + (len(findings) > 1)
     advice = sentences(shown, Kind.TEXT, On.SCREEN)
@@ -105,6 +109,7 @@ def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[s
     ]
     if report.comparison is not None:
         parts.append(_arms(report.comparison).lines(width))
+        parts[-1] += _cost(report.cost, width)
         shown += [
             fact for fact in facts.comparison_facts(report.comparison) if fact.label == "caution"
         ]
@@ -147,6 +152,10 @@ def _measured(comparison: Comparison, shown: Sequence[Fact], width: int) -> Part
     idle_ns = comparison.headroom.gpu_idle_ns
     idle = "" if idle_ns is None else f"; GPU idle while waiting: {duration(idle_ns)} per batch"
     return wrapped(f"{' '.join(sentences(shown, Kind.BASIS, On.SCREEN))}{idle}", width, 2)
+
+
+def _cost(cost: Cost | None, width: int) -> Part:
+    return [] if cost is None else wrapped(cost_sentence(cost), width, 2)
 
 
 def _so_far(comparison: Comparison, width: int) -> Part:

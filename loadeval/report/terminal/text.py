@@ -30,6 +30,7 @@ from loadeval.report.terminal.findings import diagnosis_report
 from loadeval.report.terminal.metrics import metrics_report, metrics_rows
 from loadeval.report.terminal.stages import StagesReport
 from loadeval.report.wording import backends, ranks, runs, verdict
+from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,9 +74,12 @@ def runs_report(reports: Sequence[RunReport], *, metrics: bool = True) -> Render
 
 
 def full_report(report: Report) -> list[RenderableType]:
-    """All that is known of a comparison."""
+    """All that is known of a comparison, or a job; of one run by itself that has a baseline."""
     comparison = report.comparison
     job = [] if report.job is None else [job_text(report, report.job)]
+    job += [] if report.cost is None else [Paragraph(cost_sentence(report.cost))]
+    if comparison is None and report.job is None and report.baseline is not None:
+        job += [diagnosis_report(diagnosis) for _, diagnosis in report.diagnoses]
     if comparison is None:
         return [*job, runs_report(report.runs)] if job else []
     return [

@@ -29,6 +29,7 @@ from loadeval.analysis.estimate.intervals import (
     is_precise,
     ratio,
     ratio_interval,
+    ratio_of,
     student,
     sum_of_errors,
 )
@@ -645,3 +646,27 @@ def test_few_pairs_are_never_precise() -> None:
 def test_blocks_too_short_are_never_precise() -> None:
     """They have no interval."""
     assert not is_precise(0.01, [np.ones(1)] * 7, [np.ones(1)] * 7)
+
+
+def test_a_ratio_of_two_estimates_is_that_of_fieller() -> None:
+    """Its bounds r are where the difference of one and r times the other just may be 0."""
+    one, other = Estimate(12.0, 10.0, 14.0), Estimate(4.0, 3.0, 5.0)
+    quotient = ratio_of(one, other)
+    assert quotient.value == 3.0
+    for bound in bounds(quotient):
+        half_width = math.hypot(2.0, bound * 1.0)
+        assert abs(one.value - bound * other.value) == pytest.approx(half_width)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Estimate(12.0), Estimate(4.0, 3.0, 5.0)),
+        (Estimate(12.0, 10.0, 14.0), Estimate(4.0)),
+        (Estimate(12.0, 10.0, 14.0), Estimate(4.0, -1.0, 9.0)),
+        (Estimate(12.0, 10.0, 14.0), Estimate(4.0, 1.0, 9.0)),
+    ],
+)
+def test_a_ratio_to_what_may_be_0_has_no_interval(one: Estimate, other: Estimate) -> None:
+    """Nor has one of an estimate that has none."""
+    assert ratio_of(one, other) == Estimate(3.0)

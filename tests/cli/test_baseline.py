@@ -1,0 +1,232 @@
+"""`loadeval compare --baseline`, `--fail-slower` and `--price`, and the same on the page."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.runlog.model import LoaderInfo
+from tests.cli.commands import runner
+from tests.runs.given import MS, make_run, write_run
+from tests.runs.measured import record
+from tests.runs.ranks import runs_of, train, train_in_pairs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+run = runner("compare", columns=200)
+on_a_narrow_screen = runner("compare")
+write_page = runner("report")
+TORCH = "torch.utils.data.DataLoader"
+
+
+def written(path: Path, wait_ms: float, *, workers: int = 2, seed: int = 0) -> Path:
+    """The log of three epochs of 100 batches, with steps of about 20 ms."""
+    random = np.random.default_rng(seed)
+    step_ns = (20 * MS * random.normal(1.0, 0.03, 300)).astype(int)
+    return write_run(
+        make_run(
+            [round(wait_ms * MS)] * 300,
+            step_ns.tolist(),
+            epochs=[100] * 3,
+            warmup=1,
+            loader=LoaderInfo(TORCH, workers=workers),
+        ),
+        path,
+    )
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> dict[str, Path]:
+    """A baseline, one like it, and one that is slower by a seventh."""
+    return {
+        "before": written(tmp_path / "before.jsonl", 1),
+        "same": written(tmp_path / "same.jsonl", 1, seed=1),
+        "slow": written(tmp_path / "slow.jsonl", 4.5, workers=1, seed=2),
+    }
+
+
+def test_a_slower_run_exits_with_3(logs: dict[str, Path]) -> None:
+    """The screen says by how much, what changed, and that a machine drifts between two runs."""
+    code, out, err = on_a_narrow_screen(
+        logs["slow"], "--baseline", logs["before"], "--fail-slower", 5
+    )
+    assert code == 3
+    assert err.startswith("More than 5% slower: 0.86x [0.8")
+    assert err.endswith("the whole 95% CI is beyond the limit\n")
+    lines = out.splitlines()
+    assert lines[0].startswith("Slower than the baseline: 0.86x [0.8")
+    assert len(lines) <= 25
+    assert max(map(len, lines[:-2])) <= 80
+    assert "loader: workers  1    2" in lines
+    assert "New finding: waiting" in out
+    assert "Two runs one after the other also differ by what the machine did" in out
+    command = f"loadeval compare {logs['slow']} --baseline {logs['before']} --full"
+    assert lines[-2] == f"everything  {command}"
+
+
+def test_an_equal_run_exits_with_0(logs: dict[str, Path]) -> None:
+    """Nothing changed, and no finding is new."""
+    code, out, err = run(logs["same"], "--baseline", logs["before"], "--fail-slower", 5)
+    assert code == 0
+    assert out.startswith("As fast as the baseline, within 10%: 1.00x [")
+    assert err.startswith("Not more than 5% slower: 1.00x [")
+    assert "Changed: nothing that the logs tell" in out
+    assert "Findings: none new, none gone" in out
+
+
+def test_a_limit_within_the_interval_exits_with_4(logs: dict[str, Path]) -> None:
+    """One at the ratio itself cannot be told."""
+    code, _, err = run(logs["slow"], "--baseline", logs["before"], "--fail-slower", 14.3)
+    assert code == 4
+    assert err.startswith("Undecided whether more than 14.3% slower: 0.86x [")
+
+
+def test_too_few_batches_exit_with_4(logs: dict[str, Path], tmp_path: Path) -> None:
+    """The reason is told."""
+    short = record(tmp_path / "short.jsonl", "log", batches=6)
+    code, out, err = run(short, "--baseline", logs["before"], "--fail-slower", 5)
+    assert code == 4
+    reason = "too few batches: 5 now and 297 before, and each needs at least 20"
+    assert out.startswith(f"Undecided against the baseline: {reason}")
+    assert err.startswith(f"Undecided whether more than 5% slower: {reason}. Measure more")
+
+
+def test_both_gates_exit_with_the_worse_code(tmp_path: Path) -> None:
+    """75% are lost, as in the baseline."""
+    logs = [record(tmp_path / f"{name}.jsonl", "alternate", epochs=4) for name in ("a", "b")]
+    arguments = (logs[0], "--baseline", logs[1], "--fail-slower", 5)
+    code, out, err = run(*arguments, "--fail-above", 20)
+    assert code == 3
+    assert [line.partition(":")[0] for line in err.splitlines()] == [
+        "Above 20%",
+        "Not more than 5% slower",
+    ]
+    assert run(*arguments, "--fail-above", 80)[0] == 0
+    assert "time lost per batch       30.0 ms       30.0 ms       1.00x [1.00x, 1.00x]" in out
+
+
+def test_a_real_and_an_ideal_run_against_such_a_pair(tmp_path: Path) -> None:
+    """The baseline is given twice."""
+    logs = [
+        record(tmp_path / f"{name}-{mode}.jsonl", mode, wait_ms=wait_ms)
+        for name, wait_ms in (("now", 30), ("before", 10))
+        for mode in ("log", "replay")
+    ]
+    code, out, _ = run(*logs[:2], "--baseline", logs[2], "--baseline", logs[3])
+    assert code == 0
+    assert out.startswith("Slower than the baseline: 0.50x")
+    assert "3.00x" in out  # the time lost
+
+
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_the_folder_of_a_job_against_another(tmp_path: Path, in_pairs: bool) -> None:
+    """Its ranks are the devices."""
+    folders = []
+    for name, wait_ms in (("now", 30), ("before", 20)):
+        wait_ns = np.zeros((3, 160), np.int64)
+        wait_ns[1] = wait_ms * MS
+        training = train(wait_ns)
+        more: dict[str, Any] = {}
+        if in_pairs:
+            training, arm, pair = train_in_pairs(wait_ns)
+            more = {"arm": arm, "pair": pair}
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        for rank in runs_of(training, **more):
+            write_run(rank, folders[-1] / f"{rank.header.name}.jsonl")
+    code, out, _ = run(folders[0], "--baseline", folders[1], "--price", 2)
+    assert code == 0
+    assert out.startswith("Slower than the baseline: 0.")
+    assert "(3 devices)" in out
+    document = json.loads(run(folders[0], "--baseline", folders[1], "--price", 2, "--json")[1])
+    assert document["job"]["world_size"] == 3
+    assert document["cost"]["devices"] == 3
+    assert document["baseline"]["pace"] == "slower"
+
+
+def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
+    """Beside what `show` says of the run."""
+    _, out, _ = run(logs["slow"], "--baseline", logs["before"], "--json")
+    document = json.loads(out)
+    assert document["mode"] == "log"
+    baseline = document["baseline"]
+    assert (baseline["pace"], baseline["span"]) == ("slower", "whole epochs")
+    assert baseline["epochs"]["ratio"]["value"] == pytest.approx(21 / 24.5, rel=0.01)
+    assert baseline["changes"] == [{"where": "loader", "name": "workers", "before": 2, "now": 1}]
+    assert [change["finding"]["rule"] for change in baseline["new_findings"]] == ["waiting"]
+    assert "cost" not in document
+
+
+def test_everything_is_printed_below_the_baseline(logs: dict[str, Path]) -> None:
+    """With --full the findings of the run and its figures come too."""
+    _, out, _ = run(logs["slow"], "--baseline", logs["before"], "--full")
+    assert out.startswith("Slower than the baseline")
+    assert out.index("Caution: Two runs") < out.index("\nFindings\n") < out.index("wait, p95")
+
+
+def test_the_page_has_the_baseline_and_the_cost(logs: dict[str, Path], tmp_path: Path) -> None:
+    """In a section of its own, and with the command that made it."""
+    page = tmp_path / "page.html"
+    options: Sequence[object] = ("--baseline", logs["before"], "--price", 2.5)
+    assert write_page(logs["slow"], *options, "-o", page)[0] == 0
+    text = page.read_text("utf-8")
+    assert "Against the baseline" in text
+    assert "Slower than the baseline: 0.86x" in text
+    assert "loader: workers" in text
+    assert "at 2.5 for each (1 device: the log names no other ranks)" in text
+    assert f"--baseline {logs['before']} --price 2.5" in text
+    assert write_page(logs["slow"], "-o", page)[0] == 0
+    plain = page.read_text("utf-8")
+    assert "Against the baseline" not in plain
+    assert "device-hours" not in plain
+    same = write_page(logs["same"], "--baseline", logs["before"], "-o", page, "--redact")
+    assert same[0] == 0
+    redacted = page.read_text("utf-8")
+    assert "nothing that the logs tell" in redacted
+    assert str(tmp_path) not in redacted
+
+
+def test_money_is_told_only_if_asked_for(tmp_path: Path) -> None:
+    """On the screen, in full and in JSON: 75% of a day."""
+    log = record(tmp_path / "run.jsonl", "alternate", epochs=4)
+    sentence = (
+        "Lost to data loading in a day of training: 18.0 [18.0, 18.0] device-hours, 45.0 "
+        "[45.0, 45.0] at 2.5 for each (1 device: the log names no other ranks)."
+    )
+    for options in ((), ("--full",)):
+        assert sentence in run(log, "--price", 2.5, *options)[1]
+        assert "device-hours" not in run(log, *options)[1]
+    document = json.loads(run(log, "--price", 2.5, "--json")[1])
+    assert document["cost"]["per_day"] == {"value": 45.0, "low": 45.0, "high": 45.0}
+    assert document["cost"]["words"] == sentence
+    assert "cost" not in json.loads(run(log, "--json")[1])
+    short = record(tmp_path / "short.jsonl", "alternate", batches=4)
+    assert "not measured (1 device" in run(short, "--price", 2.5)[1]
+
+
+def test_wrong_usage(logs: dict[str, Path], tmp_path: Path) -> None:
+    """A limit without a baseline, no price, and nothing to draw."""
+    for arguments, message in (
+        (("--fail-slower", 5), "pass --baseline, an earlier run"),
+        (("--fail-slower", 0, "--baseline", logs["before"]), "--fail-slower is 0"),
+        (("--price", 0), "expected a price above 0"),
+        (("--price", "nan"), "expected a price above 0"),
+        (("--baseline", logs["before"], "-o", tmp_path / "a.png"), "leave it out"),
+    ):
+        code, out, err = run(logs["slow"], *arguments)
+        assert (code, out) == (2, "")
+        assert message in " ".join(err.replace("│", "").split())
+
+
+def test_what_cannot_be_compared_exits_with_1(logs: dict[str, Path], tmp_path: Path) -> None:
+    """Several backends have no baseline, nor can a replay be one."""
+    code, _, err = run(logs["slow"], logs["same"], "--baseline", logs["before"])
+    assert (code, "several backends" in err) == (1, True)
+    replay = record(tmp_path / "replay.jsonl", "replay")
+    code, _, err = run(logs["slow"], "--baseline", replay)
+    assert (code, "loaded nothing" in err) == (1, True)
