@@ -175,6 +175,7 @@ def data_format(case: Case, inside: Inside) -> Answer:
             ("its share of loading a batch", form.share, "share"),
             ("read in a batch", read, "bytes"),
             ("size of a batch", used, "bytes"),
+            ("files opened for a sample", inside.stages.opened_files, "files"),
         ),
     )
 
