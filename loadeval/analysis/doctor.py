@@ -100,7 +100,7 @@ class RunMemory:
     process_bytes: float | None
     worker_bytes: float | None
     kept_bytes: float
-    epoch_batches: int
+    epoch_batches: float
     iteration_ns: float
     start_anew: bool
     by_pipe: bool

@@ -63,7 +63,7 @@ def doctor(
     CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache; with a run also
     whether its workers fit into memory. Exits with 1 when something is to be changed.
     """
-    given = {
+    given: dict[str, Any] = {
         "workers": workers,
         "prefetch": prefetch,
         "batch_bytes": None if batch_bytes is None else _bytes(batch_bytes, "--batch-bytes"),

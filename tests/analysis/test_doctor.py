@@ -230,7 +230,7 @@ TAKEN = RunMemory(
     start_anew=False,
     by_pipe=False,
 )
-ROOM = {"memory_available_bytes": 36 * GB}
+ROOM: dict[str, Any] = {"memory_available_bytes": 36 * GB}
 
 
 def fitting(room: dict[str, Any], **taken: Any) -> tuple[CheckStatus, Any, Any]:

@@ -65,7 +65,7 @@ def storage_latency(case: Case, inside: Inside) -> Answer:
 
 
 def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: Advice) -> Answer:
-    if not inside.mostly_blocked or inside.collates:
+    if not inside.mostly_blocked or inside.collates or inside.tokenises:
         return None
     line, workers = inside.stages.blocked_line, inside.setting.workers
     if OF_BLOCKAGE[blockage_of(inside.stages, workers, inside.recorded.blocked)] != rule:

@@ -161,8 +161,12 @@ class Inside:
 
     @property
     def tokenises(self) -> bool:
-        """Whether training waits for workers that tokenise for a large part of their time."""
-        return self.tokenising >= DOMINATES and self.computes
+        """Whether training waits for workers that tokenise for a large part of their time.
+
+        They are blocked meanwhile where threads of the tokeniser do it.
+        """
+        charged = self.charged(Stage.FETCH, Stage.COLLATE)
+        return self.tokenising >= DOMINATES and charged >= CHARGED
 
     @property
     def collates(self) -> bool:
