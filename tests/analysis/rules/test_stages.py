@@ -393,7 +393,8 @@ def test_tokenising(given: dict[str, Any], place: str, share: float) -> None:
 
 def test_threads_of_a_tokeniser_block_those_that_wait_for_them() -> None:
     """That is tokenising, not storage that is slow to answer."""
-    run = looked_into(fetch=60, blocked=0.9, seen=code({}, {ENCODE: 9}))
+    seen = CodeSamples(0, {}, {f"{GETITEM} > futex_do_wait": 9}, {ENCODE: 9})
+    run = looked_into(fetch=60, blocked=0.9, seen=(seen,))
     assert finding_of(Rule.TOKENISING, run).problem.values["share"] == 1
     assert outcome(Rule.STORAGE_LATENCY, run) == NOTHING
 
