@@ -126,7 +126,7 @@ class PyTorchAdapter(IterableAdapter):
             return info
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
-        maker = _maker(inside)
+        maker, objects = _maker(inside), objects_in(inside.dataset)
         return replace(
             info,
             workers=workers,
@@ -144,7 +144,8 @@ class PyTorchAdapter(IterableAdapter):
             made_by=maker,
             setting_names=TRAINERS.get(maker or "", self.setting_names),
             shards=_shards(inside.dataset),
-            dataset_objects=objects_in(inside.dataset),
+            dataset_objects=None if objects is None else objects.number,
+            dataset_object_bytes=None if objects is None else objects.nbytes,
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:

@@ -17,6 +17,7 @@ RECORD = (
     *("slowest_ns", "slowest_index"),
     *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
     *("minor_faults", "system_ns", "private_bytes", "shared_bytes"),
+    *("opened_files", "connections", "requests"),
     *("pickle_start_ns", "pickle_ns", "pickled_bytes", "tensors", "same_idx"),
 )
 """What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
@@ -26,8 +27,8 @@ FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
-OPEN = 0
-"""The word that is 1 while somebody looks into the loader."""
+OPEN, COUNTS_CALLS = 0, 1
+"""Words that are 1 while somebody looks into the loader, and where workers count calls."""
 CHANNEL_WORDS = 8
 READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
 """A worker's own words: when it was ready, how long the user's `worker_init_fn` took,

@@ -16,7 +16,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
-from loadeval_adapters.pytorch_channel import Channel, is_of_a_signal
+from loadeval_adapters.pytorch_channel import COUNTS_CALLS, Channel, is_of_a_signal
 from loadeval_adapters.pytorch_iterators import (
     NOT_TORCHS,
     Borrowed,
@@ -54,7 +54,7 @@ class DataLoaderStages:
         self._notes: deque[StageNote] = deque()
         self._noted: set[StageNote] = set()
         self._kinds: set[type] = set()
-        self._is_closed = False
+        self._is_closed = self._has_counted_calls = False
         _all.add(self)
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -118,6 +118,8 @@ class DataLoaderStages:
         with self._noting():
             slots = max(64, 4 * loader.num_workers * (loader.prefetch_factor or 2))
             channel = Channel(loader.num_workers, slots)
+            channel.words[COUNTS_CALLS] = not self._has_counted_calls
+            self._has_counted_calls = True
         pins, pickles = Pins(), Pickles()
         with _swapped(loader, channel, pins, pickles) as is_swapped, _timing_indices() as index_ns:
             start_ns = perf_counter_ns()

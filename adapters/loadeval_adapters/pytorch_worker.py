@@ -18,9 +18,11 @@ from torch.utils.data import dataset as torch_dataset
 from torch.utils.data._utils import fetch
 
 from loadeval_adapters import pytorch_pickles
+from loadeval_adapters.pytorch_calls import UNCOUNTED, CallCounter
 from loadeval_adapters.pytorch_channel import (
     BATCH,
     COLLATING,
+    COUNTS_CALLS,
     INIT_NS,
     NO_SAMPLE,
     OPEN,
@@ -44,6 +46,8 @@ from loadeval_adapters.pytorch_transforms import Transforms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from loadeval_adapters.pytorch_calls import Calls
 
     Fetch = Callable[[Any, Any], Any]
 
@@ -135,6 +139,8 @@ class Tracer:
         self.notes: list[str] = []
         self.consumption = Consumption()
         self._memory = None if in_training else OwnMemory()
+        counts_calls = not in_training and words[COUNTS_CALLS]
+        self._calls = CallCounter() if counts_calls else None
         self.can_tell_samples = True
         self.last_ns = WORTH_NS
         self.ended: Callable[[], object] = self.transforms.restore
@@ -201,10 +207,13 @@ class Tracer:
             size = 2 * len(self.transforms.names)
             if size:
                 self.transforms.spent[:size] = [0] * size
-            return self.consumption.start(asks=self.last_ns >= WORTH_NS)
+            began_ns = self.consumption.start(asks=self.last_ns >= WORTH_NS)
         except Exception as error:  # noqa: BLE001 - looking may not end a training
             self.fail(error)
             return None
+        if self._calls is not None and self._is_sized:  # once what is opened once is open
+            self._calls.start(self.last_ns)
+        return began_ns
 
     def after(
         self,
@@ -218,6 +227,7 @@ class Tracer:
         `sample_stats` are its samples, the nanoseconds of the slowest, and that one's index.
         """
         try:
+            calls = self._counted()
             start, read, end = moments
             samples, slowest_ns, slowest = sample_stats
             self.transforms.thread[0] = self.transforms.sized[0] = 0
@@ -229,9 +239,9 @@ class Tracer:
                 figures = self.consumption.since(before, self.last_ns)
             self.words[self.own + SAMPLE] = NO_SAMPLE
             slowest = _index(slowest)
-            memory = UNREAD if self._memory is None else self._memory.take(figures[-1])
+            memory = UNREAD if self._memory is None else self._memory.take()
             taken = (samples, start, read - start, end - read, slowest_ns, slowest)
-            words = (*taken, *figures, *memory)
+            words = (*taken, *figures, *memory, *calls)
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
             self.parts.append((id(batch), words, spent))
             if not self._is_sized:
@@ -242,8 +252,16 @@ class Tracer:
         except Exception as error:  # noqa: BLE001 - measuring may not end a training
             self.fail(error)
 
+    def _counted(self) -> Calls:
+        """The calls of this batch, if they were counted, which they are once."""
+        if self._calls is None or not self._is_sized:
+            return UNCOUNTED
+        calls, self._calls = self._calls.stop(), None
+        return calls
+
     def after_failure(self) -> None:
         """Note that there is no batch."""
+        self._counted()
         self.transforms.thread[0] = self.transforms.sized[0] = 0
         with suppress(Exception):
             if self._takes_out:

@@ -20,6 +20,8 @@ DEFAULT_PREFETCH = 2
 DEFAULT_BATCH_BYTES = 32_000_000
 TENSORS = 8
 """Tensors in a batch. Each takes a file descriptor from when it is sent until the step is over."""
+LONGEST_NS = 100 * 3.6e12
+"""Memory that is full after more than 100 hours of training is taken to be enough."""
 OTHER_FILES = 128
 """What a training process has open besides: libraries, logs, sockets."""
 
@@ -46,6 +48,7 @@ class DoctorCode(Enum):
     MORE_WORKERS_THAN_CPUS = "more workers than cpus"
     NO_SHARED_MEMORY = "no shared memory"
     SHARED_MEMORY_UNUSED = "shared memory unused"
+    SHARED_MEMORY_PASSED_BY = "shared memory passed by"
     SHARED_MEMORY = "shared memory"
     SHARED_MEMORY_TOO_SMALL = "shared memory too small"
     OPEN_FILES_NOT_KNOWN = "open files not known"
@@ -66,6 +69,10 @@ class DoctorCode(Enum):
     DALI = "dali"
     DALI_FOR_NEWER_CUDA = "dali for newer cuda"
     MEMORY_NOT_KNOWN = "memory not known"
+    MEMORY_NOT_READ = "memory not read"
+    MEMORY = "memory"
+    MEMORY_TOO_SMALL = "memory too small"
+    MEMORY_FILLS = "memory fills"
     DATA_NOT_GIVEN = "data not given"
     DATA_COUNTED_IN_PART = "data counted in part"
     DATA_FITS = "data fits"
@@ -82,25 +89,47 @@ class MachineCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class RunMemory:
+    """What a run took of memory: training, each worker, and what workers keep more of each batch.
+
+    An epoch has `epoch_batches`, each of which takes `iteration_ns`. Workers that `start_anew` in
+    each epoch keep nothing longer. `by_pipe` tells that batches are pickled, and are not in shared
+    memory. None is not known.
+    """
+
+    process_bytes: float | None
+    worker_bytes: float | None
+    kept_bytes: float
+    epoch_batches: float
+    iteration_ns: float
+    start_anew: bool
+    by_pipe: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LoaderPlan:
     """The loader that the machine is judged for.
 
-    `workers` is None where as many as there are CPUs are assumed, and `data` where the size of
-    the data set was not given.
+    `workers` is None where as many as there are CPUs are assumed, `data` where the size of the
+    data set was not given, and `memory` where no run was.
     """
 
     workers: int | None = None
     prefetch: int = DEFAULT_PREFETCH
     batch_bytes: int = DEFAULT_BATCH_BYTES
     data: DataSize | None = None
+    memory: RunMemory | None = None
 
 
 Result: TypeAlias = tuple[CheckStatus, Remark]
 
 
 def checkup(machine: Machine, plan: LoaderPlan) -> tuple[MachineCheck, ...]:
-    """Every check, in the order in which they are shown."""
-    return tuple(MachineCheck(name, *check(machine, plan)) for name, check in CHECKS.items())
+    """Every check, in the order in which they are shown; memory is one of a run's loader."""
+    checks = [MachineCheck(name, *check(machine, plan)) for name, check in CHECKS.items()]
+    if plan.memory is not None:
+        checks.append(MachineCheck("memory", *_memory(machine, plan, plan.memory)))
+    return tuple(checks)
 
 
 def _cpus(machine: Machine, _: LoaderPlan) -> Result:
@@ -164,6 +193,8 @@ def _shared_memory(machine: Machine, plan: LoaderPlan) -> Result:
     }
     if not batches:
         return _ok(DoctorCode.SHARED_MEMORY_UNUSED, **room)
+    if plan.memory is not None and plan.memory.by_pipe:
+        return _ok(DoctorCode.SHARED_MEMORY_PASSED_BY, **room)
     needed_bytes = batches["batches"] * plan.batch_bytes
     values = room | batches | {"batch_bytes": plan.batch_bytes, "needed_bytes": needed_bytes}
     if needed_bytes > free_bytes:
@@ -275,6 +306,42 @@ def _page_cache(machine: Machine, plan: LoaderPlan) -> Result:
     if not plan.data.whole:
         return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **values)
     return _ok(DoctorCode.DATA_FITS, **values)
+
+
+def _memory(machine: Machine, plan: LoaderPlan, run: RunMemory) -> Result:
+    """Whether what the run took fits, and for how long: the kernel kills who wants more."""
+    available_bytes, workers = machine.memory_available_bytes, _workers_of(machine, plan)
+    if available_bytes is None:
+        return _not_measured(DoctorCode.MEMORY_NOT_KNOWN)
+    if run.process_bytes is None or (workers and run.worker_bytes is None):
+        return _not_measured(DoctorCode.MEMORY_NOT_READ)
+    batches = _batches(machine, plan).get("batches", 1)
+    workers_bytes = workers * (run.worker_bytes or 0.0)
+    needed_bytes = run.process_bytes + workers_bytes + batches * plan.batch_bytes
+    values: dict[str, Value] = {
+        "available_bytes": available_bytes,
+        "memory_bytes": machine.memory_bytes or available_bytes,
+        "process_bytes": run.process_bytes,
+        "workers": workers,
+        "worker_bytes": run.worker_bytes,
+        "batches": batches,
+        "batch_bytes": plan.batch_bytes,
+        "needed_bytes": needed_bytes,
+    }
+    if needed_bytes > available_bytes:
+        return _change(DoctorCode.MEMORY_TOO_SMALL, **values)
+    fills = (available_bytes - needed_bytes) / run.kept_bytes if run.kept_bytes else math.inf
+    is_over = run.start_anew and fills > run.epoch_batches
+    if not workers or is_over or fills * run.iteration_ns > LONGEST_NS:
+        return _ok(DoctorCode.MEMORY, **values)
+    return _change(
+        DoctorCode.MEMORY_FILLS,
+        **values,
+        kept_bytes=run.kept_bytes,
+        fills_batches=round(fills),
+        fills_epochs=fills / run.epoch_batches,
+        fills_ns=fills * run.iteration_ns,
+    )
 
 
 CHECKS: Mapping[str, Callable[[Machine, LoaderPlan], Result]] = {

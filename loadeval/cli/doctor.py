@@ -16,15 +16,22 @@ from loadeval.analysis.doctor import (
     LoaderPlan,
     checkup,
 )
-from loadeval.cli.console import FAILED, AsJson, print_json, print_table
+from loadeval.analysis.run_memory import plan_of_run
+from loadeval.cli.console import FAILED, AsJson, errors_printed, print_json, print_table
 from loadeval.errors import UsageError
 from loadeval.probes.machine import DataSize, read_machine, size_of
 from loadeval.report.formatting import printable
 from loadeval.report.wording.doctor import check_text
+from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from loadeval.analysis.doctor import MachineCheck
 
+RUN = "A run whose loader is to fit this machine: its settings, its batches and its memory."
+PREFETCH = f"Batches that each worker prefetches; by default the run's, or {DEFAULT_PREFETCH}."
+BATCH_BYTES = (
+    f"Size of a batch: 32MB, 1.5GiB; by default the run's, or {DEFAULT_BATCH_BYTES // 10**6}MB."
+)
 STYLES = {
     CheckStatus.OK: "green",
     CheckStatus.CHANGE: "bold red",
@@ -36,16 +43,13 @@ SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", re.IGNORECASE)
 
 
 def doctor(
+    run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help=RUN)] = None,
     workers: Annotated[
         int | None,
-        typer.Option(min=0, help="Workers of the loader; by default one for each CPU."),
+        typer.Option(min=0, help="Workers of the loader; by default the run's, or one per CPU."),
     ] = None,
-    prefetch: Annotated[
-        int, typer.Option(min=1, help="Batches that each worker prefetches.")
-    ] = DEFAULT_PREFETCH,
-    batch_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="Size of a batch: 32MB, 1.5GiB.")
-    ] = f"{DEFAULT_BATCH_BYTES // 10**6}MB",
+    prefetch: Annotated[int | None, typer.Option(min=1, help=PREFETCH)] = None,
+    batch_bytes: Annotated[str | None, typer.Option(metavar="SIZE", help=BATCH_BYTES)] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="PATH", help="File or folder of the data set.")
     ] = None,
@@ -56,12 +60,18 @@ def doctor(
 ) -> None:
     """Check whether this machine is set up well for loading data, and say what to change.
 
-    CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache. Exits with 1
-    when something is to be changed.
+    CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache; with a run also
+    whether its workers fit into memory. Exits with 1 when something is to be changed.
     """
-    plan = LoaderPlan(
-        workers, prefetch, _bytes(batch_bytes, "--batch-bytes"), _data(data, data_bytes)
-    )
+    given: dict[str, Any] = {
+        "workers": workers,
+        "prefetch": prefetch,
+        "batch_bytes": None if batch_bytes is None else _bytes(batch_bytes, "--batch-bytes"),
+        "data": _data(data, data_bytes),
+    }
+    with errors_printed():
+        plan = LoaderPlan() if run is None else plan_of_run(read_run(run))
+    plan = dataclasses.replace(plan, **{k: v for k, v in given.items() if v is not None})
     machine = read_machine()
     checks = checkup(machine, plan)
     in_order = all(check.status is not CheckStatus.CHANGE for check in checks)

@@ -55,7 +55,8 @@ class LoaderInfo:
     tells whether batches come in the order in which they were asked for. `made_by` is the package
     whose trainer made it, of arguments of its own. `shards` are those that the dataset says it has,
     each of which one worker reads. `dataset_objects` are the Python objects that it
-    holds, estimated from a few of each of its lists, tuples and dicts.
+    holds, without the buffers of arrays of `dataset_object_bytes`, both estimated from a few of
+    each of its lists, tuples and dicts.
 
     `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
     them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
@@ -82,6 +83,7 @@ class LoaderInfo:
     setting_names: Mapping[str, str] | None = None
     shards: int | None = None
     dataset_objects: int | None = None
+    dataset_object_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

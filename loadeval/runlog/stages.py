@@ -39,9 +39,11 @@ class StageTimes:
     `run_queue_ns` runnable without a CPU, `read_bytes` read by system calls and `disk_bytes` of
     them from the disk, `major_faults`; `minor_faults`, page faults without the disk, and
     `system_ns`, that part of `cpu_ns` which was spent in the kernel. Of few batches, behind them:
-    `private_bytes` of the worker's memory that are its own, and `shared_bytes` that were written
-    to and that it shares with other processes, such as the one that it was forked from. Bytes of a
-    page that it copies pass from the latter to the former. `slowest_ns` is the time of the slowest
+    `private_bytes` of the worker's memory that are its own, and `shared_bytes` that it shares with
+    other processes, such as the one that it was forked from; neither are files or shared memory.
+    Bytes of a page that it copies pass from the latter to the former. Of one batch of each worker:
+    `opened_files` by Python's `open`, `connections` over the internet protocol, and `requests` by
+    Python's http.client, all by the thread that fetches. `slowest_ns` is the time of the slowest
     sample, and `slowest_index` its index in the dataset, or of an iterable one its place in the
     epoch of its worker. `pickle_start_ns`, `pickle_ns`, `pickled_bytes`: pickling in the worker's
     queue thread.
@@ -76,6 +78,9 @@ class StageTimes:
     system_ns: Column
     private_bytes: Column
     shared_bytes: Column
+    opened_files: Column
+    connections: Column
+    requests: Column
     slowest_ns: Column
     slowest_index: Column
     pickle_start_ns: Column

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from loadeval.analysis.doctor import CHECKS, CheckStatus, DoctorCode, LoaderPlan, checkup
+from loadeval.analysis.doctor import (
+    CHECKS,
+    CheckStatus,
+    DoctorCode,
+    LoaderPlan,
+    RunMemory,
+    checkup,
+)
 from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import WITHOUT_LIMIT, DataSize, Machine
 
@@ -212,3 +219,83 @@ def test_a_check(
     (check,) = (check for check in checks if check.name == name)
     assert (check.status, check.remark.code) == (status, code)
     assert check.remark.values.items() >= values.items()
+
+
+TAKEN = RunMemory(
+    process_bytes=10.0 * GB,
+    worker_bytes=2.0 * GB,
+    kept_bytes=0.0,
+    epoch_batches=1000,
+    iteration_ns=1e8,
+    start_anew=False,
+    by_pipe=False,
+)
+ROOM: dict[str, Any] = {"memory_available_bytes": 36 * GB}
+
+
+def fitting(room: dict[str, Any], **taken: Any) -> tuple[CheckStatus, Any, Any]:
+    """What is said of the memory of eight workers, whose 17 batches have 0.5 GB each."""
+    plan = LoaderPlan(8, 2, GB // 2, memory=replace(TAKEN, **taken))
+    *others, memory = checkup(replace(FINE, **room), plan)
+    assert [check.name for check in others] == list(CHECKS)
+    assert memory.name == "memory"
+    return memory.status, memory.remark.code, memory.remark.values
+
+
+def test_what_a_run_takes_of_memory() -> None:
+    """10 GB of training, 16 of workers and 8.5 of batches."""
+    status, code, values = fitting(ROOM)
+    assert (status, code, values["needed_bytes"]) == (OK, Code.MEMORY, 34.5 * GB)
+    status, code, _ = fitting({"memory_available_bytes": 34 * GB})
+    assert (status, code) == (CHANGE, Code.MEMORY_TOO_SMALL)
+
+
+def test_when_memory_is_full() -> None:
+    """1.5 GB are left, of which each batch of the loader takes 1 MB: 1,500 batches of 0.1 s."""
+    status, code, values = fitting(ROOM, kept_bytes=1e6)
+    assert (status, code, values["fills_batches"]) == (CHANGE, Code.MEMORY_FILLS, 1500)
+    assert (values["fills_epochs"], values["fills_ns"]) == (1.5, 150e9)
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        {"kept_bytes": 1e6, "start_anew": True},  # after 1,000 batches
+        {"kept_bytes": 1.0},  # in years
+    ],
+)
+def test_what_fills_too_late(taken: dict[str, Any]) -> None:
+    assert fitting(ROOM, **taken)[:2] == (OK, Code.MEMORY)
+
+
+def test_workers_that_start_anew_may_fill_memory_within_an_epoch() -> None:
+    assert fitting(ROOM, kept_bytes=2e6, start_anew=True)[1] is Code.MEMORY_FILLS
+
+
+def test_without_workers_training_and_its_batch_count() -> None:
+    plan = LoaderPlan(0, memory=replace(TAKEN, worker_bytes=None, kept_bytes=1e6))
+    memory = checkup(replace(FINE, **ROOM), plan)[-1]
+    assert (memory.status, memory.remark.code) == (OK, Code.MEMORY)
+    assert memory.remark.values["needed_bytes"] == 10 * GB + plan.batch_bytes
+
+
+@pytest.mark.parametrize(
+    ("room", "taken", "code"),
+    [
+        ({"memory_available_bytes": None}, {}, Code.MEMORY_NOT_KNOWN),
+        (ROOM, {"worker_bytes": None}, Code.MEMORY_NOT_READ),
+        (ROOM, {"process_bytes": None}, Code.MEMORY_NOT_READ),
+    ],
+)
+def test_memory_that_is_not_known(room: dict[str, Any], taken: dict[str, Any], code: Code) -> None:
+    assert fitting(room, **taken)[:2] == (NOT_MEASURED, code)
+
+
+def test_memory_of_a_machine_that_says_only_what_is_available() -> None:
+    assert fitting({**ROOM, "memory_bytes": None})[2]["memory_bytes"] == 36 * GB
+
+
+def test_batches_that_are_pickled_take_no_shared_memory() -> None:
+    plan = LoaderPlan(8, memory=replace(TAKEN, by_pipe=True))
+    found = {check.name: check.remark.code for check in checkup(replace(FINE, **shm(0)), plan)}
+    assert found["shared memory"] is Code.SHARED_MEMORY_PASSED_BY

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -16,10 +16,8 @@ from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import read_machine
 from tests.cli.commands import COMMAND, in_a_terminal, runner
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 run = runner("doctor")
+RUNS = Path(__file__).parents[1] / "runs"
 IN_ORDER = replace(
     read_machine(),
     cpus=4,
@@ -97,6 +95,26 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert "missing" in err
     assert run("--data", str(tmp_path), "--data-bytes", "1GB")[0] == 2
+
+
+def test_a_run_is_judged_for_this_machine() -> None:
+    """Its settings and sizes count, and what its workers take, unless an option says otherwise."""
+    code, out, err = run(str(RUNS / "blur.jsonl"))
+    assert (code, err) == (0, "")
+    memory = out.splitlines()[-1]
+    assert re.match("ok +memory +1.00 GB available of 1.00 GB; training with 185 MB, ", memory)
+    assert "2 workers with" in memory
+    assert "5 batches of 34.6 kB need" in memory
+    code, out, _ = run(str(RUNS / "blur.jsonl"), "--workers=4", "--batch-bytes=100MB")
+    assert code == 1
+    assert "9 batches of 100 MB need" in out
+    assert "the kernel will kill a process" in out
+
+
+def test_a_run_that_cannot_be_read(tmp_path: Path) -> None:
+    code, out, err = run(str(tmp_path / "missing.jsonl"))
+    assert (code, out) == (1, "")
+    assert "missing.jsonl" in err
 
 
 def test_json() -> None:

@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import local
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
@@ -242,6 +243,16 @@ class SlowLinkCompressed(SlowLink):
     content = bytes(PIECE)
 
 
+class SecureStore(Store):
+    """Lets each connection wait twice as long as a request, as for TLS."""
+
+    latency_s = 0.003
+
+    def setup(self) -> None:
+        super().setup()
+        time.sleep(2 * self.latency_s * slowness())
+
+
 class Ranges(StreamRequestHandler):
     """Sends 4 KB for each line that it gets."""
 
@@ -286,6 +297,15 @@ class Downloads(Dataset[Any]):
             self.connection = HTTPConnection("127.0.0.1", self.port)
         self.connection.request("GET", f"/{index}")
         return self.connection.getresponse().read()
+
+
+class DownloadsAnew(Downloads):
+    """Objects, over a new connection for each."""
+
+    def download(self, index: int) -> bytes:
+        with urlopen(f"http://127.0.0.1:{self.port}/{index}") as response:
+            content: bytes = response.read()
+        return content
 
 
 class DownloadsAtOnce(Downloads):
@@ -410,6 +430,13 @@ PROGRAMS = (
         "__getitems__",
         faulty=lambda _: over_http(SlowStore, batch_size=MANY),
         healthy=lambda _: over_http(SlowStore, dataset=DownloadsAtOnce, batch_size=MANY),
+    ),
+    Program(
+        "a new connection for each sample",
+        "storage latency",
+        "a session or a pool",
+        faulty=lambda _: over_http(SecureStore, dataset=DownloadsAnew),
+        healthy=lambda _: over_http(SecureStore),
     ),
     Program(
         "large downloads over a slow link",

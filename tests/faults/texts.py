@@ -128,12 +128,38 @@ class Written(Dataset[Any]):
         return np.array(self.tokenizer.encode(text).ids[:LONGEST])
 
 
+class Raw(Written):
+    """Texts as they are, for who tokenises a batch at once.
+
+    The tokeniser has threads for that, but not in a process that is forked once they were used.
+    """
+
+    def __getitem__(self, index: int) -> Any:
+        return self.texts[index % len(self.texts)]
+
+    def collate(self, texts: list[str]) -> Numbers:
+        encoded = self.tokenizer.encode_batch(texts)
+        return np.stack([one.ids[:LONGEST] for one in encoded])
+
+
+def train_on_raw() -> Training:
+    texts = Raw(before=False)
+    return train(texts, epochs=2, collate_fn=texts.collate)
+
+
 PROGRAMS = (
     Program(
         "texts that are tokenised in each epoch",
         "tokenising",
         "tokenizer.encode",
         faulty=lambda _: train(Written(before=False), epochs=2),
+        healthy=lambda _: train(Written(before=True), epochs=2),
+    ),
+    Program(
+        "texts that are tokenised batch by batch",
+        "tokenising",
+        "tokenizer.encode_batch",
+        faulty=lambda _: train_on_raw(),
         healthy=lambda _: train(Written(before=True), epochs=2),
     ),
     Program(

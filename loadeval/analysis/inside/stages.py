@@ -162,7 +162,8 @@ class StageReport:
     batches of their mean sample. `head_of_line_ns` is how long training waited while a later
     batch lay ready, `queue_ns` how long a batch lay in the queue. `read_bytes` are read by the
     workers, `disk_bytes` of them from the disk; `other_cpu_ns` is CPU time of other threads of
-    the workers while they fetched. None is not known. `callers` are methods that do little but call
+    the workers while they fetched. `opened_files`, `connections` and `requests` are
+    for a sample, not a batch. None is not known. `callers` are methods that do little but call
     transforms, which are among `transforms` instead. `sizes` are known of some transforms, in the
     order in which they are called.
     """
@@ -188,6 +189,9 @@ class StageReport:
     read_bytes: float | None
     disk_bytes: float | None
     major_faults: float | None
+    opened_files: float | None
+    connections: float | None
+    requests: float | None
     cpu_ns: float | None
     run_queue_ns: float | None
     blocked_ns: float | None
@@ -351,6 +355,9 @@ def _report(
         read_bytes=_mean(times, "read_bytes"),
         disk_bytes=_mean(times, "disk_bytes"),
         major_faults=_mean(times, "major_faults"),
+        opened_files=_for_a_sample(times, "opened_files"),
+        connections=_for_a_sample(times, "connections"),
+        requests=_for_a_sample(times, "requests"),
         cpu_ns=None if cpu is None else cpu * work_ns,
         run_queue_ns=None if run_queue is None else run_queue * work_ns,
         blocked_ns=None if blocked is None else blocked * work_ns,
@@ -515,6 +522,14 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
 
 def _mean(times: Sequence[StageTimes], name: str) -> float | None:
     return _mean_of(np.concatenate([getattr(part, name) for part in times]))
+
+
+def _for_a_sample(times: Sequence[StageTimes], name: str) -> float | None:
+    counts, samples = (
+        np.concatenate([getattr(part, column) for part in times]) for column in (name, "samples")
+    )
+    known = (counts != UNKNOWN) & (samples > 0)
+    return float(counts[known].sum() / samples[known].sum()) if known.any() else None
 
 
 def _mean_of(column: Column) -> float | None:

@@ -237,7 +237,7 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         gain is not None,
         are_alike and (use.others is not None or is_confined),
         None if gain is None else Spinning.of(use, gain, setting.workers, costs.handed_ns),
-        _worker_bytes(run),
+        worker_bytes(run),
         memory_there(run),
         run.header.environment.get("shm_free_bytes"),
         _start_ns(run),
@@ -317,7 +317,7 @@ def _called(run: Run) -> dict[str, float]:
     return {name: count / total for name, count in seen.items() if name}
 
 
-def _worker_bytes(run: Run) -> float | None:
+def worker_bytes(run: Run) -> float | None:
     """What one more worker takes; None where it was not read.
 
     The PSS of a worker falls with the processes that share what it was forked from, such as

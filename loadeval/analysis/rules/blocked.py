@@ -15,6 +15,7 @@ from loadeval.analysis.rules.stages import finding_inside, looks_inside, or_work
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
+    from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.inside import Inside
@@ -37,6 +38,8 @@ SLOWEST_STREAM_BYTES_PER_NS = 0.02
 
 One connection to an object store brings 50 to 100 MB/s once bytes flow.
 """
+NEW_CONNECTIONS = 0.5
+"""From so many new ones for a sample on, connections are not kept."""
 MOST_REQUESTS = 8
 """So many requests at once are advised at most in a worker."""
 
@@ -62,7 +65,7 @@ def storage_latency(case: Case, inside: Inside) -> Answer:
 
 
 def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: Advice) -> Answer:
-    if not inside.mostly_blocked or inside.collates:
+    if not inside.mostly_blocked or inside.collates or inside.tokenises:
         return None
     line, workers = inside.stages.blocked_line, inside.setting.workers
     if OF_BLOCKAGE[blockage_of(inside.stages, workers, inside.recorded.blocked)] != rule:
@@ -89,6 +92,8 @@ def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: A
             ("blocked", inside.recorded.blocked, "share"),
             ("read in a batch", inside.stages.read_bytes, "bytes"),
             ("from the disk in a batch", inside.stages.disk_bytes, "bytes"),
+            ("new connections for a sample", inside.stages.connections, "connections"),
+            ("HTTP requests for a sample", inside.stages.requests, "requests"),
         ),
     )
 
@@ -128,9 +133,20 @@ def _network_wait(
     one_by_one = bool((slowest_ns != UNKNOWN).any())
     at_once = (Remark(Advice.REQUESTS_AT_ONCE, {"requests": requests}),)
     return Remark(Problem.NETWORK_LATENCY, values), (
+        *_kept_connection(stages),
         *(at_once if one_by_one and requests > 1 else ()),
         Remark(Advice.CACHE_LOCALLY),
     )
+
+
+def _kept_connection(stages: StageReport) -> tuple[Remark, ...]:
+    """To keep connections, which take a round trip each, as a request does, or more with TLS."""
+    connections = stages.connections
+    if connections is None or connections < NEW_CONNECTIONS:
+        return ()
+    round_trips = 1 + connections / max(stages.requests or 0.0, connections)
+    values: dict[str, Value] = {"connections": connections, "round_trips": round_trips}
+    return (Remark(Advice.KEEP_CONNECTION, values),)
 
 
 def _received(run: Run) -> float | None:

@@ -145,6 +145,7 @@ def copied_pages(case: Case, inside: Inside) -> Answer:
             ("copied by each worker", copies.copied_bytes, "bytes"),
             ("shared with training at its start", copies.shared_bytes, "bytes"),
             ("Python objects of the dataset, estimated", case.loader.dataset_objects, "objects"),
+            ("their size, estimated", case.loader.dataset_object_bytes, "bytes"),
             ("pages copied for a batch", copies.faults, "pages"),
             ("kernel time of that, of CPU time", copies.share, "share"),
         ),
@@ -174,6 +175,7 @@ def data_format(case: Case, inside: Inside) -> Answer:
             ("its share of loading a batch", form.share, "share"),
             ("read in a batch", read, "bytes"),
             ("size of a batch", used, "bytes"),
+            ("files opened for a sample", inside.stages.opened_files, "files"),
         ),
     )
 

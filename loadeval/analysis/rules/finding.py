@@ -222,6 +222,7 @@ class Advice(Enum):
     READ_LESS = "read_less"
     MORE_REQUESTS_AT_ONCE = "more_requests_at_once"
     REQUESTS_AT_ONCE = "requests_at_once"
+    KEEP_CONNECTION = "keep_connection"
     CACHE_LOCALLY = "cache_locally"
     FETCH_LESS = "fetch_less"
     ONE_THREAD_EACH = "one_thread_each"

@@ -45,7 +45,7 @@ WITHOUT_LOCK = Change(costs=lambda costs: replace(costs, lock_ns=0.0))
 """Receiving does not wait for Python's lock in workers."""
 
 
-def blocked_shorter(times: int) -> Change:
+def blocked_shorter(times: float) -> Change:
     """Workers are blocked for a fraction of the time, as by so many requests at once."""
     return Change(costs=lambda costs: replace(costs, blocked_ns=costs.blocked_ns / times))
 

@@ -100,6 +100,7 @@ ADVICE: dict[Enum, AdviceRecord] = {
     Advice.READ_LESS: AdviceRecord(Kind.REMOVED),
     Advice.MORE_REQUESTS_AT_ONCE: AdviceRecord(Kind.REMOVED),
     Advice.REQUESTS_AT_ONCE: AdviceRecord(Kind.SETTING),
+    Advice.KEEP_CONNECTION: AdviceRecord(Kind.SETTING),
     Advice.CACHE_LOCALLY: AdviceRecord(Kind.REMOVED),
     Advice.FETCH_LESS: AdviceRecord(Kind.REMOVED),
     Advice.ONE_THREAD_EACH: AdviceRecord(Kind.REMOVED),
@@ -273,7 +274,9 @@ def _gain_of(
 def _followed(change: Remark) -> Change | None:
     """What following a change of settings does; None where it is another, or of another loader."""
     if change.code is Advice.REQUESTS_AT_ONCE:
-        return blocked_shorter(int(change.values["requests"] or 1))
+        return blocked_shorter(float(change.values["requests"] or 1))
+    if change.code is Advice.KEEP_CONNECTION:
+        return blocked_shorter(float(change.values["round_trips"] or 1))
     record, setting = _record(change), SETTINGS.get(change.values.get("setting"))
     if record.kind is not Kind.SETTING or setting is None:
         return record.change

@@ -171,8 +171,15 @@ class Inside:
 
     @property
     def tokenises(self) -> bool:
-        """Whether training waits for workers that tokenise for a large part of their time."""
-        return self.tokenising >= DOMINATES and self.computes
+        """Whether training waits for workers that tokenise for a large part of their time.
+
+        They are blocked meanwhile, by a futex, where threads of the tokeniser do it.
+        """
+        line = self.stages.blocked_line
+        by_threads = line is not None and "futex" in line.blocked_in
+        charged = self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
+        is_at_work = by_threads or not self.mostly_blocked
+        return self.tokenising >= DOMINATES and charged and is_at_work
 
     @property
     def collates(self) -> bool:

@@ -399,6 +399,11 @@ ADVICE: dict[Enum, Words] = {
         "dataset reads ahead in threads.",
         short="{requests} requests at once, in __getitems__",
     ),
+    Advice.KEEP_CONNECTION: Words(
+        "Keep connections open in each worker, by a session or a pool. New ones for a sample: "
+        "{connections:.3g}; each waits for the server before a request can.",
+        short="keep connections open, in a session or pool",
+    ),
     Advice.CACHE_LOCALLY: Words(
         "Or wait less often: keep what was read on a local disk, or read shards of many samples.",
         short="a local cache, or larger shards",

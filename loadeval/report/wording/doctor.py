@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.doctor import DoctorCode
-from loadeval.report.formatting import counted, filled
+from loadeval.report.formatting import counted, filled, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +16,10 @@ THREADS = "torch uses up to {thread_count} in the training process ({thread_sour
 ROOM = "{free_bytes:size} free of {total_bytes:size}"
 AHEAD = "({worker_count} x {prefetch} prefetched, and the one in the step)"
 NEEDED = f"{ROOM}; {{batches}} batches of {{batch_bytes:size}} {AHEAD} need {{needed_bytes:size}}"
+TAKEN = (
+    "{available_bytes:size} available of {memory_bytes:size}; training with {process_bytes:size}, "
+    "{worker_memory}{batch_count} of {batch_bytes:size} need {needed_bytes:size}"
+)
 CACHE = "room for {available_bytes:size} of files in {memory_bytes:size} of memory"
 
 SENTENCES = {
@@ -43,6 +47,7 @@ SENTENCES = {
     ),
     DoctorCode.NO_SHARED_MEMORY: "none",
     DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; not used without workers",
+    DoctorCode.SHARED_MEMORY_PASSED_BY: f"{ROOM}; not used: batches are pickled through a pipe",
     DoctorCode.SHARED_MEMORY: f"{NEEDED} (set with --batch-bytes, --prefetch)",
     DoctorCode.SHARED_MEMORY_TOO_SMALL: (
         f"{NEEDED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
@@ -75,6 +80,20 @@ SENTENCES = {
         "{cuda_major}.{cuda_minor}: install {package}, or a newer driver"
     ),
     DoctorCode.MEMORY_NOT_KNOWN: "the system does not report its memory",
+    DoctorCode.MEMORY_NOT_READ: (
+        "the run has no readings of the memory of training and its workers: record one with "
+        "system metrics"
+    ),
+    DoctorCode.MEMORY: TAKEN,
+    DoctorCode.MEMORY_TOO_SMALL: (
+        f"{TAKEN}, and the kernel will kill a process: use fewer workers, less prefetch or smaller "
+        "batches, or ask for more memory"
+    ),
+    DoctorCode.MEMORY_FILLS: (
+        f"{TAKEN}, and workers keep {{kept_bytes:size}} more of each batch: after "
+        "{fills_batches:,} batches ({fills_epochs:.1f} epochs, {fills_ns:duration}) memory is full "
+        "and the kernel kills a process, so bound what they keep, such as caches"
+    ),
     DoctorCode.DATA_NOT_GIVEN: f"{CACHE}; give the data set with --data or --data-bytes",
     DoctorCode.DATA_COUNTED_IN_PART: (
         f"{CACHE}, and at least {{data_bytes:size}} of data: give its size with --data-bytes"
@@ -103,6 +122,13 @@ CLAUSES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
         else ""
     ),
     "worker_count": lambda values: counted(values["workers"], "worker", "workers"),
+    "worker_memory": lambda values: (
+        f"{counted(values['workers'], 'worker', 'workers')} with {size(values['worker_bytes'])} "
+        "each and "
+        if values["workers"]
+        else "and "
+    ),
+    "batch_count": lambda values: counted(values["batches"], "batch", "batches"),
     "allowed": lambda values: (
         "" if values["most"] is None else f" (up to {values['most']:,} allowed)"
     ),

@@ -25,9 +25,12 @@ OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", "gpu_step_ns",
 """These may be unknown throughout, and are null then."""
 WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", "gpu_step_ns", *STAGE_COLUMNS)
 """These may be unknown in part."""
-LATER_STAGE_COLUMNS = ("minor_faults", "system_ns", "private_bytes", "shared_bytes")
+LATER_STAGE_COLUMNS = (
+    *("minor_faults", "system_ns", "private_bytes", "shared_bytes"),
+    *("opened_files", "connections", "requests"),
+)
 MAY_BE_MISSING = (
-    *("setting_names", "shards", "dataset_objects", "calls"),
+    *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "calls"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),

@@ -80,6 +80,37 @@ def test_requests_at_once_divide_what_is_waited() -> None:
     assert float(str(of_two["speedup"])) < float(str(gain[Advice.REQUESTS_AT_ONCE]["speedup"]))
 
 
+def test_a_new_connection_for_each_sample() -> None:
+    """Each waits as a request does, so that a kept one halves what is waited."""
+    run = downloading(connections=np.where(np.arange(COUNT) == 2, 4, UNKNOWN), requests=4)
+    finding = finding_in(run)
+    assert Advice.KEEP_CONNECTION in advised(finding)
+    gain = gains(finding)[Advice.KEEP_CONNECTION]
+    assert float(str(gain["speedup"])) == pytest.approx(60 / 33, rel=0.1)
+    assert "New ones for a sample: 1; each waits for the server" in describe(finding)
+    evidence = {fact.name: fact.value for fact in finding.evidence}
+    assert evidence["new connections for a sample"] == evidence["HTTP requests for a sample"] == 1
+
+
+@pytest.mark.parametrize("given", [{}, {"connections": 0}, {"connections": 1, "requests": 4}])
+def test_connections_that_are_kept(given: dict[str, Any]) -> None:
+    """Or not counted, or few."""
+    assert Advice.KEEP_CONNECTION not in advised(finding_in(downloading(**given)))
+
+
+def test_several_requests_share_a_connection() -> None:
+    """Of three round trips one is the connection's; where none is counted, of two."""
+    shared, alone = (
+        next(
+            change.values["round_trips"]
+            for change in finding_in(downloading(connections=4, requests=requests)).changes
+            if change.code is Advice.KEEP_CONNECTION
+        )
+        for requests in (8, 0)
+    )
+    assert (shared, alone) == (1.5, 2)
+
+
 def test_bandwidth() -> None:
     """More workers share the same connection, and are not advised."""
     finding = finding_in(downloading(megabytes=3))

@@ -31,6 +31,16 @@ def calling(functions: dict[str, int], *, line: int = 100, others: int = 0, **gi
     return looked_into(**{"fetch": 60, "seen": (seen,), **given})
 
 
+def test_files_that_are_opened_for_each_sample_are_evidence() -> None:
+    """Counted in a batch of four samples; what was not counted is not told."""
+    evidence = [
+        {fact.name: fact.value for fact in finding_of(Rule.DATA_FORMAT, run).evidence}
+        for run in (calling({"json.loads": 90}, opened_files=256), calling({"json.loads": 90}))
+    ]
+    assert evidence[0]["files opened for a sample"] == 64
+    assert "files opened for a sample" not in evidence[1]
+
+
 @pytest.mark.parametrize(
     ("function", "advice"),
     [

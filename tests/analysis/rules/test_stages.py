@@ -391,6 +391,14 @@ def test_tokenising(given: dict[str, Any], place: str, share: float) -> None:
     assert not others & {finding.rule for finding in diagnosed(run).findings}
 
 
+def test_threads_of_a_tokeniser_block_those_that_wait_for_them() -> None:
+    """That is tokenising, not storage that is slow to answer."""
+    seen = CodeSamples(0, {}, {f"{GETITEM} > futex_do_wait": 9}, {ENCODE: 9})
+    run = looked_into(fetch=60, blocked=0.9, seen=(seen,))
+    assert finding_of(Rule.TOKENISING, run).problem.values["share"] == 1
+    assert outcome(Rule.STORAGE_LATENCY, run) == NOTHING
+
+
 def test_the_same_texts_in_each_epoch() -> None:
     """A dataset with a sampler has them, and a run that had more than one epoch saw it."""
     run = looked_into(fetch=60, seen=code({ENCODE: 9}), loader={"sampler": "RandomSampler"})

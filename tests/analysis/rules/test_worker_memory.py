@@ -11,7 +11,7 @@ import pytest
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.inside.worker_memory import bytes_kept, copies_of, memory_of_workers
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.report.wording.findings import describe
+from loadeval.report.wording.findings import describe, value_in_words
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.stages import WorkerStart
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
@@ -70,6 +70,20 @@ def test_workers_that_copy_what_they_read() -> None:
     assert advised(finding) == [Advice.PACK_DATASET]
     assert float(finding.changes[0].values["speedup"] or 0) > 1.3
     assert describe(finding).startswith("Each worker has copied 32")
+
+
+def test_what_the_dataset_holds_is_evidence() -> None:
+    """The number of its Python objects and their size, where these were estimated."""
+    run = copying()
+    loader = replace(run.header.loader, dataset_objects=2_000_001, dataset_object_bytes=310 * MB)
+    given = replace(run, header=replace(run.header, loader=loader))
+    evidence = {
+        fact.name: value_in_words(fact) for fact in finding_of(Rule.COPIED_PAGES, given).evidence
+    }
+    assert evidence["Python objects of the dataset, estimated"] == "2,000,001"
+    assert evidence["their size, estimated"] == "310 MB"
+    names = [fact.name for fact in finding_of(Rule.COPIED_PAGES, run).evidence]
+    assert "their size, estimated" not in names
 
 
 def test_the_code_that_copies_is_not_slow_besides() -> None:

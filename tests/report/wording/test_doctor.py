@@ -53,6 +53,20 @@ def test_batches_are_counted_as_they_are_named() -> None:
     )
 
 
+def test_what_fills_memory() -> None:
+    """What is taken now comes first, then what comes on top and how long that goes on."""
+    taken = {"available_bytes": 36e9, "memory_bytes": 40e9, "process_bytes": 10e9, "workers": 1}
+    taken |= {"worker_bytes": 2e9, "batches": 3, "batch_bytes": 5e8, "needed_bytes": 13.5e9}
+    kept = {"kept_bytes": 1e6, "fills_batches": 22_500, "fills_epochs": 22.5, "fills_ns": 2250e9}
+    assert sentence_of(DoctorCode.MEMORY_FILLS, **taken, **kept).startswith(
+        "36.0 GB available of 40.0 GB; training with 10.0 GB, 1 worker with 2.00 GB each and 3 "
+        "batches of 500 MB need 13.5 GB, and workers keep 1.00 MB more of each batch: after 22,500 "
+        "batches (22.5 epochs, "
+    )
+    alone = sentence_of(DoctorCode.MEMORY, **{**taken, "workers": 0, "worker_bytes": None})
+    assert "training with 10.0 GB, and 3 batches" in alone
+
+
 def test_each_start_method_has_its_price() -> None:
     """One that is not known has none to tell."""
     for method in ("fork", "forkserver", "spawn"):
