@@ -42,8 +42,13 @@ def decoded(shards: list[str]) -> Any:
 
 
 def test_the_shards_of_a_dataset_in_a_loader(shards: list[str]) -> None:
-    """They are its tar files."""
-    assert describe(DataLoader(wds.WebDataset(shards, shardshuffle=False))).shards == 2
+    """They are its tar files, of which WebDataset's own writer makes more."""
+    dataset = wds.WebDataset(shards, shardshuffle=False)
+    for loader in (DataLoader(dataset), web_loader(dataset)):
+        info = describe(loader)
+        assert info.shards == 2
+        assert info.setting_names["num_shards"] == "webdataset.ShardWriter(..., maxcount=...)"
+        assert info.setting_names["num_workers"] == "num_workers"
 
 
 def batched(shards: list[str]) -> Any:
