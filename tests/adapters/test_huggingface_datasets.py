@@ -57,7 +57,7 @@ def test_the_shards_of_a_stream_in_a_loader() -> None:
     """Its own, and the call that makes more; a Dataset has none that workers divide."""
     info = describe(DataLoader(stream("torch")))
     assert info.shards == 2
-    assert "to_iterable_dataset(num_shards=...)" in info.setting_names["num_shards"]
+    assert "to_iterable_dataset(num_shards=...)" in (info.setting_names or {})["num_shards"]
     info = describe(DataLoader(dataset("torch")))
     assert (info.shards, info.setting_names) == (None, NAMES)
 

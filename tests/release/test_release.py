@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXTRA = re.compile(r"""pip install ["'](?:\.|loadeval)\[([\w,]+)\]""")
 
-pytestmark = pytest.mark.xdist_group("release")
-
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
