@@ -132,7 +132,7 @@ def test_advice_names_what_makes_its_shards() -> None:
                 sum(range(20_000))
     run = evaluator.recorded()
     (finding,) = [finding for finding in diagnose(run).findings if finding.rule == Rule.FEW_SHARDS]
-    assert "This makes more of them: LaneRecords(parts=...)." in describe(finding)
+    assert "To make more shards: LaneRecords(parts=...)." in describe(finding)
 
 
 @pytest.mark.slow

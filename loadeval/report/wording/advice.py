@@ -433,7 +433,7 @@ ADVICE: dict[Enum, Words] = {
         "workers to {busy}: the other {idle} only take memory.",
         short="at least {workers} shards",
     ),
-    Advice.SHARDS_MADE_BY: Words("This makes more of them: {setting}."),
+    Advice.SHARDS_MADE_BY: Words("To make more shards: {setting}."),
     Advice.EQUAL_SHARDS: Words(
         "Give all {workers} workers as many samples: shards of equal size, and a multiple of "
         "{workers} of them. Many small shards differ less than a few large ones.",
