@@ -43,6 +43,7 @@ def test_two_builds_are_the_same(built: tuple[Path, Path]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_build_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here for a date that is not the same twice."""
     dates = iter(["1704067200", "1804067200"])
