@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -82,9 +83,16 @@ class DatasetsAdapter(IterableAdapter):
         self._serves_batches = isinstance(loader, DatasetBatches)
         info = replace(super().describe(loader), batch_size=_batch_size(loader))
         if hasattr(loader, "set_epoch"):  # an IterableDataset, which may read ahead in threads
-            shards = getattr(loader, "num_shards", None) or getattr(loader, "n_shards", None)
-            return replace(info, shards=shards)
+            return replace(info, shards=_shards(loader))
         return replace(info, workers=0, prefetch_depth=0, ready_batches=0)
+
+
+def _shards(stream: Any) -> int | None:
+    """How many shards a stream has; None where it cannot tell, as for lists of several lengths."""
+    with suppress(RuntimeError):
+        count: int | None = getattr(stream, "num_shards", None) or getattr(stream, "n_shards", None)
+        return count
+    return None
 
 
 def _batch_size(dataset: Any) -> int | None:

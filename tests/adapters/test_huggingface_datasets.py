@@ -62,6 +62,15 @@ def test_the_shards_of_a_stream_in_a_loader() -> None:
     assert (info.shards, info.setting_names) == (None, NAMES)
 
 
+def test_a_stream_that_cannot_tell_its_shards() -> None:
+    """As it is made of two lists, which differ in length."""
+    lists = {"files": ["a", "b"], "labels": ["a", "b", "c"]}
+    ambiguous = datasets.IterableDataset.from_generator(lambda **_: iter(()), gen_kwargs=lists)
+    with pytest.raises(RuntimeError):
+        ambiguous.num_shards  # noqa: B018 - it is a property
+    assert describe(ambiguous).shards is describe(DataLoader(ambiguous)).shards is None
+
+
 def test_a_dataset_is_read_in_this_process() -> None:
     info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
