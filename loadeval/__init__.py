@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
+    from loadeval.runtime.registry import adapter_for
     from loadeval.tuning import tune
 
 __all__ = [
@@ -87,6 +88,7 @@ __all__ = [
     "Watch",
     "WorkerCurve",
     "WorkerStart",
+    "adapter_for",
     "compare_backends",
     "describe",
     "diagnose",
@@ -138,6 +140,7 @@ _MODULES = {
         "runtime.alternation.backends": ("Backend",),
         "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
         "runtime.recording.stages": ("LoaderStages", "StageNote"),
+        "runtime.registry": ("adapter_for",),
         "tuning": ("tune",),
     }.items()
     for name in names

@@ -33,7 +33,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A forked worker leaves alone what tests before it left in cycles: the destructor of a pipeline of
 # DALI's waits for threads that only its own process has.
-os.register_at_fork(after_in_child=gc.freeze)
+os.register_at_fork(after_in_child=lambda: gc.freeze())  # noqa: PLW0108 - a test replaces it
 
 
 def pytest_collectstart() -> None:

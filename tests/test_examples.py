@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,11 +75,6 @@ class Outcome:
         self.printed = done.stdout
 
 
-def together(name: str) -> Any:
-    """The parameter of a test that runs where others of that example do: it is run once."""
-    return pytest.param(name, marks=pytest.mark.xdist_group(name))
-
-
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Each example is run once, when a test first asks for it."""
@@ -98,7 +92,7 @@ def test_all_examples_are_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | ELSEWHERE
 
 
-@pytest.mark.parametrize("name", [*map(together, WRITES)])
+@pytest.mark.parametrize("name", [*WRITES])
 def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome]) -> None:
     """An example writes its files into the folder given, and tells of its figure."""
     outcome = outcomes[name]
@@ -107,7 +101,6 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
     assert all(figure in outcome.printed for figure in figures)
 
 
-@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
     """The rows are in the order of the changes: rates, share lost, epoch start, what was idle."""
     lines = outcomes["slow_to_fast.py"].printed.splitlines()
@@ -119,7 +112,6 @@ def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> No
         assert re.fullmatch(re.escape(way) + figures, row), row
 
 
-@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outcome]) -> None:
     """A machine without one has nothing that is idle: it is not 100%, and not 0%."""
     outcome = outcomes["slow_to_fast.py"]
@@ -132,7 +124,6 @@ def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outco
     assert all(known or not share for known, share in zip(read, has_share, strict=True))
 
 
-@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:
     """What differs between ways is how they read: each batch has as many bytes."""
     folder = outcomes["slow_to_fast.py"].folder
@@ -142,7 +133,6 @@ def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Out
     assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
 
 
-@pytest.mark.xdist_group("tune.py")
 def test_tune_has_a_row_for_each_setting(outcomes: dict[str, Outcome]) -> None:
     """The present ones first, and what is best as code."""
     printed = outcomes["tune.py"].printed
@@ -152,14 +142,12 @@ def test_tune_has_a_row_for_each_setting(outcomes: dict[str, Outcome]) -> None:
     assert re.search(r"^Settings: num_workers=\d", printed, re.MULTILINE)
 
 
-@pytest.mark.xdist_group("generator.py")
 def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
     """Its three epochs are whole, and equally long."""
     epochs = read_run(outcomes["generator.py"].folder / "run.jsonl").steps.epoch.tolist()
     assert epochs.count(0) == epochs.count(1) == epochs.count(2) > 0
 
 
-@pytest.mark.xdist_group("generator.py")
 def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
     """`samples=` is asked for each batch, and the run knows what it counts."""
     run = read_run(outcomes["generator.py"].folder / "run.jsonl")
@@ -167,7 +155,6 @@ def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
     assert set(run.steps.samples.tolist()) == {16 * 64}
 
 
-@pytest.mark.xdist_group("video.py")
 def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
     """A clip of sixteen frames is one sample, not sixteen."""
     outcome = outcomes["video.py"]
@@ -178,7 +165,6 @@ def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
     assert "videos/s" in outcome.printed
 
 
-@pytest.mark.xdist_group("distributed.py")
 def test_one_process_is_rank_0(outcomes: dict[str, Outcome]) -> None:
     """The example trains alone without torchrun."""
     outcome = outcomes["distributed.py"]
@@ -197,7 +183,6 @@ def test_every_rank_is_told_of(tmp_path: Path) -> None:
     assert first.pair.tolist() == other.pair.tolist()
 
 
-@pytest.mark.xdist_group("migrate_from_dali.py")
 def test_the_metrics_are_dalis(outcomes: dict[str, Outcome]) -> None:
     """What is saved has the keys of DALI's class, and an epoch of each mode."""
     folder = outcomes["migrate_from_dali.py"].folder
@@ -239,7 +224,7 @@ def test_an_example_is_told_of(name: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
 
 
-@pytest.mark.parametrize("name", [*map(together, sorted({*WRITES} - BY_CHANCE))])
+@pytest.mark.parametrize("name", sorted({*WRITES} - BY_CHANCE))
 def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
     """The lines that the document shows begin as those of today do; their figures are chance.
 

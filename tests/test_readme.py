@@ -14,8 +14,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-pytestmark = pytest.mark.xdist_group("readme")
-
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)

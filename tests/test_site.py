@@ -15,7 +15,7 @@ import loadeval
 import loadeval.testing
 from loadeval.cli.main import app
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

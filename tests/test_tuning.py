@@ -529,6 +529,7 @@ def test_a_result_is_ready_for_json(scripted: Scripted) -> None:
 class Sleepy(Dataset[torch.Tensor]):
     """Samples that take 5 ms, as from a network."""
 
+    sample_s: ClassVar[float] = 0.005
     broken: ClassVar[tuple[int, ...]] = ()
 
     def __len__(self) -> int:
@@ -538,18 +539,17 @@ class Sleepy(Dataset[torch.Tensor]):
         worker = get_worker_info()
         if worker is not None and worker.num_workers in self.broken:
             os.kill(os.getpid(), signal.SIGKILL)
-        time.sleep(0.005)
+        time.sleep(self.sample_s)
         return torch.zeros(4)
 
 
 class Quick(Sleepy):
     """Samples that take next to nothing."""
 
-    def __getitem__(self, _index: int) -> torch.Tensor:
-        return torch.zeros(4)
+    sample_s = 0
 
 
-class Broken(Sleepy):
+class Broken(Quick):
     broken = (2,)
 
 
@@ -602,6 +602,7 @@ def test_present_settings_stay_where_the_step_takes_longest() -> None:
 
 
 @pytest.mark.usefixtures("model")
+@pytest.mark.slow
 def test_killed_workers_are_a_result() -> None:
     tuning = tune(
         lambda **settings: loader(Broken(), **settings),

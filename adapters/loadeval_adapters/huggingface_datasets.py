@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
 
@@ -48,6 +49,10 @@ class DatasetsAdapter(IterableAdapter):
         inside=("datasets",),
         is_dataset=True,
     )
+    setting_names: ClassVar[dict[str, str]] = {
+        "num_shards": "dataset.to_iterable_dataset(num_shards=...), reshard() of a stream, and "
+        "shuffle(max_buffer_input_shards=1) in datasets 5.0"
+    }
     distributions = ("datasets",)
     _batch_size: int | None = None
     _serves_batches = False
@@ -78,8 +83,16 @@ class DatasetsAdapter(IterableAdapter):
         self._serves_batches = isinstance(loader, DatasetBatches)
         info = replace(super().describe(loader), batch_size=_batch_size(loader))
         if hasattr(loader, "set_epoch"):  # an IterableDataset, which may read ahead in threads
-            return info
+            return replace(info, shards=_shards(loader))
         return replace(info, workers=0, prefetch_depth=0, ready_batches=0)
+
+
+def _shards(stream: Any) -> int | None:
+    """How many shards a stream has; None where it cannot tell, as for lists of several lengths."""
+    with suppress(RuntimeError):
+        count: int | None = getattr(stream, "num_shards", None) or getattr(stream, "n_shards", None)
+        return count
+    return None
 
 
 def _batch_size(dataset: Any) -> int | None:

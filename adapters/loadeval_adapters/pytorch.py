@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import distributed
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch, adapter_for
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ TRAINERS: dict[str, dict[str, str]] = {
     "ultralytics": {"num_workers": "workers"},
 }
 """The arguments of trainers for these settings, keyed by the trainer's package."""
+SHARDS = "num_shards"
+"""What makes more shards of a stream has this key in an adapter's `setting_names`."""
 KEEP_THEIR_ARGUMENTS = (
     "torch.utils.data.dataloader",
     "torchdata.stateful_dataloader.stateful_dataloader",
@@ -121,12 +123,16 @@ class PyTorchAdapter(IterableAdapter):
         info = super().describe(loader)
         if hasattr(inside, "_IterableDataset_len_called"):
             inside._IterableDataset_len_called = asked  # noqa: SLF001 - it undoes what describe() did
+        if isinstance(inside, Dataset):
+            return replace(info, shards=_shards(inside))
         workers = getattr(inside, "num_workers", None)
-        if workers is None:  # a Dataset, iterated by itself
+        if workers is None:  # a sampler, say
             return info
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
         maker, objects = _maker(inside), objects_in(inside.dataset)
+        names = TRAINERS.get(maker or "", self.setting_names)
+        shards, names_of_shards = _of_shards(inside.dataset)
         return replace(
             info,
             workers=workers,
@@ -142,8 +148,8 @@ class PyTorchAdapter(IterableAdapter):
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
-            setting_names=TRAINERS.get(maker or "", self.setting_names),
-            shards=_shards(inside.dataset),
+            setting_names={**names, **names_of_shards},
+            shards=shards,
             dataset_objects=None if objects is None else objects.number,
             dataset_object_bytes=None if objects is None else objects.nbytes,
         )
@@ -257,19 +263,23 @@ def _name_of(thing: Any) -> str | None:
     return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
+def _of_shards(dataset: Any) -> tuple[int | None, dict[str, str]]:
+    """How many shards a stream has, and what makes more, as the adapter of its framework tells."""
+    if isinstance(dataset, IterableDataset):
+        with suppress(Exception):  # methods of the user's
+            info = adapter_for(dataset).describe(dataset)
+            names = info.setting_names or {}
+            return info.shards, {SHARDS: names[SHARDS]} if SHARDS in names else {}
+    return None, {}
+
+
 def _shards(dataset: Any) -> int | None:
-    """How many shards `dataset` says it has, if it is a stream."""
-    if not isinstance(dataset, IterableDataset):
-        return None
-    with suppress(Exception):  # properties of the user's
-        for name in ("num_shards", "n_shards"):
+    """How many shards a stream of the user's says it has, by either usual name."""
+    for name in ("num_shards", "n_shards"):
+        with suppress(Exception):  # a property of the user's
             count = getattr(dataset, name, None)
             if type(count) is int:
                 return count
-        stages = getattr(dataset, "pipeline", None)  # of WebDataset
-        if isinstance(stages, list) and stages:  # any other may be an iterator, to be left alone
-            urls = getattr(stages[0], "urls", None)
-            return len(urls) if isinstance(urls, list) else None
     return None
 
 

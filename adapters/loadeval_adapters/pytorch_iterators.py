@@ -79,7 +79,7 @@ class Epoch:
         self.taken = self.counted = 0
         self._known: Callable[[], object] | None = None
 
-    def to_be_known(self) -> Callable[[int], object]:
+    def number_callback(self) -> Callable[[int], object]:
         """A function to call with the number; once it is garbage, nobody will. Called once."""
 
         def known(number: int) -> None:

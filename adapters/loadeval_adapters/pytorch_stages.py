@@ -61,7 +61,7 @@ class DataLoaderStages:
         """See LoaderStages."""
         loader = self._inside(loader)
         epoch = Epoch()
-        known = epoch.to_be_known()
+        known = epoch.number_callback()
         if self._is_closed or not isinstance(loader, dataloader.DataLoader):
             return known
         opened = _opened_of(loader, self)

@@ -94,8 +94,8 @@ def _start(channel: Channel, worker: int, times: tuple[int, int], training: int)
     info: Any = get_worker_info()
     tracer = Tracer(partial(_write_text, channel, worker), channel.words, channel.own(worker))
     tracer.look_into(info.dataset)
-    sending = Sending(tracer, channel, worker)
-    sending.install()
+    sender = Sender(tracer, channel, worker)
+    sender.install()
     own = channel.own(worker)
     channel.words[own + UNPICKLING_NS] = times[0] - pytorch_pickles.unpickling_began_ns
     channel.words[own + INIT_NS] = times[1]
@@ -399,7 +399,7 @@ def _bound(ours: Any, tracer: Tracer) -> Fetch:
     return lambda fetcher, index: ours(tracer, fetcher, index)
 
 
-class Sending:
+class Sender:
     """Installs a tracer in a worker, whose queue thread adds pickling times and sends records."""
 
     def __init__(self, tracer: Tracer, channel: Channel, worker: int) -> None:

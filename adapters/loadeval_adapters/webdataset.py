@@ -6,7 +6,7 @@ import math
 import sys
 from dataclasses import replace
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loadeval import IterableAdapter, LoaderInfo, Watch
 
@@ -23,6 +23,9 @@ class WebDatasetAdapter(IterableAdapter):
     """Knows the DataLoader inside a WebLoader, and how a pipeline groups its samples."""
 
     watch = Watch(classes={"webdataset.pipeline": ("DataPipeline",)}, inside=("webdataset",))
+    setting_names: ClassVar[dict[str, str]] = {
+        "num_shards": "webdataset.ShardWriter(..., maxcount=...)"
+    }
     distributions = ("webdataset",)
     _serves_samples = False
 
@@ -47,8 +50,11 @@ class WebDatasetAdapter(IterableAdapter):
             inside = _torch_adapter().describe(stages[0])
             depth = _in_batches(inside.prefetch_depth, stages)
             info = replace(inside, adapter=info.adapter, length=info.length, prefetch_depth=depth)
-        elif stages and all(map(_is_own, stages)):
-            info = replace(info, workers=0, prefetch_depth=0, ready_batches=0)
+        elif stages:
+            urls = getattr(stages[0], "urls", None)
+            info = replace(info, shards=len(urls) if isinstance(urls, list) else None)
+            if all(map(_is_own, stages)):
+                info = replace(info, workers=0, prefetch_depth=0, ready_batches=0)
         return replace(
             info,
             # `with_length` makes a class of its own, in no module of WebDataset's.

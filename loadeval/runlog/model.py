@@ -60,8 +60,9 @@ class LoaderInfo:
 
     `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
     them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
-    `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`, and
-    `concurrency` (items that one operator works on at once).
+    `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`,
+    `concurrency` (items that one operator works on at once), and `num_shards` (what makes more
+    shards of a dataset).
     """
 
     backend: str

@@ -42,7 +42,7 @@ def file_system(url: str) -> Any:
 
 
 def open_binary(path: Path) -> BinaryIO:
-    """What is at `path`, to read. Raises OSError where it cannot be opened, or as above."""
+    """What is at `path`, to read. Raises OSError where it cannot be opened; see `file_system`."""
     url = url_of(path)
     if url is None:
         return path.open("rb")
@@ -63,7 +63,7 @@ def file_state(path: Path, file: BinaryIO) -> tuple[tuple[int, int], int, float]
 
 
 def names_in(folder: Path) -> list[str]:
-    """The names of the files in `folder`. Raises OSError, or as above."""
+    """The names of the files in `folder`. Raises OSError; see `file_system`."""
     url = url_of(folder)
     if url is None:
         return [path.name for path in folder.iterdir() if path.is_file()]

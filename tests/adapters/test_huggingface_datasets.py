@@ -9,6 +9,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
+from loadeval_adapters.pytorch import NAMES
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 from tests.images import FILES
 
@@ -52,6 +53,24 @@ TestLoaders = contract(
 TestGenerator = contract(IterableAdapter, iter=lambda: dataset("torch").iter(batch_size=8))
 
 
+def test_the_shards_of_a_stream_in_a_loader() -> None:
+    """Its own, and the call that makes more; a Dataset has none that workers divide."""
+    info = describe(DataLoader(stream("torch")))
+    assert info.shards == 2
+    assert "to_iterable_dataset(num_shards=...)" in (info.setting_names or {})["num_shards"]
+    info = describe(DataLoader(dataset("torch")))
+    assert (info.shards, info.setting_names) == (None, NAMES)
+
+
+def test_a_stream_that_cannot_tell_its_shards() -> None:
+    """As it is made of two lists, which differ in length."""
+    lists = {"files": ["a", "b"], "labels": ["a", "b", "c"]}
+    ambiguous = datasets.IterableDataset.from_generator(lambda **_: iter(()), gen_kwargs=lists)
+    with pytest.raises(RuntimeError):
+        ambiguous.num_shards  # noqa: B018 - it is a property
+    assert describe(ambiguous).shards is describe(DataLoader(ambiguous)).shards is None
+
+
 def test_a_dataset_is_read_in_this_process() -> None:
     info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
@@ -59,12 +78,6 @@ def test_a_dataset_is_read_in_this_process() -> None:
     info = describe(stream().batch(8))
     assert info.backend == "datasets.iterable_dataset.IterableDataset"
     assert (info.length, info.workers, info.prefetch_depth) == (None, None, None)
-
-
-def test_the_shards_of_a_stream_in_a_loader() -> None:
-    """Advice on them goes by the name of the class."""
-    info = describe(DataLoader(stream()))
-    assert (info.dataset, info.shards) == ("IterableDataset", 2)
 
 
 def test_a_batch_size_is_told_where_it_is_certain() -> None:

@@ -110,9 +110,6 @@ def test_shards_are_those_that_the_dataset_tells() -> None:
     assert describe(DataLoader(OfShards(n_shards=3))).shards == 3
     for dataset in (Stream(), OfShards(num_shards="5"), Failing(), Tensors):
         assert describe(DataLoader(dataset)).shards is None
-    samples = iter([1, 2])
-    assert describe(DataLoader(OfShards(pipeline=samples))).shards is None
-    assert list(samples) == [1, 2]
 
 
 def test_a_batch_sampler_tells_the_batch_size() -> None:

@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`use_polars` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:`use_arrow_tensor_v2` is deprecated:DeprecationWarning"),
     pytest.mark.slow,
-    pytest.mark.xdist_group("ray"),
 ]
 ROWS = 40
 

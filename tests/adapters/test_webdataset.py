@@ -12,6 +12,8 @@ import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
+from loadeval_adapters.pytorch import NAMES
+from loadeval_adapters.webdataset import WebDatasetAdapter
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 
@@ -42,8 +44,15 @@ def decoded(shards: list[str]) -> Any:
 
 
 def test_the_shards_of_a_dataset_in_a_loader(shards: list[str]) -> None:
-    """They are its tar files."""
-    assert describe(DataLoader(wds.WebDataset(shards, shardshuffle=False))).shards == 2
+    """They are its tar files, of which WebDataset's own writer makes more."""
+    dataset = wds.WebDataset(shards, shardshuffle=False)
+    for loader in (DataLoader(dataset), web_loader(dataset)):
+        info = describe(loader)
+        assert info.shards == 2
+        assert info.setting_names == {
+            **NAMES,
+            "num_shards": WebDatasetAdapter.setting_names["num_shards"],
+        }
 
 
 def batched(shards: list[str]) -> Any:

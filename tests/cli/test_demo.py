@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
-    pytest.mark.xdist_group("small demo"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
 
 
 def run(*arguments: str | Path) -> Result:

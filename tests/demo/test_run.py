@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
     pytest.mark.slow,
-    pytest.mark.xdist_group("demo"),
 ]
 
 

@@ -13,8 +13,6 @@ from loadeval import read_run
 from tests.launch.conftest import ROOT, environment, launched
 
 pytest.importorskip("ray.train")
-# Two trainings at once would share a Ray, and the CPUs that it counts.
-pytestmark = pytest.mark.xdist_group("ray")
 
 SCRIPT = str(Path(__file__).with_name("scripts") / "ray_train.py")
 PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")

@@ -239,7 +239,7 @@ def tuple_in_itself() -> Any:
 @pytest.mark.parametrize(
     "batch",
     [
-        lambda: list(range(150_000)),
+        lambda: list(range(101_000)),
         tuple_in_itself,
         Linked,
         lambda: deque([[] for _ in range(120_000)]),

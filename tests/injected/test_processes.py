@@ -141,6 +141,7 @@ def collect():
         garbage.pop() if garbage else None
     gc.collect()
 gate = threading.Lock()
+gc.freeze()  # what lives need not be looked at each time
 garbage = [Cycle() for _ in range(4)]
 gc.disable()
 if MODE:

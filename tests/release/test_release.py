@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 EXTRA = re.compile(r"""pip install ["'](?:\.|loadeval)\[([\w,]+)\]""")
 
-pytestmark = pytest.mark.xdist_group("release")
-
 
 @pytest.fixture(scope="module", name="built")
 def _built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
@@ -45,6 +43,7 @@ def test_two_builds_are_the_same(built: tuple[Path, Path]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_build_that_differs_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here for a date that is not the same twice."""
     dates = iter(["1704067200", "1804067200"])

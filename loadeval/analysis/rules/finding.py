@@ -230,7 +230,7 @@ class Advice(Enum):
     FEWER_THREADS = "fewer_threads"
     BALANCE_WORKERS = "balance_workers"
     MORE_SHARDS = "more_shards"
-    SHARD_DATASETS = "shard_datasets"
+    SHARDS_MADE_BY = "shards_made_by"
     EQUAL_SHARDS = "equal_shards"
     SHARDS_LEFT_OVER = "shards_left_over"
     RAISE_CONCURRENCY = "raise_concurrency"

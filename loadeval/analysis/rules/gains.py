@@ -129,7 +129,7 @@ ADVICE: dict[Enum, AdviceRecord] = {
     Advice.WORKER_START_PARTS: AdviceRecord(Kind.COMMENT),
     Advice.WORKERS_START_IN_TURN: AdviceRecord(Kind.COMMENT),
     Advice.MOSTLY_IN: AdviceRecord(Kind.COMMENT),
-    Advice.SHARD_DATASETS: AdviceRecord(Kind.COMMENT),
+    Advice.SHARDS_MADE_BY: AdviceRecord(Kind.COMMENT),
     Advice.SHARDS_LEFT_OVER: AdviceRecord(Kind.COMMENT),
 }
 """Advice that is not here changes something of which nothing is predicted."""

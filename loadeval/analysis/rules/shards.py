@@ -12,6 +12,7 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.inside import FEWEST_BATCHES
 from loadeval.analysis.rules.stages import finding_inside, looks_inside
+from loadeval.analysis.rules.workers import names_of
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.inside import Inside
     from loadeval.runlog.stages import StageTimes
 
+SHARDS = "num_shards"
+SHARDS_MADE_BY = Remark(Advice.SHARDS_MADE_BY, {"setting": SHARDS})
 LEAST_TAIL = 2
 """Batches for each worker: the last ones of workers that end together are fewer."""
 
@@ -37,14 +40,13 @@ def few_shards(case: Case, inside: Inside) -> Answer:
     problem = Remark(Problem.WORKERS_HAVE_NO_SHARD, counts)
     if shards is not None and shards < inside.workers:
         problem = Remark(Problem.FEWER_SHARDS_THAN_WORKERS, {**counts, "shards": shards})
-    is_of_datasets = case.loader.dataset == "IterableDataset"  # torch's own is abstract
     return finding_inside(
         case,
         Rule.FEW_SHARDS,
         problem,
         (
             Remark(Advice.MORE_SHARDS, {**counts, "busy": inside.setting.workers}),
-            *((Remark(Advice.SHARD_DATASETS, counts),) if is_of_datasets else ()),
+            *((SHARDS_MADE_BY,) if SHARDS in names_of(case.loader) else ()),
         ),
         facts(
             ("workers without a batch", idle, "workers"),

@@ -438,11 +438,7 @@ ADVICE: dict[Enum, Words] = {
         "workers to {busy}: the other {idle} only take memory.",
         short="at least {workers} shards",
     ),
-    Advice.SHARD_DATASETS: Words(
-        "With Hugging Face datasets: dataset.to_iterable_dataset(num_shards={workers}); of a "
-        "stream more files, or reshard(). shuffle() of datasets 5.0 may leave fewer shards: "
-        "compare num_shards before and after, and pass it max_buffer_input_shards=1."
-    ),
+    Advice.SHARDS_MADE_BY: Words("To make more shards: {setting}."),
     Advice.EQUAL_SHARDS: Words(
         "Give all {workers} workers as many samples: shards of equal size, and a multiple of "
         "{workers} of them. Many small shards differ less than a few large ones.",
