@@ -61,6 +61,10 @@ class LoaderInfo:
     them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
     `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`, and
     `concurrency` (items that one operator works on at once).
+
+    `overrides` are the settings that it has in place of the program's, by the user's names, as
+    `loadeval run --set` gave them, and the `threads` that torch computes with beside it; None if
+    nothing was changed.
     """
 
     backend: str
@@ -82,6 +86,7 @@ class LoaderInfo:
     setting_names: Mapping[str, str] | None = None
     shards: int | None = None
     dataset_objects: int | None = None
+    overrides: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
