@@ -229,7 +229,7 @@ class PyTorchAdapter(IterableAdapter):
 
     def _changeable(self, loader: Any) -> list[str]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
-        given = _arguments(loader, _base(loader))
+        given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
         return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
@@ -247,11 +247,12 @@ class PyTorchAdapter(IterableAdapter):
         """
         if getattr(loader, "_iterator", None) is not None:
             raise UsageError(HAS_BEGUN)
-        kind = _base(loader)
-        given = _arguments(loader, kind)
+        given = _arguments(loader, DataLoader)
         of_workers = {name: value for name, value in self.without_workers.items() if name in given}
-        insists = {} if settings.get("num_workers", loader.num_workers) else of_workers
-        again = kind(**{**given, **insists, **settings})
+        workers = settings.get("num_workers", loader.num_workers)
+        insists = {} if workers else of_workers
+        kind = DataLoader if workers != loader.num_workers else OfAsManyWorkers
+        again: Any = kind(**{**given, **insists, **settings})
         # In this order: whether a start method is accepted depends on the number of workers.
         changed = [name for name in given if name in settings or name in of_workers]
         if not settings.keys().isdisjoint(OF_BATCHES):
@@ -260,15 +261,20 @@ class PyTorchAdapter(IterableAdapter):
             object.__setattr__(loader, name, getattr(again, name))  # its own forbids some
 
 
-def _base(loader: Any) -> Any:
-    """Torch's or torchdata's class that iterates `loader`; None for other loaders.
+class OfAsManyWorkers(DataLoader[Any]):
+    """A DataLoader that checks its arguments, and does not warn once more of its workers."""
 
-    Also None for a subclass that iterates in a way of its own: it may have begun when it was made.
+    def check_worker_number_rationality(self) -> None:
+        """Does nothing."""
+
+
+def _iterates_as_torch(loader: Any) -> bool:
+    """Whether `loader` is a DataLoader that reads its attributes when an epoch begins.
+
+    One that iterates in a way of its own may have begun when it was made.
     """
     iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
-    if getattr(iterate, "__module__", None) not in KEEP_THEIR_ARGUMENTS:
-        return None
-    return next(kind for kind in type(loader).__mro__ if kind.__module__ in KEEP_THEIR_ARGUMENTS)
+    return getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
 
 
 def _constructor(loader: Any) -> Any:
