@@ -24,8 +24,10 @@ LEAST = {"num_workers": 0, "num_threads": 1, "batch_size": 1, "prefetch_factor":
 """Settings that are whole numbers with every loader, and the least value of each."""
 SWITCHES = ("persistent_workers", "pin_memory", "in_order", "drop_last")
 """Settings that are True or False with every loader."""
-AS_JSON = {"True": "true", "False": "false", "None": "null"}
 NEED_WORKERS = ("prefetch_factor", "persistent_workers")
+"""Settings that no loader without workers takes, unless they are None or False."""
+AS_JSON = {"True": "true", "False": "false", "None": "null"}
+"""What Python writes otherwise than JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +102,11 @@ def check(settings: RunSettings) -> None:
     for name, value in settings.settings.items():
         _check_setting(name, value, allow_changes=settings.allow_changes)
         role = VALIDATION if name.startswith(VALIDATION) else ""
-        if name.removeprefix(role) in NEED_WORKERS and value:
-            workers = settings.settings.get(f"{role}num_workers")
-            if workers == 0:
-                raise UsageError(
-                    f"{name}={value!r} needs workers, and {role}num_workers is 0; leave one out"
-                )
+        needs_workers = name.removeprefix(role) in NEED_WORKERS and value
+        if needs_workers and settings.settings.get(f"{role}num_workers") == 0:
+            raise UsageError(
+                f"{name}={value!r} needs workers, and {role}num_workers is 0; leave one out"
+            )
 
 
 def _check_setting(name: str, value: Any, *, allow_changes: bool) -> None:

@@ -47,7 +47,7 @@ class Stream(IterableDataset[Any]):
             yield torch.tensor([index, torch.rand(1).item()])
 
 
-def show(message: Any, category: type[Warning], *_: Any) -> None:
+def show(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
     """Print a warning, whatever the line that it comes from."""
     print(category.__name__, message)
 
