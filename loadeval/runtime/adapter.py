@@ -16,12 +16,14 @@ from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from loadeval.runtime.recording.stages import LoaderStages
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
+MADE_AGAIN = "_loadeval_made_again"
+"""An attribute of a loader that was given other settings: the loader that was made with them."""
 CHANGE_BATCHES = frozenset({"batch_size", "shuffle", "drop_last"})
 """Settings with which training gets other batches, whatever their value."""
 NOT_COPIED = (
@@ -223,19 +225,18 @@ class IterableAdapter:
         It takes the place of `reconfigured(loader, settings)`, unless `_change` is overridden.
         """
         names = self._changeable(loader)
-        others = ", ".join(setting for setting in settings if setting not in names)
-        name = type(loader).__name__
+        others = ", ".join(name for name in settings if name not in names)
         if others and not names:
-            raise UsageError(
-                f"this {name} can get other settings only where it is made; change {others} there"
-            )
+            raise UsageError(only_where_made(loader, settings))
         if others:
             raise UsageError(
-                f"this {name} has no {others} that can be changed; expected {', '.join(names)}"
+                f"this {type(loader).__name__} has no {others} that can be changed; expected "
+                f"{', '.join(names)}"
             )
-        changes = [self._change_of_batches(loader, *setting) for setting in settings.items()]
-        if not allow_changes and any(changes):
-            raise UsageError(other_batches(next(filter(None, changes))))
+        changes = (self._change_of_batches(loader, *setting) for setting in settings.items())
+        change = next(filter(None, changes), None)
+        if change is not None and not allow_changes:
+            raise UsageError(other_batches(change))
         self._change(loader, settings)
 
     def _changeable(self, loader: Any) -> Collection[str]:
@@ -247,16 +248,30 @@ class IterableAdapter:
         return change_of_batches(name, value)
 
     def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one; those that only `loader` has stay."""
+        """Give `loader` the attributes of another one; those that only `loader` has stay.
+
+        Both have the same from then on: what the other one has begun goes on in `loader`.
+        """
         again = self.reconfigured(loader, settings)
-        vars(again).update({**vars(loader), **vars(again)})
-        object.__setattr__(loader, "__dict__", vars(again))  # what `again` has begun goes on in it
+        if type(again) is not type(loader):
+            raise UsageError(only_where_made(loader, settings))
+        # It stays alive, since its `__del__` would close what `loader` goes on with.
+        vars(again).update({**vars(loader), **vars(again), MADE_AGAIN: again})
+        object.__setattr__(loader, "__dict__", vars(again))
 
 
 def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     """What `loader` has in place of its program's settings; None if nothing was changed."""
     noted: Mapping[str, Any] | None = getattr(loader, "__dict__", {}).get(OVERRIDES)
     return noted
+
+
+def only_where_made(loader: Any, settings: Iterable[str]) -> str:
+    """The text of the UsageError for a loader that nothing else can give `settings`."""
+    return (
+        f"this {type(loader).__name__} can get other settings only where it is made; change "
+        f"{', '.join(settings)} there"
+    )
 
 
 def change_of_batches(name: str, value: Any) -> str | None:

@@ -12,12 +12,14 @@ from spdl.dataloader import DataLoader as SPDLLoader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import IterableAdapter, UsageError
+import loadeval
+from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.runtime.registry import adapter_for
 from tests.dali_loaders import iterator, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
 Numbers = TensorDataset(torch.arange(40))
@@ -226,6 +228,27 @@ def test_a_loader_of_spdl_has_other_threads() -> None:
     assert sorted(map(sorted, loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
 
 
+@pytest.mark.parametrize("library", ["dali", "spdl"])
+def test_install_gives_them_to_loaders_of_other_libraries(
+    library: str, tmp_path: Path, dali_pipeline: Callable[..., Any]
+) -> None:
+    """They serve the same batches, and the log says so."""
+
+    def epoch() -> tuple[list[str], int | None]:
+        loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+        loader = iterator(dali_pipeline()) if library == "dali" else loader
+        return [str(batch) for batch in loader], adapter_for(loader).describe(loader).workers
+
+    batches, workers = epoch()
+    folder = loadeval.install(output=tmp_path / "logs", settings={"num_threads": 3})
+    try:
+        assert epoch() == (batches, 3)
+    finally:
+        loadeval.uninstall()
+    assert workers != 3
+    assert read_run(folder / "rank0.jsonl").header.loader.overrides == {"num_threads": 3}
+
+
 class Reader:
     """A loader with one setting, which counts its epochs by a method that it keeps."""
 
@@ -256,6 +279,33 @@ def test_what_an_adapter_makes_again_takes_the_loaders_place() -> None:
     ReaderAdapter().reconfigure(loader, {"ahead": 3})
     gc.collect()
     assert (loader.note, list(loader), loader.epochs) == ("mine", [0, 1, 2], 1)
+
+
+class Closing(Reader):
+    """Closes what it reads from when it is dropped, as DALI's Pipeline."""
+
+    is_open = True
+
+    def __del__(self) -> None:
+        self.is_open = False
+
+
+class ClosingAdapter(ReaderAdapter):
+    def reconfigured(self, loader: Any, settings: Any) -> Any:
+        return Closing(**{**self.tunable(loader), **settings})
+
+
+def test_what_was_made_again_is_not_closed() -> None:
+    """As long as the loader is there."""
+    loader = Closing()
+    ClosingAdapter().reconfigure(loader, {"ahead": 3})
+    gc.collect()
+    assert loader.is_open
+
+
+def test_a_loader_of_another_class_takes_no_place() -> None:
+    with pytest.raises(UsageError, match="this Reader can get other settings only where"):
+        ClosingAdapter().reconfigure(Reader(), {"ahead": 3})
 
 
 def test_a_callable_has_no_settings() -> None:
