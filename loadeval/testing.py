@@ -224,9 +224,27 @@ class AdapterContract:
             assert len(served) == len(expected)
             assert all(map(self._same, served, expected))
 
+    def test_a_loader_given_its_settings_serves_the_same(self) -> None:
+        """A loader that gets the settings it has, in place, serves the same batches."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        tunable = adapter.tunable(loader)
+        if tunable and type(adapter.reconfigured(loader, {})) is type(loader):
+            expected = list(map(adapter.keep, adapter.epoch(self.make_loader())))
+            adapter.reconfigure(loader, tunable, allow_changes=True)
+            assert adapter.tunable(loader) == tunable
+            served = list(map(adapter.keep, adapter.epoch(loader)))
+            assert len(served) == len(expected)
+            assert all(map(self._same, served, expected))
+
     def test_an_unknown_setting_is_refused(self) -> None:
         """An unknown setting raises a UsageError."""
-        self._check_refusal(self.make_loader(), {"no_such_setting": 1})
+        unknown = {"no_such_setting": 1}
+        self._check_refusal(self.make_loader(), unknown)
+        try:
+            self.make_adapter().reconfigure(self.make_loader(), unknown)
+        except UsageError:
+            return
+        raise AssertionError(f"the adapter has given the loader {unknown}")
 
     def _check_refusal(self, loader: Any, settings: Mapping[str, Any]) -> None:
         try:

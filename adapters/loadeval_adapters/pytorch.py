@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, IterableDataset
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch, adapter_for
+from loadeval import (
+    IterableAdapter,
+    LoaderInfo,
+    LoadevalWarning,
+    UsageError,
+    Watch,
+    adapter_for,
+)
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
@@ -47,6 +54,10 @@ UNREPEATABLE = (
     "Ignite's DeterministicEngine replaces the DataLoader's batch sampler, which it cannot do "
     "with a LoaderEvaluator: the batches would differ. " + IN_PLACE
 )
+HAS_BEGUN = (
+    "this DataLoader has begun an epoch, or was asked for its state, and keeps its workers; change "
+    "its settings where it is made"
+)
 
 TUNABLE = (
     "num_workers",
@@ -57,6 +68,10 @@ TUNABLE = (
     "multiprocessing_context",
     "batch_size",
 )
+NOT_TUNED = ("timeout", "drop_last")
+"""Further settings that a loader can be given before its first epoch."""
+OF_BATCHES = ("batch_size", "drop_last")
+"""Settings of a DataLoader's own batch sampler."""
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,
     "in_order": True,
@@ -94,6 +109,7 @@ class PyTorchAdapter(IterableAdapter):
         # Their loaders iterate a DataLoader, and mark its end for themselves.
         outside=("accelerate", "lightning", "lightning_fabric", "pytorch_lightning"),
         looks=(("fastai.data.load", "one_batch"),),
+        evaluations=(("transformers.trainer", "evaluation_loop"),),
         steps={
             # With another backend Keras calls it to compile a step.
             "keras.src.optimizers.base_optimizer": (
@@ -202,7 +218,7 @@ class PyTorchAdapter(IterableAdapter):
 
         `batch_size` is among them unless a batch sampler, or the dataset, makes the batches.
         """
-        given = _arguments(loader)
+        given = _arguments(loader, _constructor(loader))
         present = {name: given[name] for name in TUNABLE if name in given}
         if present.get("batch_size", 0) is None:
             del present["batch_size"]
@@ -218,24 +234,78 @@ class PyTorchAdapter(IterableAdapter):
         workers, settings that need some become None or False. With another number of workers the
         batches of an iterable-style dataset differ as it divides its samples among them.
         """
-        given = _arguments(loader)
+        given = _arguments(loader, _constructor(loader))
         if not given or not settings.keys() <= self.tunable(loader).keys():
             return super().reconfigured(loader, settings)
         chosen = given | dict(settings)
         insists = {} if chosen["num_workers"] else self.without_workers
         return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
 
+    def _changeable(self, loader: Any) -> list[str]:
+        """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
+        given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
+        return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
 
-def _arguments(loader: Any) -> dict[str, Any]:
-    """Arguments of a DataLoader like `loader`; empty if they are not known."""
-    constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-    if constructor.__module__ not in KEEP_THEIR_ARGUMENTS:
+    def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
+        """Of an iterable-style dataset also the number of workers."""
+        is_stream = isinstance(loader.dataset, IterableDataset)
+        if name == "num_workers" and is_stream and value != loader.num_workers:
+            return f"{name}={value!r} changes how an iterable-style dataset divides its samples"
+        return super()._change_of_batches(loader, name, value)
+
+    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """Give `loader` the settings of another DataLoader, whose constructor checks them.
+
+        What was loaded into it, and what a subclass keeps in it, stays. Without workers, settings
+        that need some become None or False unless they are among `settings`.
+        """
+        if getattr(loader, "_iterator", None) is not None:
+            raise UsageError(HAS_BEGUN)
+        given = _arguments(loader, DataLoader)
+        of_workers = {name: value for name, value in self.without_workers.items() if name in given}
+        workers = settings.get("num_workers", loader.num_workers)
+        insists = {} if workers else of_workers
+        kind = DataLoader if workers != loader.num_workers else OfAsManyWorkers
+        again: Any = kind(**{**given, **insists, **settings})
+        # In this order: whether a start method is accepted depends on the number of workers.
+        changed = [name for name in given if name in settings or name in of_workers]
+        if not settings.keys().isdisjoint(OF_BATCHES):
+            changed.append("batch_sampler")
+        for name in changed:
+            object.__setattr__(loader, name, getattr(again, name))  # its own forbids some
+
+
+class OfAsManyWorkers(DataLoader[Any]):
+    """A DataLoader that checks its arguments, and does not warn once more of its workers."""
+
+    def check_worker_number_rationality(self) -> None:
+        """Does nothing."""
+
+
+def _iterates_as_torch(loader: Any) -> bool:
+    """Whether `loader` is a DataLoader that reads its attributes when an epoch begins.
+
+    One that iterates in a way of its own may have begun when it was made.
+    """
+    iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
+    return getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
+
+
+def _constructor(loader: Any) -> Any:
+    """The class whose constructor made `loader`, if it keeps its arguments; else None."""
+    kind: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
+    return kind if kind.__module__ in KEEP_THEIR_ARGUMENTS else None
+
+
+def _arguments(loader: Any, kind: Any) -> dict[str, Any]:
+    """Arguments with which `kind` makes a DataLoader like `loader`; empty if it is None."""
+    if kind is None:
         return {}
     has_own_sampler = loader.batch_sampler is None or loader.batch_size is not None
     implied = {"batch_sampler"} if has_own_sampler else {"batch_size", "sampler", "drop_last"}
     if isinstance(loader.dataset, IterableDataset):
         implied.add("sampler")
-    names = list(inspect.signature(constructor.__init__).parameters)[1:]
+    names = list(inspect.signature(kind.__init__).parameters)[1:]
     return {name: getattr(loader, name) for name in names if name not in {"shuffle", *implied}}
 
 

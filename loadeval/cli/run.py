@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,7 +25,7 @@ from loadeval.launch.command import (
     run as run_command,
 )
 from loadeval.launch.folder import TrainingLogs, new_folder, trainings_in
-from loadeval.launch.settings import RunSettings, check
+from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report.formatting import printable
 from loadeval.report.terminal.launch import launch_screen
 from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
@@ -51,11 +52,17 @@ MODE = (
 REPLAY = "Run the command twice: as it is, and then with a few batches served over and over."
 BATCHES = "With --mode alternate: start no new pair of blocks after this many batches."
 STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
+SET = (
+    "Run with another setting of the training loader, such as num_workers=4; "
+    "validation.num_workers=2 is for the other loaders. Can be given several times."
+)
+THREADS = "Run with so many threads of torch in the process that trains."
+ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
 MOST_TRAININGS = 4
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
-def run(
+def run(  # noqa: PLR0913, PLR0917 - the options of the command
     command: Command,
     mode: Annotated[str, typer.Option("--mode", metavar="log|alternate", help=MODE)] = "log",
     batches: Annotated[int | None, typer.Option("--batches", metavar="N", help=BATCHES)] = None,
@@ -63,12 +70,21 @@ def run(
     stop_after: Annotated[
         int | None, typer.Option("--stop-after", metavar="N", min=1, help=STOP_AFTER)
     ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", metavar="N", min=1, help=THREADS)
+    ] = None,
+    allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
     redact: Redact = False,
 ) -> None:
     """Run a command unchanged, and measure the loaders that its programs iterate.
+
+    With --set and --threads it runs as if its author had changed these settings.
 
     The loader that is iterated with gradients on is the training loader; validation and other
     loaders get logs of their own. Works with python, torchrun, accelerate launch and scripts. All
@@ -86,7 +102,10 @@ def run(
         )
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
-        check(RunSettings("", first, batches))
+        run_settings = RunSettings(
+            "", first, batches, redact, settings_in(settings or ()), threads, allow_changes
+        )
+        check(run_settings)
         name = "run" if redact else name_of(command)
         folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
     place = _short(folder)
@@ -94,13 +113,14 @@ def run(
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for mode_of_run in modes:
         most = (batches or stop_after) if mode_of_run == "alternate" else None
-        ended = _run(command, RunSettings(str(folder), mode_of_run, most, redact), stop_after)
+        of_run = replace(run_settings, folder=str(folder), mode=mode_of_run, batches=most)
+        ended = _run(command, of_run, stop_after)
         if ended.was_stopped:
             say(STOPPED.format(stop_after=stop_after))
         elif ended.code:
             break
     try:
-        _report(folder, first, 0 if ended.was_stopped else ended.code, redact=redact)
+        _report(run_settings, folder, 0 if ended.was_stopped else ended.code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -117,7 +137,7 @@ def _run(command: list[str], settings: RunSettings, stop_after: int | None) -> E
         raise typer.Exit(error.code) from None
 
 
-def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
+def _report(settings: RunSettings, folder: Path, code: int) -> None:
     """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
     if not folder.exists():
         say(LOGS_ARE_GONE.format(folder=folder))
@@ -137,9 +157,10 @@ def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
     lines = launch_screen(
         [(training.logs[0], report) for training, report in reports],
         loaders,
-        _more(folder, reports, loaders[0][0].log, " --redact" if redact else ""),
+        _more(folder, reports, loaders[0][0].log, " --redact" if settings.redact else ""),
         Console(stderr=True).width,
-        alternates=mode == "alternate",
+        alternates=settings.mode == "alternate",
+        overrides=bool(settings.settings) or settings.threads is not None,
     )
     for line in lines:
         say(line)

@@ -182,8 +182,11 @@ def _measured(kind: type, original: Iter) -> Iter:
     def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it replaces that method
         # A subclass that calls this by super() is measured once, by its own __iter__.
         is_own = next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is kind
-        session = _session_for(sys._getframe(1)) if is_own else None  # noqa: SLF001 - nothing else shows the caller
-        epoch = None if session is None else session.epoch(self, original)
+        frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
+        session, epoch = _session_for(frame) if is_own else None, None
+        if session is not None:
+            evaluates = _is_called_by(frame, "evaluations")
+            epoch = session.epoch(self, original, evaluates=evaluates)
         return original(self) if epoch is None else epoch
 
     return __iter__
@@ -278,13 +281,23 @@ def _is_worker() -> bool:
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
 
 
+def _is_called_by(frame: FrameType | None, declared: str) -> bool:
+    """Whether one of the functions called, that an attribute of a Watch names."""
+    functions = _hook.declared(declared)
+    while functions and frame is not None:
+        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in functions:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def _is_inside(frame: FrameType | None) -> bool:
     """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
-    packages, looks = {"loadeval", *_hook.declared("inside")}, _hook.declared("looks")
+    if _is_called_by(frame, "looks"):
+        return True
+    packages = {"loadeval", *_hook.declared("inside")}
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
-        if (name, frame.f_code.co_name) in looks:
-            return True
         if name.startswith(tuple(packages)) and any(
             name == package or name.startswith(f"{package}.") for package in packages
         ):

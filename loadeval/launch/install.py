@@ -18,6 +18,7 @@ from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
 _finders: list[Any] = []
 
@@ -28,6 +29,9 @@ def install(
     batches: int | None = None,
     output: str | os.PathLike[str] | None = None,
     redact: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    threads: int | None = None,
+    allow_changes: bool = False,
 ) -> Path:
     """Measure every known loader that this process iterates, from now on, as `loadeval run` does.
 
@@ -35,23 +39,37 @@ def install(
     batches. It is measured in `mode`; others are logged beside it, in logs of their own.
     `batches` and `redact` are as in LoaderEvaluator.
 
+    The training loader gets `settings` in place of its own before its first epoch, such as
+    {"num_workers": 4}; the others get those whose name begins with "validation.". `threads` are
+    those that torch then computes with. Settings that change what is trained on, such as
+    `batch_size`, need `allow_changes=True`.
+
     Returns the folder of the logs: `output`, which must be new or empty, or one in
     `loadeval-runs`. Measuring ends with `uninstall()`, or when Python exits.
 
-    Raises UsageError for an invalid argument, or if this process is measured already.
+    Raises UsageError for an invalid argument, or if this process is measured already. A loader that
+    does not take its settings raises it when it is iterated.
     """
     if hook.current() is not None:
         raise UsageError(
             "this process is measured already; call loadeval.uninstall() before you install again"
         )
-    settings = RunSettings("", mode, batches, redact)  # type: ignore[arg-type]  # checked next
-    check(settings)
+    run_settings = RunSettings(
+        folder="",
+        mode=mode,  # type: ignore[arg-type]  # checked next
+        batches=batches,
+        redact=redact,
+        settings=dict(settings or {}),
+        threads=threads,
+        allow_changes=allow_changes,
+    )
+    check(run_settings)
     name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
     output_folder = None if output is None else Path(output)
     name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
-    hook.use(Session(replace(settings, folder=str(folder))))
+    hook.use(Session(replace(run_settings, folder=str(folder))))
     adapters = {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
     finder = Finder(adapters, lambda name: hook.patch(name, adapters.get(name)))
     sys.meta_path.insert(0, finder)

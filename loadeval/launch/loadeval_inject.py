@@ -44,6 +44,7 @@ class Finder:
         self._patch = patch
         self._running: list[str] = []
         self._imported: list[str] = []
+        self._is_patching = False
         self.wait_for(names)
 
     def wait_for(self, names: Iterable[str]) -> None:
@@ -94,22 +95,30 @@ class Finder:
             if name in self._names:
                 failed(error)
 
+    def patch(self, name: str) -> None:
+        """Patch a module that is imported, and wait for those that are to be patched next."""
+        self._imported.append(name)
+        self._patch_imported()
+
     def _patch_imported(self) -> None:
         """Patch what was imported, but for modules in packages that are still being imported.
 
-        Patching a module imports it, which may fail while its package is incomplete.
+        Patching a module imports it, which may fail while its package is incomplete. It imports an
+        adapter too, which may be that of a module that it imports itself: that one waits.
         """
         around = tuple(f"{name}." for name in self._running)
-        for name in [name for name in self._imported if not name.startswith(around)]:
-            self._imported.remove(name)
-            self.patch(name)
-
-    def patch(self, name: str) -> None:
-        """Patch a module that is imported, and wait for those that are to be patched next."""
-        try:
-            self.wait_for(self._patch(name))
-        except Exception as error:  # noqa: BLE001 - the program goes on
-            failed(error)
+        while not self._is_patching:
+            ready = [name for name in self._imported if not name.startswith(around)]
+            if not ready:
+                return
+            self._imported.remove(ready[0])
+            self._is_patching = True
+            try:
+                self.wait_for(self._patch(ready[0]))
+            except Exception as error:  # noqa: BLE001 - the program goes on
+                failed(error)
+            finally:
+                self._is_patching = False
 
 
 def failed(error: BaseException) -> None:

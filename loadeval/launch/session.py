@@ -21,6 +21,7 @@ from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on
+from loadeval.launch.overrides import Overrides
 from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import placeholder
 from loadeval.runlog.run_folder.processes import ProcessRecord
@@ -59,6 +60,7 @@ class Session:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
         self._settings = settings
+        self._overrides = Overrides(settings)
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
@@ -69,11 +71,17 @@ class Session:
         self._has_ended = False
         self._has_stepped = False
 
-    def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
+    def epoch(
+        self, loader: Any, original: Iter, *, evaluates: bool = False
+    ) -> Iterator[Any] | None:
         """A measured epoch of `loader`, or None; `original` is the `__iter__` that was replaced.
 
-        What `original` raises passes through; nothing else is raised.
+        `evaluates` tells that it is of an evaluation, though gradients may be on. What `original`
+        raises passes through, and UsageError where the loader does not take the settings that it
+        is to have; nothing else is raised.
         """
+        with self._lock:
+            self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
         try:
             with self._lock:
                 measured = self._measured(loader)

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping  # noqa: TC003 - dataclass fields
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
 from loadeval.runlog.run_folder.processes import REPLAYED
+from loadeval.runtime.adapter import change_of_batches, other_batches
 from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loadeval.runlog.model import Mode
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""
+VALIDATION = "validation."
+"""The names of settings for loaders other than the training loader begin so."""
+LEAST = {"num_workers": 0, "num_threads": 1, "batch_size": 1, "prefetch_factor": 1}
+"""Settings that are whole numbers with every loader, and the least value of each."""
+SWITCHES = ("persistent_workers", "pin_memory", "in_order", "drop_last")
+"""Settings that are True or False with every loader."""
+NEED_WORKERS = ("prefetch_factor", "persistent_workers")
+"""Settings that no loader without workers takes, unless they are None or False."""
+AS_JSON = {"True": "true", "False": "false", "None": "null"}
+"""What Python writes otherwise than JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +35,18 @@ class RunSettings:
     """What `loadeval run` tells the processes of its command, by their environment.
 
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
+    The training loader gets `settings` in place of its own, other loaders those whose name begins
+    with VALIDATION; with `allow_changes` also such as change what is trained on. `threads` are
+    those that torch computes with.
     """
 
     folder: str
     mode: Mode = "log"
     batches: int | None = None
     redact: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    threads: int | None = None
+    allow_changes: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
@@ -54,6 +70,22 @@ class RunSettings:
         return REPLAYED if self.mode == "replay" else ""
 
 
+def settings_in(words: Iterable[str]) -> dict[str, Any]:
+    """The settings in words such as `num_workers=4`. Raises UsageError for others."""
+    settings: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"--set {word} has no value; expected NAME=VALUE, as num_workers=4")
+        if name in settings:
+            raise UsageError(f"--set {name} is given twice; leave one out")
+        try:
+            settings[name] = json.loads(AS_JSON.get(text, text))
+        except ValueError:  # such as the name of a start method
+            settings[name] = text
+    return settings
+
+
 def check(settings: RunSettings) -> None:
     """Raises UsageError for options that do not go together."""
     if settings.batches is not None and settings.mode != "alternate":
@@ -65,3 +97,37 @@ def check(settings: RunSettings) -> None:
         raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
     if settings.batches is not None and settings.batches < 1:
         raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
+    if settings.threads is not None and (type(settings.threads) is not int or settings.threads < 1):
+        raise UsageError(f"threads is {settings.threads!r}; expected a whole number, 1 or more")
+    for name, value in settings.settings.items():
+        _check_setting(name, value, allow_changes=settings.allow_changes)
+        role = VALIDATION if name.startswith(VALIDATION) else ""
+        needs_workers = name.removeprefix(role) in NEED_WORKERS and value
+        if needs_workers and settings.settings.get(f"{role}num_workers") == 0:
+            raise UsageError(
+                f"{name}={value!r} needs workers, and {role}num_workers is 0; leave one out"
+            )
+
+
+def _check_setting(name: str, value: Any, *, allow_changes: bool) -> None:
+    """Raises UsageError for what no loader takes, and for what changes training."""
+    own_name = name.removeprefix(VALIDATION)
+    if not own_name.isidentifier():
+        raise UsageError(
+            f"{name!r} is no name of a setting; expected one such as num_workers, or "
+            f"{VALIDATION}num_workers for loaders other than the training loader"
+        )
+    least = LEAST.get(own_name)
+    if least is not None and value is not None and (type(value) is not int or value < least):
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
+    if own_name in SWITCHES and not isinstance(value, bool):
+        raise UsageError(f"{name} is {value!r}; expected True or False")
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name} is {value!r}; expected a number, text, True, False or None"
+        ) from error
+    change = change_of_batches(own_name, value)
+    if change is not None and not allow_changes:
+        raise UsageError(other_batches(change))

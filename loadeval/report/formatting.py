@@ -151,6 +151,11 @@ def scaled(value: float, units: tuple[str, ...]) -> tuple[str, str]:
     return f"{value:.3g}" if abs(value) >= MOST_IN_FULL else number(value), unit
 
 
+def settings_as_code(settings: Mapping[str, Any]) -> str:
+    """Settings as arguments of a call."""
+    return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
+
+
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """`template` with `values` put in: `{wait_ns:duration}`, `{lost:share}`, `{required:speedup}`.
 

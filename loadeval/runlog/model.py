@@ -63,6 +63,10 @@ class LoaderInfo:
     `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`,
     `concurrency` (items that one operator works on at once), and `num_shards` (what makes more
     shards of a dataset).
+
+    `overrides` are the settings that it has in place of the program's, by the user's names, as
+    `loadeval run --set` gave them, and the `threads` that torch computes with beside it; None if
+    nothing was changed.
     """
 
     backend: str
@@ -85,6 +89,7 @@ class LoaderInfo:
     shards: int | None = None
     dataset_objects: int | None = None
     dataset_object_bytes: int | None = None
+    overrides: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

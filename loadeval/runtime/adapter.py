@@ -16,10 +16,16 @@ from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from loadeval.runtime.recording.stages import LoaderStages
 
+OVERRIDES = "_loadeval_overrides"
+"""An attribute of a loader: what it has in place of its program's settings."""
+MADE_AGAIN = "_loadeval_made_again"
+"""An attribute of a loader that was given other settings: the loader that was made with them."""
+CHANGE_BATCHES = frozenset({"batch_size", "shuffle", "drop_last"})
+"""Settings with which training gets other batches, whatever their value."""
 NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
@@ -39,6 +45,8 @@ class Watch:
         outside: packages with loaders that iterate one of these and pass its batches on, so that
             the inner one is measured.
         looks: functions, as module and name, that read a batch for a purpose other than training.
+        evaluations: functions, as module and name, that ask for the batches of an evaluation while
+            gradients are on.
         steps: by module, the class and method of optimizers that are not torch's, and the
             module that must be imported for a call to count as a step.
         is_dataset: programs also iterate such loaders for purposes other than training, so only
@@ -52,6 +60,7 @@ class Watch:
     inside: tuple[str, ...] = ()
     outside: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
+    evaluations: tuple[tuple[str, str], ...] = ()
     steps: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     is_dataset: bool = False
 
@@ -94,6 +103,15 @@ class Adapter(Protocol):
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
+
+    def reconfigure(
+        self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
+    ) -> None:
+        """Give `loader` itself `settings`, as if it had been made with them; before an epoch.
+
+        Raises UsageError where it cannot, or where training would get other batches, or in another
+        order, unless `allow_changes`. What the loader's constructor raises passes through.
+        """
 
 
 class IterableAdapter:
@@ -198,6 +216,74 @@ class IterableAdapter:
             f"cannot make this {name} again with another {others}: expected settings among "
             f"{', '.join(present)}; for others {instead}"
         )
+
+    def reconfigure(
+        self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
+    ) -> None:
+        """Check that `loader` has `settings` to change, and that its batches stay; then change it.
+
+        It takes the place of `reconfigured(loader, settings)`, unless `_change` is overridden.
+        """
+        names = self._changeable(loader)
+        others = ", ".join(name for name in settings if name not in names)
+        if others and not names:
+            raise UsageError(only_where_made(loader, settings))
+        if others:
+            raise UsageError(
+                f"this {type(loader).__name__} has no {others} that can be changed; expected "
+                f"{', '.join(names)}"
+            )
+        changes = (self._change_of_batches(loader, *setting) for setting in settings.items())
+        change = next(filter(None, changes), None)
+        if change is not None and not allow_changes:
+            raise UsageError(other_batches(change))
+        self._change(loader, settings)
+
+    def _changeable(self, loader: Any) -> Collection[str]:
+        """The settings that `_change` can change."""
+        return self.tunable(loader)
+
+    def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:  # noqa: ARG002 - adapters override it
+        """How a setting changes what training gets; None if it gets the same batches."""
+        return change_of_batches(name, value)
+
+    def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        """Give `loader` the attributes of another one; those that only `loader` has stay.
+
+        Both have the same from then on: what the other one has begun goes on in `loader`.
+        """
+        again = self.reconfigured(loader, settings)
+        if type(again) is not type(loader):
+            raise UsageError(only_where_made(loader, settings))
+        # It stays alive, since its `__del__` would close what `loader` goes on with.
+        vars(again).update({**vars(loader), **vars(again), MADE_AGAIN: again})
+        object.__setattr__(loader, "__dict__", vars(again))
+
+
+def overrides_of(loader: Any) -> Mapping[str, Any] | None:
+    """What `loader` has in place of its program's settings; None if nothing was changed."""
+    noted: Mapping[str, Any] | None = getattr(loader, "__dict__", {}).get(OVERRIDES)
+    return noted
+
+
+def only_where_made(loader: Any, settings: Iterable[str]) -> str:
+    """The text of the UsageError for a loader that nothing else can give `settings`."""
+    return (
+        f"this {type(loader).__name__} can get other settings only where it is made; change "
+        f"{', '.join(settings)} there"
+    )
+
+
+def change_of_batches(name: str, value: Any) -> str | None:
+    """How a setting changes what training gets, whatever the loader is; None for most settings."""
+    if name in CHANGE_BATCHES or (name == "in_order" and not value):
+        return f"{name}={value!r} changes the samples of a batch, or their order"
+    return None
+
+
+def other_batches(change: str) -> str:
+    """The text of the UsageError for settings that change what training gets."""
+    return f"{change}; if that is wanted, pass --allow-changes, or allow_changes=True to install()"
 
 
 def check_is_loader(loader: Any) -> None:
@@ -316,6 +402,16 @@ class FactoryAdapter:
             f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
             "such as lambda **settings: DataLoader(dataset, **settings)"
         )
+
+    def reconfigure(
+        self,
+        loader: Any,
+        settings: Mapping[str, Any],
+        *,
+        allow_changes: bool = False,  # noqa: ARG002 - it changes nothing
+    ) -> None:
+        """Raises UsageError."""
+        self.reconfigured(loader, settings)
 
 
 class MadeStages:

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import warnings
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ from loadeval.errors import LoadevalError, LoadevalWarning, warn
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import CacheInfo
-from loadeval.runtime.adapter import IterableAdapter, check_is_loader, is_iterable
+from loadeval.runtime.adapter import IterableAdapter, check_is_loader, is_iterable, overrides_of
 from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
@@ -77,7 +78,7 @@ class Measurement:
         self.adapter: Adapter = adapter_for(loader)
         if type(self.adapter) is IterableAdapter:
             check_is_loader(loader)
-        info = self.adapter.describe(loader)
+        info = replace(self.adapter.describe(loader), overrides=overrides_of(loader))
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
         if cache is None and settings.mode == "replay":

@@ -92,3 +92,17 @@ def test_alternating_trains_on_the_same_batches(framework: str, tmp_path: Path) 
     assert {read_run(done.folder / loader.log).header.mode for loader in training_of(done)} == {
         "alternate"
     }
+
+
+@pytest.mark.parametrize("framework", ["lightning", "fabric", "accelerate", "trainer"])
+def test_settings_reach_the_loader_that_trains(framework: str, tmp_path: Path) -> None:
+    """Also the loaders that are built again; the training is the same, and no other has them."""
+    done, folder = trained(tmp_path, framework, "--set", "num_workers=1")
+    assert done.code == 0, done.err
+    assert traces(folder) == bare(tmp_path, framework)
+    (training,) = training_of(done)
+    (process,) = done.processes
+    loaders = {record.log: done.run(record.log).header.loader for record in process.loaders}
+    changed = {log: loader.workers for log, loader in loaders.items() if loader.overrides}
+    assert changed == {training.log: 1}
+    assert len(loaders) > 1

@@ -146,6 +146,24 @@ def test_a_module_that_fails_is_not_patched(tmp_path: Path) -> None:
     assert seen == []
 
 
+def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
+    """One that patching another imports waits: one module may have the adapters of both."""
+    (tmp_path / "ours_second.py").write_text("")
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+    seen: list[str] = []
+
+    def patch(name: str) -> list[str]:
+        if name == package:
+            importlib.import_module("ours_second")
+        seen.append(name)
+        return []
+
+    begun(Finder([package, "ours_second"], patch))
+    loaders(package)
+    assert seen == [package, "ours_second"]
+
+
 def test_a_module_that_is_not_there_is_not_there() -> None:
     begun(Finder(["ours_nowhere"], waits_for_no_more))
     with pytest.raises(ModuleNotFoundError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -120,6 +121,29 @@ def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, s
         return ENDED
 
     assert f", {steps} optimizer steps{size} logs" in text(told(does))
+
+
+def test_settings_that_reached_no_loader_are_told(told: Callable[..., Result]) -> None:
+    for option in (("--set", "num_workers=2"), ("--threads", "2")):
+        shown = text(told(one_training, *option))
+        assert "The settings of --set and --threads reached no loader" in shown
+        shutil.rmtree("logs")
+    assert "reached no loader" not in text(told(one_training))
+
+
+def test_settings_are_shown_with_their_loader(told: Callable[..., Result]) -> None:
+    """As they are passed on to the processes of the command."""
+
+    def does(folder: Path, settings: RunSettings) -> Ended:
+        assert (settings.settings, settings.threads) == ({"num_workers": 2}, 3)
+        ended = one_training(folder, settings)
+        log = folder / "rank0.jsonl"
+        log.write_text(log.read_text().replace('"overrides":null', '"overrides":{"num_workers":2}'))
+        return ended
+
+    shown = text(told(does, "--set", "num_workers=2", "--threads", "3"))
+    assert "60 optimizer steps of 4 samples, with num_workers=2" in shown
+    assert "reached no loader" not in shown
 
 
 def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., Result]) -> None:
@@ -350,6 +374,9 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
         (["--mode", "replay"], "for a replay pass --replay"),
         (["--mode", "alternate", "--replay"], "leave out --mode"),
         (["--batches", "5"], "pass --mode alternate"),
+        (["--set", "num_workers"], "expected NAME=VALUE"),
+        (["--set", "num_workers=-1"], "expected a whole number, 0 or more"),
+        (["--set", "batch_size=8"], "pass --allow-changes"),
     ],
 )
 def test_wrong_options(options: list[str], message: str, told: Callable[..., Result]) -> None:

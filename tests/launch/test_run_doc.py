@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
+import loadeval
 from loadeval.cli.main import app
 from tests.launch.conftest import LOADEVAL, ROOT, environment
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 PAGE = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
 (FIRST, *_) = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
+(OTHER_SETTINGS,) = re.findall(r"^\$ (loadeval run --set .*)$", PAGE, re.MULTILINE)
 (IN_A_NOTEBOOK,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 TRAIN = """from torch.utils.data import DataLoader
 for _ in DataLoader(list(range(8))):
@@ -49,6 +51,43 @@ def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
     assert done.stdout.startswith("epoch 0: loss ")
     assert "optimizer steps" in done.stderr
     assert list(tmp_path.glob("loadeval-runs/train-*/rank0.jsonl"))
+
+
+@pytest.mark.slow
+def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
+    """As the line below it on the page says."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    done = subprocess.run(
+        [sys.executable, *LOADEVAL, *OTHER_SETTINGS.split()[1:]],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    shown = " ".join(done.stderr.split())
+    for line in ("rank0.jsonl (training): 128 batches,", "num_workers=2, persistent_workers=True"):
+        assert line in shown
+        assert line in PAGE
+
+
+def test_the_errors_are_those_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of the command, and that of a loader."""
+    monkeypatch.chdir(tmp_path)
+    (of_command,) = re.findall(r"^ +(Error: .*)$", PAGE, re.MULTILINE)
+    (of_loader,) = re.findall(r"^ +loadeval\.errors\.UsageError: (.*)$", PAGE, re.MULTILINE)
+    refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])
+    assert (refused.exit_code, refused.stderr.strip()) == (1, of_command)
+    loadeval.install(settings={"prefetch_factor": 4})
+    try:
+        with pytest.raises(loadeval.UsageError) as caught:
+            exec(TRAIN, {})
+        assert str(caught.value) == of_loader
+    finally:
+        loadeval.uninstall()
 
 
 def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from loadeval.report.tables import labelled, wrapped
 from loadeval.report.terminal.screen import screen
 from loadeval.report.wording import launch as wording
 from loadeval.report.wording.ranks import OF_ONE_RANK
-from loadeval.report.wording.runs import report_headline
+from loadeval.report.wording.runs import overridden, report_headline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,11 +30,12 @@ def launch_screen(
     width: int,
     *,
     alternates: bool = False,
+    overrides: bool = False,
 ) -> list[str]:
     """What is said of each training, then the loaders and `more`.
 
     `reports` are those of the trainings, with the first log of each. `alternates` tells whether
-    they should have alternated.
+    they should have alternated, and `overrides` whether loaders should have got other settings.
     """
     lines: list[str] = [] if reports else [*wrapped(wording.NO_TRAINING, width), ""]
     for number, (log, report) in enumerate(reports, 1):
@@ -48,6 +49,8 @@ def launch_screen(
             *wrapped(wording.NOT_ALTERNATED if alternates else wording.LOG_MODE_SAYS, width),
             "",
         ]
+    if overrides and not any(run.header.loader.overrides for _, run in loaders):
+        lines += [*wrapped(wording.NOT_OVERRIDDEN, width), ""]
     for record, run in loaders[:MOST_LOADERS]:
         named = f"{record.log} ({record.role}): {_facts(record, run)}"
         lines += wrapped(printable(named), width)
@@ -75,4 +78,6 @@ def _training_lines(report: Report, width: int) -> list[str]:
 def _facts(record: LoaderRecord, run: Run) -> str:
     samples = run.steps.samples
     are_known = len(samples) and bool((samples >= 0).all())
-    return wording.loader_facts(record, run.batches, int(samples.sum()) if are_known else None)
+    facts = wording.loader_facts(record, run.batches, int(samples.sum()) if are_known else None)
+    overrides = run.header.loader.overrides
+    return facts if not overrides else f"{facts}, {overridden(overrides)}"

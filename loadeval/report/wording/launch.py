@@ -39,6 +39,10 @@ LOGS_ARE_GONE = "loadeval: there is no report: {folder} was removed while the pr
 STOPPED = (
     "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
 )
+NOT_OVERRIDDEN = (
+    "The settings of --set and --threads reached no loader: none of those that were iterated was "
+    "recognised in its role when its iterator was asked for"
+)
 UNCONFIRMED = "no optimizer step seen"
 LOG_MODE_SAYS = (
     "Mode log shows how long training waited, not what it would gain: loading also slows the steps "

@@ -14,6 +14,7 @@ from loadeval.report.formatting import (
     number,
     per_second,
     printable,
+    settings_as_code,
     share,
     short_name,
 )
@@ -30,11 +31,17 @@ from loadeval.report.wording.verdict import (
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from enum import Enum
+    from typing import Any
 
     from loadeval.analysis.estimate.memory import Growth
     from loadeval.analysis.report import Report, RunReport
     from loadeval.runlog.model import Event, LoaderInfo, Run
+
+
+LONGEST_OVERRIDES = 200
+"""Characters that are shown of the settings that a loader had in place of its program's."""
 
 
 def report_headline(report: Report) -> str:
@@ -102,7 +109,14 @@ def described_loader(run: Run) -> str:
         ("batch size", loader.batch_size),
     ):
         parts += [] if value is None else [f"{name} {short_name(value)}"]
+    if loader.overrides:
+        parts.append(overridden(loader.overrides))
     return ", ".join(parts)
+
+
+def overridden(overrides: Mapping[str, Any]) -> str:
+    """The settings that a loader had in place of its program's."""
+    return short_name(f"with {settings_as_code(overrides)}", LONGEST_OVERRIDES)
 
 
 def class_name(loader: LoaderInfo) -> str:

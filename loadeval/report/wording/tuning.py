@@ -10,16 +10,14 @@ from loadeval.report.formatting import (
     estimated,
     filled,
     number,
-    printable,
+    settings_as_code,
     shortened,
     speedup,
     whole_share,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from enum import Enum
-    from typing import Any
 
     from loadeval.analysis.predict.prediction import Prediction
     from loadeval.analysis.predict.tuning import Trial, TuningReport
@@ -127,11 +125,6 @@ def beside_the_line(tuning: TuningReport) -> str:
         if name != WORKERS and (name not in present or present[name] != value)
     }
     return LINE_IS_OF_OTHERS.format(own=settings_as_code(own)) if own else ""
-
-
-def settings_as_code(settings: Mapping[str, Any]) -> str:
-    """Settings as arguments of a call."""
-    return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
 
 
 def predicted_in_words(prediction: Prediction | None) -> str:

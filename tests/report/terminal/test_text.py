@@ -121,6 +121,7 @@ def test_loader_facts() -> None:
         "prefetch depth": "8",
         "batches in an epoch": "30",
         "pinned": "yes",
+        "overrides": "none",
         "kept for replay": "2 (128 bytes)",
         "recorded": "2026-11-21 00:00:00",
     }

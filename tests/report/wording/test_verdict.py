@@ -119,6 +119,10 @@ def test_described_loader() -> None:
     """Only the class of a plain iterable is known; a replay was served from kept batches."""
     assert described_loader(recorded()) == "ScriptedLoader"
     assert described_loader(recorded("replay")) == "2 kept batches replayed"
+    run = recorded()
+    loader = replace(run.header.loader, overrides={"num_workers": 2, "a\n": "b"})
+    changed = replace(run, header=replace(run.header, loader=loader))
+    assert described_loader(changed) == "ScriptedLoader, with num_workers=2, a\\n='b'"
 
 
 def test_notes_of_a_run() -> None:

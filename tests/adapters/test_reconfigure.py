@@ -1,0 +1,313 @@
+"""Loaders that get other settings in place, before their first epoch."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from accelerate.data_loader import DataLoaderShard
+from spdl.dataloader import DataLoader as SPDLLoader
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import loadeval
+from loadeval import IterableAdapter, UsageError, read_run
+from loadeval.runtime.registry import adapter_for
+from tests.dali_loaders import iterator, trained
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+Numbers = TensorDataset(torch.arange(40))
+WORKERS: dict[str, Any] = {"num_workers": 1, "prefetch_factor": 3, "persistent_workers": True}
+
+
+class Stream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(40))
+
+
+class Halved(DataLoader[Any]):
+    """Has a constructor of its own, and keeps something."""
+
+    def __init__(self, dataset: Any, twice: int) -> None:
+        super().__init__(dataset, batch_size=twice // 2)
+        self.twice = twice
+
+
+class Eager(DataLoader[Any]):
+    """Begins its epoch when it is made, as ultralytics' InfiniteDataLoader."""
+
+    def __init__(self, dataset: Any) -> None:
+        super().__init__(dataset)
+        self.batches = super().__iter__()
+
+    def __iter__(self) -> Any:
+        return self.batches
+
+
+def reconfigure(loader: Any, *, allow_changes: bool = False, **settings: Any) -> Any:
+    """The loader itself."""
+    adapter_for(loader).reconfigure(loader, settings, allow_changes=allow_changes)
+    return loader
+
+
+def attributes(loader: Any) -> dict[str, Any]:
+    """What a DataLoader was made with; of what is made anew, the class."""
+    names = ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order")
+    rest = {name: getattr(loader, name) for name in ("timeout", "batch_size", "drop_last")}
+    context = loader.multiprocessing_context
+    start_method = None if context is None else context.get_start_method()
+    return {name: getattr(loader, name) for name in names} | rest | {"context": start_method}
+
+
+def refused(loader: Any, settings: dict[str, Any]) -> str:
+    """Why the adapter does not change `loader`, which stays as it was."""
+    before = dict(vars(loader))
+    with pytest.raises(UsageError) as caught:
+        reconfigure(loader, **settings)
+    assert vars(loader) == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+@pytest.mark.parametrize(
+    ("own", "settings"),
+    [
+        ({}, WORKERS),
+        ({}, {"multiprocessing_context": "spawn", "num_workers": 2, "timeout": 3}),
+        (WORKERS, {"num_workers": 0}),
+        ({"num_workers": 2, "multiprocessing_context": "fork", "timeout": 9}, {"num_workers": 0}),
+        (WORKERS, {"num_workers": 2, "persistent_workers": False}),
+        ({}, {"pin_memory": True}),
+    ],
+    ids=["workers", "context", "none", "none_of_context", "more", "pinned"],
+)
+def test_a_dataloader_is_as_if_made_with_them(kind: Any, own: Any, settings: Any) -> None:
+    """Also settings that follow, such as `prefetch_factor` of the first worker."""
+    needs_workers = settings.get("num_workers") == 0
+    edited = settings if needs_workers else {**own, **settings}
+    expected = kind(Numbers, 8, shuffle=True, **edited)
+    loader = kind(Numbers, 8, shuffle=True, **own)
+    sampler = loader.sampler
+    assert attributes(reconfigure(loader, **settings)) == attributes(expected)
+    assert loader.sampler is sampler
+
+
+def test_random_numbers_are_drawn_when_an_epoch_begins() -> None:
+    """As many as by a loader that was made with the settings, and none before."""
+    drawn = []
+    for change in (False, True):
+        torch.manual_seed(1)
+        loader = DataLoader(Numbers, 8, shuffle=True, **({} if change else WORKERS))
+        if change:
+            reconfigure(loader, **WORKERS)
+        drawn.append([str([*loader]) for _ in range(2)] + [str(torch.rand(1))])
+    assert drawn[0] == drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "message"),
+    [
+        ({}, {"num_workers": -1}, "num_workers option should be non-negative"),
+        ({}, {"prefetch_factor": 4}, "prefetch_factor option could only be specified"),
+        (WORKERS, {"num_workers": 0, "prefetch_factor": 4}, "could only be specified"),
+        ({}, {"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
+        ({}, {"num_workers": 1, "multiprocessing_context": "x"}, "valid start method"),
+    ],
+)
+def test_torch_refuses_as_it_would(own: Any, settings: Any, message: str) -> None:
+    """With its own error, and the loader stays as it was."""
+    loader = DataLoader(Numbers, 8, **own)
+    before = dict(vars(loader))
+    with pytest.raises(ValueError, match=message):
+        reconfigure(loader, **settings)
+    assert vars(loader) == before
+
+
+def test_torch_warns_as_it_would() -> None:
+    with pytest.warns(UserWarning, match="This DataLoader will create 500 worker processes"):
+        reconfigure(DataLoader(Numbers), num_workers=500)
+
+
+def test_torch_does_not_warn_again(recwarn: pytest.WarningsRecorder) -> None:
+    """Of workers that it has warned of when the loader was made."""
+    with pytest.warns(UserWarning, match="will create 500 worker processes"):
+        loader = DataLoader(Numbers, num_workers=500)
+    assert reconfigure(loader, prefetch_factor=3).prefetch_factor == 3
+    assert not recwarn
+
+
+def test_a_setting_that_it_does_not_have_is_named() -> None:
+    message = refused(DataLoader(Numbers), {"num_worker": 2})
+    assert message.startswith("this DataLoader has no num_worker that can be changed; expected num")
+
+
+@pytest.mark.parametrize(
+    ("loader", "settings"),
+    [
+        (DataLoader(Numbers), {"batch_size": 4}),
+        (DataLoader(Numbers), {"drop_last": True}),
+        (DataLoader(Numbers), {"in_order": False}),
+        (DataLoader(Stream()), {"num_workers": 2}),
+    ],
+)
+def test_other_batches_are_refused(loader: Any, settings: dict[str, Any]) -> None:
+    """Unless they are wanted."""
+    assert "if that is wanted, pass --allow-changes" in refused(loader, settings)
+    ((name, value),) = settings.items()
+    assert getattr(reconfigure(loader, allow_changes=True, **settings), name) == value
+
+
+def test_batches_are_of_the_size_that_was_wanted() -> None:
+    loader = reconfigure(DataLoader(Numbers, 8), allow_changes=True, batch_size=16, drop_last=True)
+    assert [len(batch) for (batch,) in loader] == [16, 16]
+    assert len(loader) == 2
+
+
+def test_as_many_workers_of_a_stream_are_no_change() -> None:
+    loader = DataLoader(Stream(), num_workers=1)
+    assert reconfigure(loader, num_workers=1, prefetch_factor=5).prefetch_factor == 5
+
+
+def test_a_batch_sampler_stays() -> None:
+    sampler = BatchSampler(range(40), 6, drop_last=False)
+    loader = reconfigure(DataLoader(Numbers, batch_sampler=sampler), num_workers=2)
+    assert loader.batch_sampler is sampler
+    assert "has no batch_size" in refused(loader, {"batch_size": 4})
+
+
+def test_a_subclass_keeps_what_it_has() -> None:
+    """Its constructor is not called again."""
+    loader = reconfigure(Halved(Numbers, twice=16), num_workers=1)
+    assert (type(loader), loader.twice, loader.batch_size, loader.num_workers) == (Halved, 16, 8, 1)
+
+
+def test_a_state_stays() -> None:
+    """A StatefulDataLoader goes on from where a checkpoint was."""
+    loader = StatefulDataLoader(range(40), batch_size=8)
+    epoch = iter(loader)
+    next(epoch)
+    state = loader.state_dict()
+    again = StatefulDataLoader(range(40), batch_size=8)
+    again.load_state_dict(state)
+    assert len(list(reconfigure(again, pin_memory=False))) == 4
+
+
+@pytest.mark.parametrize("loader", [Eager(Numbers), DataLoaderShard(Numbers), Numbers])
+def test_some_can_be_changed_only_where_they_are_made(loader: Any) -> None:
+    """What iterates in a way of its own may have begun, and a dataset has no settings."""
+    assert refused(loader, {"num_workers": 1}).endswith(
+        "can get other settings only where it is made; change num_workers there"
+    )
+
+
+def test_workers_that_run_are_not_replaced() -> None:
+    """Those of a loader that has begun an epoch, and keeps them."""
+    loader = DataLoader(Numbers, 8, **WORKERS)
+    next(iter(loader))
+    assert "has begun an epoch" in refused(loader, {"num_workers": 2})
+
+
+def test_an_iterator_of_dali_has_other_threads(dali_pipeline: Callable[..., Any]) -> None:
+    """And serves the same, also after a reset that the program asks for."""
+    expected = trained(iterator(dali_pipeline()))
+    loader = reconfigure(iterator(dali_pipeline()), num_threads=3)
+    assert adapter_for(loader).tunable(loader)["num_threads"] == 3
+    assert trained(loader) == expected
+
+
+def test_a_loader_of_spdl_has_other_threads() -> None:
+    loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+    reconfigure(loader, num_threads=2, buffer_size=5)
+    assert dict(adapter_for(loader).tunable(loader)) == {"num_threads": 2, "buffer_size": 5}
+    assert sorted(map(sorted, loader)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize("library", ["dali", "spdl"])
+def test_install_gives_them_to_loaders_of_other_libraries(
+    library: str, tmp_path: Path, dali_pipeline: Callable[..., Any]
+) -> None:
+    """They serve the same batches, and the log says so."""
+
+    def epoch() -> tuple[list[str], int | None]:
+        loader: Any = SPDLLoader(range(12), batch_size=4, num_threads=1)
+        loader = iterator(dali_pipeline()) if library == "dali" else loader
+        return [str(batch) for batch in loader], adapter_for(loader).describe(loader).workers
+
+    batches, workers = epoch()
+    folder = loadeval.install(output=tmp_path / "logs", settings={"num_threads": 3})
+    try:
+        assert epoch() == (batches, 3)
+    finally:
+        loadeval.uninstall()
+    assert workers != 3
+    assert read_run(folder / "rank0.jsonl").header.loader.overrides == {"num_threads": 3}
+
+
+class Reader:
+    """A loader with one setting, which counts its epochs by a method that it keeps."""
+
+    def __init__(self, ahead: int = 1) -> None:
+        self.ahead, self.epochs = ahead, 0
+        self.count = self._count
+
+    def _count(self) -> None:
+        self.epochs += 1
+
+    def __iter__(self) -> Iterator[int]:
+        self.count()
+        return iter(range(self.ahead))
+
+
+class ReaderAdapter(IterableAdapter):
+    def tunable(self, loader: Any) -> dict[str, Any]:
+        return {"ahead": loader.ahead}
+
+    def reconfigured(self, loader: Any, settings: Any) -> Any:
+        return Reader(**{**self.tunable(loader), **settings})
+
+
+def test_what_an_adapter_makes_again_takes_the_loaders_place() -> None:
+    """The loader keeps what its program has put into it, and acts as the other one."""
+    loader: Any = Reader()
+    loader.note = "mine"
+    ReaderAdapter().reconfigure(loader, {"ahead": 3})
+    gc.collect()
+    assert (loader.note, list(loader), loader.epochs) == ("mine", [0, 1, 2], 1)
+
+
+class Closing(Reader):
+    """Closes what it reads from when it is dropped, as DALI's Pipeline."""
+
+    is_open = True
+
+    def __del__(self) -> None:
+        self.is_open = False
+
+
+class ClosingAdapter(ReaderAdapter):
+    def reconfigured(self, loader: Any, settings: Any) -> Any:
+        return Closing(**{**self.tunable(loader), **settings})
+
+
+def test_what_was_made_again_is_not_closed() -> None:
+    """As long as the loader is there."""
+    loader = Closing()
+    ClosingAdapter().reconfigure(loader, {"ahead": 3})
+    gc.collect()
+    assert loader.is_open
+
+
+def test_a_loader_of_another_class_takes_no_place() -> None:
+    with pytest.raises(UsageError, match="this Reader can get other settings only where"):
+        ClosingAdapter().reconfigure(Reader(), {"ahead": 3})
+
+
+def test_a_callable_has_no_settings() -> None:
+    with pytest.raises(UsageError, match="let it take them as arguments"):
+        reconfigure(lambda: iter([1]), num_workers=2)

@@ -1,0 +1,267 @@
+"""Settings without an edit: `loadeval run --set`, and install(settings=...)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import loadeval
+from loadeval import UsageError, read_run
+from loadeval.launch import overrides
+from loadeval.launch.overrides import Overrides
+from loadeval.launch.settings import RunSettings, check, settings_in
+from tests.launch.conftest import environment
+from tests.launch.test_roles import evaluate, evaluate_late, train
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.launch.conftest import Launch
+
+SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    yield
+    loadeval.uninstall()
+
+
+def made(samples: int = 12, **options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(float(samples))), 4, **options)
+
+
+def noted(folder: Path) -> dict[str, Any]:
+    """What each log says of its loader's settings."""
+    loadeval.uninstall()
+    return {path.name: read_run(path).header.loader.overrides for path in folder.glob("*.jsonl")}
+
+
+def test_each_role_has_its_settings(tmp_path: Path) -> None:
+    """Before the first epoch in it, and the logs have them."""
+    settings = {"pin_memory": False, "timeout": 0, "validation.pin_memory": False}
+    folder = loadeval.install(output=tmp_path / "logs", settings=settings)
+    training, held = made(timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
+    assert len(train(training)) == 12
+    evaluate(held)
+    assert (training.timeout, held.timeout) == (0, 9)
+    assert noted(folder) == {
+        "rank0.jsonl": {"pin_memory": False, "timeout": 0},
+        "rank0-validation.jsonl": {"pin_memory": False},
+    }
+
+
+def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
+    """It is evaluated with them; one that was evaluated first gets them when it trains."""
+    settings = {"timeout": 3, "validation.timeout": 4}
+    loadeval.install(output=tmp_path / "logs", settings=settings)
+    loader = made(num_workers=1, timeout=2)
+    seen = [loader.timeout]
+    for epoch in (evaluate, train, evaluate, train):
+        epoch(loader)
+        seen.append(loader.timeout)
+    assert seen == [2, 4, 3, 3, 3]
+
+
+def test_without_settings_nothing_is_noted(tmp_path: Path) -> None:
+    folder = loadeval.install(output=tmp_path / "logs", settings={"validation.pin_memory": False})
+    loader = made()
+    train(loader)
+    assert noted(folder) == {"rank0.jsonl": None}
+    assert not [name for name in vars(loader) if "loadeval" in name]
+
+
+def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
+    """That of transformers' Trainer asks for its iterator with gradients on."""
+    folder = loadeval.install(output=tmp_path / "logs", settings={"timeout": 3})
+    trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_late}
+    exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
+    train(made(num_workers=1))
+    trainer["evaluation_loop"](made(8, num_workers=1))
+    assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-2.jsonl": None}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_worker": 2}, "this DataLoader has no num_worker that can be changed"),
+        (
+            {"prefetch_factor": 4},
+            "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
+        ),
+        (
+            {"num_workers": 1, "multiprocessing_context": 5},
+            "does not take num_workers=1, multiprocessing_context=5: multiprocessing_context opt",
+        ),
+    ],
+)
+def test_what_a_loader_does_not_take(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    """It raises before the first batch, and again if the program goes on."""
+    folder = loadeval.install(output=tmp_path / "logs", settings=settings)
+    loader = made()
+    for _ in range(2):
+        with pytest.raises(UsageError, match=message):
+            iter(loader)
+    assert noted(folder) == {}
+
+
+def test_a_warning_that_is_an_error_is_the_programs(tmp_path: Path) -> None:
+    """As torch raises it where a DataLoader with as many workers is made."""
+    loadeval.install(output=tmp_path / "logs", settings={"num_workers": 500})
+    with pytest.raises(UserWarning, match="will create 500 worker processes"):
+        iter(made())
+
+
+def test_torch_computes_with_other_threads(tmp_path: Path) -> None:
+    """From the first epoch of the training, whatever the program has set before."""
+    before = torch.get_num_threads()
+    folder = loadeval.install(output=tmp_path / "logs", threads=before + 1)
+    try:
+        evaluate(made(8))
+        assert torch.get_num_threads() == before
+        train(made())
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)
+    assert noted(folder) == {
+        "rank0.jsonl": {"torch_threads": before + 1},
+        "rank0-validation.jsonl": None,
+    }
+
+
+def test_a_loader_without_attributes_is_trained_with_other_threads() -> None:
+    """What it was trained with is not noted."""
+    threads = torch.get_num_threads()
+    batches = iter([1, 2])
+    Overrides(RunSettings("", threads=threads)).apply(batches, trains=True)
+    assert list(batches) == [1, 2]
+
+
+def test_threads_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overrides, "sys", type("Sys", (), {"modules": {}}))
+    with pytest.raises(UsageError, match="set OMP_NUM_THREADS=2 in its environment"):
+        Overrides(RunSettings("", threads=2)).apply([], trains=True)
+
+
+def test_settings_are_written_as_in_python() -> None:
+    words = ["num_workers=4", "a=True", "b=None", "c=false", "timeout=0.5", "d=spawn", "e=x=y"]
+    assert settings_in(words) == {
+        "num_workers": 4,
+        "a": True,
+        "b": None,
+        "c": False,
+        "timeout": 0.5,
+        "d": "spawn",
+        "e": "x=y",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(["num_workers"], "has no value; expected NAME=VALUE"), (["a=1", "a=2"], "a is given twice")],
+)
+def test_words_that_are_no_settings(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings_in(words)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
+        ({"validation.num_workers": True}, "expected a whole number, 0 or more"),
+        ({"prefetch_factor": "two"}, "prefetch_factor is 'two'; expected a whole number, 1"),
+        ({"pin_memory": "yes"}, "pin_memory is 'yes'; expected True or False"),
+        ({"a-b": 1}, "'a-b' is no name of a setting"),
+        ({"num_workers": 0, "prefetch_factor": 2}, "needs workers, and num_workers is 0"),
+        (
+            {"validation.num_workers": 0, "validation.persistent_workers": True},
+            "needs workers, and validation.num_workers is 0",
+        ),
+        ({"batch_size": 4}, "batch_size=4 changes the samples of a batch, or their order; if"),
+        ({"validation.in_order": False}, "in_order=False changes the samples of a batch"),
+        ({"multiprocessing_context": object()}, "expected a number, text, True, False or None"),
+    ],
+)
+def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
+    """It is known before the program is started."""
+    with pytest.raises(UsageError, match=message):
+        check(RunSettings("", settings=settings))
+
+
+@pytest.mark.parametrize("threads", [0, True])
+def test_threads_are_counted(threads: int) -> None:
+    with pytest.raises(UsageError, match=r"threads is .*; expected a whole number, 1 or more"):
+        check(RunSettings("", threads=threads))
+
+
+def test_what_all_loaders_may_take() -> None:
+    check(RunSettings("", settings={"prefetch_factor": None, "num_workers": 0, "lanes": [1]}))
+    check(RunSettings("", settings={"batch_size": 4, "in_order": False}, allow_changes=True))
+
+
+def command(kind: str, arguments: dict[str, Any]) -> list[str]:
+    """The program whose author gave its training loader these arguments."""
+    return [sys.executable, str(SETTINGS_PROGRAM), kind, json.dumps(arguments), "{}"]
+
+
+def raised(text: str) -> str:
+    """The text of the exception that a program ended with."""
+    errors = [line for line in text.splitlines() if "Error: " in line]
+    return errors[-1].rpartition(": ")[2] if errors else ""
+
+
+KEEPS = {"num_workers": 2, "persistent_workers": True}
+LATER = {"num_workers": 9, "persistent_workers": True, "prefetch_factor": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "before", "settings", "after"),
+    [
+        ("map", {}, {"num_workers": 2}, {"num_workers": 2}),
+        ("map", {}, LATER, LATER),
+        ("map", {"num_workers": 1}, {"multiprocessing_context": "forkserver"}, None),
+        ("map", KEEPS, {"num_workers": 0}, {}),
+        ("map", {"num_workers": 1}, {"pin_memory": True, "timeout": 50}, None),
+        ("map", KEEPS, {"batch_size": 7, "drop_last": True}, None),
+        ("stream", {}, {"num_workers": 2}, None),
+        ("stateful", {}, KEEPS, None),
+        ("failing", {}, KEEPS, None),
+        ("map", {}, {"prefetch_factor": 2}, None),
+    ],
+)
+def test_a_program_trains_as_if_it_was_edited(
+    kind: str,
+    before: dict[str, Any],
+    settings: dict[str, Any],
+    after: dict[str, Any] | None,
+    launch: Launch,
+    tmp_path: Path,
+) -> None:
+    """The same batches, random numbers, warnings, exception and exit code.
+
+    What its author then has is `after`, by default `before` with the settings.
+    """
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    done = launch(command(kind, before), "--allow-changes", *options)
+    expected = subprocess.run(
+        command(kind, {**before, **settings} if after is None else after),
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.out, done.code) == (expected.stdout, expected.returncode), done.err
+    assert raised(done.err) == raised(expected.stderr)
+    assert expected.returncode or done.run().header.loader.overrides == settings
