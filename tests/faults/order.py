@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import (
-    Dataset,
-    IterableDataset,
-    RandomSampler,
-    Sampler,
-    WeightedRandomSampler,
-    get_worker_info,
-)
+from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, get_worker_info
 
 from tests.faults.programs import BATCHES, SIZE, STEP_MS, Program, burn, train
 from tests.faults.transforms import decoded
@@ -228,29 +221,11 @@ def permuted(samples: Any, *, replacement: bool = False) -> Sampler[int]:
     return RandomSampler(samples, replacement, num_samples=50 * SIZE)
 
 
-def weighted(samples: Any) -> Sampler[int]:
-    return WeightedRandomSampler(torch.ones(len(samples)), 50 * SIZE)  # type: ignore[arg-type]
-
-
-class WeightedInParts(Sampler[int]):
-    """The same draws, a part at a time."""
-
-    def __init__(self, samples: int) -> None:
-        self.sums = torch.ones(samples).cumsum(0)
-
-    def __len__(self) -> int:
-        return 50 * SIZE
-
-    def __iter__(self) -> Iterator[int]:
-        for _ in range(0, len(self), 1000):
-            yield from torch.searchsorted(self.sums, self.sums[-1] * torch.rand(1000)).tolist()
-
-
 class Sorted(Sampler[int]):
     """The first samples by their length, which is looked up in each epoch, or once."""
 
     def __init__(self, samples: Any, *, once: bool) -> None:
-        self.samples = range(len(samples) // 10)
+        self.samples = range(len(samples) // 5)
         self.once = once
         self.order = self.sort() if once else []
 
@@ -360,14 +335,6 @@ PROGRAMS = (
         faulty=lambda _: of_many(permuted),
         healthy=lambda _: of_many(partial(permuted, replacement=True)),
         fixed=lambda _: of_many(lambda samples: InParts(len(samples))),
-    ),
-    Program(
-        "weights of four million samples for a thousand",
-        "sampler start",
-        "WeightedRandomSampler",
-        faulty=lambda _: of_many(weighted),
-        healthy=lambda _: of_many(partial(permuted, replacement=True)),
-        fixed=lambda _: of_many(lambda samples: WeightedInParts(len(samples))),
     ),
     Program(
         "samples that are sorted anew in each epoch",

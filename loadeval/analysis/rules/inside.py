@@ -205,10 +205,10 @@ class Inside:
     @property
     def waiting_worker(self) -> tuple[WorkerTime, float] | None:
         """The same, if it would not be slow without waiting for a CPU."""
-        if self.slow_worker is None:
+        number = None if self.slow_worker is None else self.slow_worker[0].worker
+        is_own = self.costs.worker == number
+        if not is_own.any() or is_own.all():  # there is none, or it made no batch that counts
             return None
-        worker, _ = self.slow_worker
-        is_own = self.costs.worker == worker.worker
         taken_ns = self.costs.fetch_ns - self.costs.run_queue_ns
         own_ns, others_ns = (float(np.median(taken_ns[of])) for of in (is_own, ~is_own))
         return self.slow_worker if own_ns < SLOWER_WORKER * others_ns else None

@@ -391,6 +391,16 @@ def test_a_worker_that_waits_for_its_cpu_is_not_slow() -> None:
     assert outcome(Rule.SLOW_WORKER, slower) == "found"
 
 
+@pytest.mark.parametrize("worker", [0, 1])
+def test_whether_a_worker_waits_is_not_guessed(worker: int) -> None:
+    """Nothing tells where all batches that count are of one worker."""
+    inside = Case(looked_into(**WAITING_WORKER)).inside
+    assert inside is not None
+    assert inside.waiting_worker is not None
+    costs = replace(inside.costs, worker=np.full(len(inside.costs), worker))
+    assert replace(inside, recorded=replace(inside.recorded, costs=costs)).waiting_worker is None
+
+
 def test_a_worker_of_few_batches_is_not_slow() -> None:
     """Three batches tell nothing."""
     given = looked_into(fetch=np.where(np.isin(NUMBER, (41, 43, 45)), 900.0, 30.0))
