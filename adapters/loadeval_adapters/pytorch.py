@@ -145,6 +145,7 @@ class PyTorchAdapter(IterableAdapter):
             setting_names=TRAINERS.get(maker or "", self.setting_names),
             shards=_shards(inside.dataset),
             dataset_objects=objects_in(inside.dataset),
+            made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:

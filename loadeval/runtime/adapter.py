@@ -14,6 +14,7 @@ from loadeval.runtime.batches.copies import copied
 from loadeval.runtime.batches.tree import as_count, leaves, survey
 from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
+from loadeval.runtime.made_at import made_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -151,13 +152,14 @@ class IterableAdapter:
         return batch_copy
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """The loader's class, and its length if it has one."""
+        """The loader's class, its length if it has one, and where it was made if that was seen."""
         kind = type(self)
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
             adapter=f"{kind.__module__}.{kind.__qualname__}",
             length=length_of(loader),
             setting_names=dict(kind.setting_names),
+            made_at=made_at(loader),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - adapters override it

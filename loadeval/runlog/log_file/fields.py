@@ -27,7 +27,7 @@ WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", "gpu_step_ns", *STAG
 """These may be unknown in part."""
 LATER_STAGE_COLUMNS = ("minor_faults", "system_ns", "private_bytes", "shared_bytes")
 MAY_BE_MISSING = (
-    *("setting_names", "shards", "dataset_objects", "calls"),
+    *("setting_names", "shards", "dataset_objects", "made_at", "calls"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),
