@@ -7,7 +7,6 @@ what then gains too little is left out, whatever it would gain by itself.
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -210,14 +209,15 @@ class _Planner:
 
     def choose_settings(self, inside: Inside, model: LoaderModel) -> None:
         """Settle the settings that are simulated, together, and whether workers live on."""
-        now, is_persistent = inside.setting, self._case.loader.persistent_workers
+        now, loader = inside.setting, self._case.loader
         present = {
             "num_workers": now.workers,
             "prefetch_factor": now.prefetch_factor,
             "in_order": now.in_order,
         }
         chosen = self._joint(inside, model, present)
-        can_live_on = is_persistent is False and PERSISTENT in self._names
+        can_live_on = loader.persistent_workers is False
+        can_live_on = can_live_on and PERSISTENT in (loader.setting_names or {PERSISTENT})
         self._done = replace(self._done, live_on=bool(now.workers) or not can_live_on)
         for name, value in chosen.items():
             done = self._done.then(_Effect(Change({SIMULATED[name]: value})))
@@ -251,17 +251,21 @@ class _Planner:
             }
         if any(asked.setting == "in_order" for asked in self._asked):
             orders.append(False)
-        left: dict[tuple[Any, ...], float] = {}
+
+        def share(*option: Any) -> float:
+            settings = dict(zip(SIMULATED.values(), option, strict=True))
+            return self._share_left(self._done.then(_Effect(Change(settings))))
+
+        left = {}
         for count, ordered in product(sorted(counts), orders):
-            nearest = math.inf
-            for doubled in range(MOST_DOUBLED + 1):
-                option = (count, factor << doubled, ordered)
-                change = Change(dict(zip(SIMULATED.values(), option, strict=True)))
-                left[option] = self._share_left(self._done.then(_Effect(change)))
-                is_deep = left[option] > ENOUGH * nearest or not count
-                if is_deep or "prefetch_factor" not in self._names:
-                    break
-                nearest = left[option]
+            factors = [factor << doubled for doubled in range(MOST_DOUBLED + 1)]
+            deepens = count and "prefetch_factor" in self._names
+            # Each batch more in the queue hides as much of a stall, so the deepest one tells.
+            if not deepens or share(count, factors[-1], ordered) > ENOUGH * share(
+                count, factor, ordered
+            ):
+                factors = [factor]
+            left |= {(count, each, ordered): share(count, each, ordered) for each in factors}
 
         def price(option: tuple[Any, ...]) -> tuple[Any, ...]:
             changed = sum(one != other for one, other in zip(option, before, strict=True))
@@ -411,8 +415,8 @@ def _effects(case: Case, asked: _Asked) -> list[_Effect]:
     """
     finding, change, model, inside = asked.finding, asked.change, case.model, case.inside
     if model is None or inside is None:
-        gone = 0.0 if asked.at_most is None else 1 - 1 / asked.at_most
-        return [_Effect(saved=(gone, 0.0, gone), at_most=True)] if gone else []
+        saved = 0.0 if asked.at_most is None else 1 - 1 / asked.at_most
+        return [_Effect(saved=(saved, 0.0, saved), at_most=True)] if saved else []
     if finding.cost_share is None or asked.setting in {*SIMULATED, PERSISTENT}:
         return []
     rule = Rule.SLOW_SAMPLES if change.code is Advice.FIX_SAMPLES else finding.rule

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.actions import Plan
     from loadeval.analysis.rules.finding import Diagnosis
 
-MOST_OF_FINDINGS = 2
 
-
-def findings_lines(diagnosis: Diagnosis, width: int) -> list[str]:
-    """The findings, with what each costs, in two lines at most."""
-    return wrapped(f"findings  {wording.findings_in_short(diagnosis)}", width, MOST_OF_FINDINGS)
+def findings_lines(diagnosis: Diagnosis, width: int, most: int | None = None) -> list[str]:
+    """The findings, with what each costs, in so many lines at most."""
+    return wrapped(f"findings  {wording.findings_in_short(diagnosis)}", width, most)
 
 
 def plan_lines(plan: Plan, width: int) -> list[list[str]]:

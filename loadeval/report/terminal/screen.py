@@ -206,7 +206,7 @@ def _to_do(comparison: Comparison, parts: list[Part], width: int) -> list[Part]:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         checks = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [[f"Findings: none in {checks}; {unknown} not measured"]]
-    parts[-1] += plan.findings_lines(diagnosis, width)
+    parts[-1] += plan.findings_lines(diagnosis, width, 1)
     return plan.plan_lines(comparison.plan, width)
 
 
