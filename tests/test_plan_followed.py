@@ -43,7 +43,7 @@ def followed(actions: list[dict[str, Any]], changes: dict[str, Any]) -> dict[str
     changes = {**changes}
     for action in actions:
         values = action["values"]
-        if action["effort"] == "setting" and "proposed" in values:
+        if action["target"] == "setting" and "proposed" in values:
             assert Path(action["place"].rpartition(":")[0]).name == PROGRAM.name
             changes[values["setting"]] = values["proposed"]
         elif "times" in values:

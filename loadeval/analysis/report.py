@@ -19,7 +19,7 @@ from loadeval.analysis.job.ranks import JobReport
 from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.rules.plan import plan_of
+from loadeval.analysis.rules.plan import plan_for
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
 
@@ -231,7 +231,7 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         return report
     case, counted = Case(run), report.counted
     diagnosis = diagnosis_of(case)
-    plan = plan_of(case, diagnosis)
+    plan = plan_for(case, diagnosis)
     report = replace(report, diagnosis=diagnosis, plan=plan, recorded=case.recorded)
     if case.headroom is None:
         return report
@@ -271,7 +271,7 @@ def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]
         sides,
         Metrics.of_two(of_real.metrics, of_ideal.metrics),
         diagnosis,
-        plan_of(case, diagnosis),
+        plan_for(case, diagnosis),
         of_real.stages,
         of_real.operators,
     )

@@ -278,7 +278,7 @@ def plan_table(plan: Plan) -> Table:
         (
             f"{number}. {plan_words.action_in_short(action)}",
             plan_words.place_in_short(action),
-            plan_words.predicted_in_short(action),
+            plan_words.gain_in_short(action),
         )
         for number, action in enumerate(plan.actions, 1)
     ]

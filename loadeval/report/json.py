@@ -302,7 +302,7 @@ def plan_as_dict(plan: Plan) -> dict[str, Any]:
 
 def _action_as_dict(action: Action) -> dict[str, Any]:
     return {
-        "effort": action.effort.value,
+        "target": action.target.value,
         **_remark_as_dict(action.change),
         "words": action_in_short(action),
         "place": action.place,

@@ -15,7 +15,7 @@ from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.report import Report
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
-from loadeval.report.wording.plan import action_in_short, predicted_in_short
+from loadeval.report.wording.plan import action_in_short, gain_in_short
 from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def first_advice(log: Path) -> list[str]:
     """The lines of the first advice, where it is known what it would bring."""
     (_, plan), *_ = Report.of([read_run(log)]).plans
     action = plan.actions[0]
-    gain, change = predicted_in_short(action), action_in_short(action)
+    gain, change = gain_in_short(action), action_in_short(action)
     is_known = action.predicted is not None
     return ["", f"First {change}: predicted to make training {gain} as fast."] if is_known else []
 

@@ -10,7 +10,7 @@ from loadeval.analysis.remark import Remark  # noqa: TC001 - a dataclass field
 from loadeval.analysis.rules.finding import Advice, Rule
 
 
-class Effort(Enum):
+class Target(Enum):
     """What is to be changed, what is changed most easily first."""
 
     SETTING = "setting"
@@ -21,7 +21,7 @@ class Effort(Enum):
     MEASUREMENT = "measurement"
 
 
-EFFORTS: dict[Enum, Effort] = {
+TARGETS: dict[Enum, Target] = {
     **dict.fromkeys(
         (
             Advice.RAISE,
@@ -39,7 +39,7 @@ EFFORTS: dict[Enum, Effort] = {
             Advice.RAISE_CONCURRENCY,
             Advice.RAISE_THREADS,
         ),
-        Effort.SETTING,
+        Target.SETTING,
     ),
     **dict.fromkeys(
         (
@@ -51,7 +51,7 @@ EFFORTS: dict[Enum, Effort] = {
             Advice.FEWER_THREADS,
             Advice.FREE_CPUS,
         ),
-        Effort.ENVIRONMENT,
+        Target.ENVIRONMENT,
     ),
     **dict.fromkeys(
         (
@@ -66,12 +66,12 @@ EFFORTS: dict[Enum, Effort] = {
             Advice.MORE_SHARDS,
             Advice.EQUAL_SHARDS,
         ),
-        Effort.DATA,
+        Target.DATA,
     ),
-    Advice.START_WITH_CPUS: Effort.MACHINE,
+    Advice.START_WITH_CPUS: Target.MACHINE,
     **dict.fromkeys(
         (Advice.ALTERNATE, Advice.MEASURE_QUIET, Advice.FIND_SLOWDOWN, Advice.WARM_UP_CACHE),
-        Effort.MEASUREMENT,
+        Target.MEASUREMENT,
     ),
 }
 """What each advice changes; that is code where it is not said here, nor in EXPLAINS."""
@@ -122,7 +122,7 @@ class Action:
     `possible` where all of them are only possible.
     """
 
-    effort: Effort
+    target: Target
     change: Remark
     place: str | None
     speedup: Range | None = None
@@ -155,10 +155,10 @@ class Plan:
         return predicted[-1] if predicted else None
 
 
-def effort_of(change: Remark) -> Effort | None:
+def target_of(change: Remark) -> Target | None:
     """What following an advice changes; None where it only explains another."""
     if change.code in EXPLAINS:
         return None
     if change.code is Advice.FREE_CPUS and "others_cpus" in change.values:
-        return Effort.MACHINE
-    return EFFORTS.get(change.code, Effort.CODE)
+        return Target.MACHINE
+    return TARGETS.get(change.code, Target.CODE)

@@ -1,7 +1,7 @@
 """What to do about findings, in order: each action is predicted on top of those before it.
 
 Settings come first, and are chosen together, by the simulation that findings are predicted by too.
-Of each further kind, in the order of Effort, that action comes first which then gains most; and
+Of each further kind, in the order of Target, that action comes first which then gains most; and
 what then gains too little is left out, whatever it would gain by itself.
 """
 
@@ -18,7 +18,7 @@ from loadeval.analysis.predict.change import Change
 from loadeval.analysis.predict.faster import full_name, sped_up
 from loadeval.analysis.predict.prediction import Limit, Prediction, Range
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules.actions import Action, Effort, Plan, effort_of
+from loadeval.analysis.rules.actions import Action, Plan, Target, target_of
 from loadeval.analysis.rules.finding import Advice, Rule
 from loadeval.analysis.rules.fixes import (
     ENOUGH,
@@ -58,10 +58,10 @@ STARTING = ("starting workers", "worker_init_fn")
 """Facts on what workers do only once that live on, in findings on the starts of epochs."""
 LINE = re.compile(r"\S.*?:\d+(?= |$)")
 NOTHING = Change()
-SURELY = (0.0, 0.0, 0.0)
+NONE_SAVED = (0.0, 0.0, 0.0)
 
 
-def plan_of(case: Case, diagnosis: Diagnosis) -> Plan:
+def plan_for(case: Case, diagnosis: Diagnosis) -> Plan:
     """What to do about the findings of a run."""
     headroom = case.headroom
     most = None if headroom is None or headroom.speedup is None else headroom.speedup.value
@@ -70,8 +70,8 @@ def plan_of(case: Case, diagnosis: Diagnosis) -> Plan:
     planner = _Planner(case, _asked(case, diagnosis.findings), most)
     if case.inside is not None and case.model is not None:
         planner.choose_settings(case.inside, case.model)
-    for effort in Effort:
-        planner.choose(effort)
+    for target in Target:
+        planner.choose(target)
     return planner.plan()
 
 
@@ -83,7 +83,7 @@ class _Asked:
     itself, and `at_most` what that is at most, if so.
     """
 
-    effort: Effort
+    target: Target
     finding: Finding
     change: Remark
     place: str | None
@@ -112,8 +112,8 @@ def _asked(case: Case, findings: Sequence[Finding]) -> list[_Asked]:
     merged: dict[tuple[Value, ...], _Asked] = {}
     for finding in findings:
         for change in finding.changes:
-            effort, setting = effort_of(change), change.values.get("setting")
-            if effort is None:
+            target, setting = target_of(change), change.values.get("setting")
+            if target is None:
                 continue
             values = {**change.values}
             if change.code is Advice.CHEAPER_OR_CPUS:
@@ -121,7 +121,7 @@ def _asked(case: Case, findings: Sequence[Finding]) -> list[_Asked]:
             if setting is not None:
                 values["setting"] = ours.get(str(setting), setting)
             asked = _Asked(
-                effort,
+                target,
                 finding,
                 Remark(change.code, {name: values[name] for name in values if name not in GAINS}),
                 _place(case, finding, change),
@@ -140,9 +140,10 @@ def _asked(case: Case, findings: Sequence[Finding]) -> list[_Asked]:
 
 def _place(case: Case, finding: Finding, change: Remark) -> str | None:
     """Where `change` is to be made: where the loader was made, or the line of a function."""
-    if change.values.get("setting") is not None or change.code is Advice.OUT_OF_ORDER:
-        return case.loader.made_at
     stages, name = case.inside and case.inside.stages, change.values.get("name")
+    is_of_loader = "setting" in change.values and name is None  # and not of one operator
+    if is_of_loader or change.code is Advice.OUT_OF_ORDER:
+        return case.loader.made_at
     if change.code is Advice.CHEAPER_COLLATE:
         name = finding.problem.values.get("name")
     of_name = [line.place for line in stages.code if line.function == name] if stages else []
@@ -159,7 +160,7 @@ class _Effect(NamedTuple):
     """
 
     change: Change = NOTHING
-    saved: tuple[float, float, float] = SURELY
+    saved: tuple[float, float, float] = NONE_SAVED
     at_most: bool = False
     times: float | None = None
 
@@ -169,7 +170,7 @@ class _Done:
     """What training is like once some actions are done; workers `live_on` between epochs or not."""
 
     change: Change = field(default_factory=lambda: Change(more_workers=True))
-    saved: tuple[float, float, float] = SURELY
+    saved: tuple[float, float, float] = NONE_SAVED
     at_most: bool = False
     live_on: bool = True
 
@@ -202,8 +203,8 @@ class _Planner:
         for asked in self._asked:
             if not self._considered & set(asked.rules):
                 unpredicted.setdefault(asked.finding.rule, asked)
-        efforts = list(Effort)
-        others = sorted(unpredicted.values(), key=lambda asked: efforts.index(asked.effort))
+        targets = list(Target)
+        others = sorted(unpredicted.values(), key=lambda asked: targets.index(asked.target))
         actions = (*self._actions, *map(self._action, others))
         return Plan(actions, self._limit() if actions else None, self._most)
 
@@ -256,7 +257,7 @@ class _Planner:
             settings = dict(zip(SIMULATED.values(), option, strict=True))
             return self._share_left(self._done.then(_Effect(Change(settings))))
 
-        left = {}
+        left: dict[tuple[Any, ...], float] = {}
         for count, ordered in product(sorted(counts), orders):
             factors = [factor << doubled for doubled in range(MOST_DOUBLED + 1)]
             deepens = count and "prefetch_factor" in self._names
@@ -305,19 +306,19 @@ class _Planner:
         asking = [asked for asked in self._asked if asked.setting == name]
         values = {"setting": self._names.get(name, name), "present": present, "proposed": proposed}
         return Action(
-            Effort.SETTING,
+            Target.SETTING,
             Remark(code, values),
             self._case.loader.made_at,
             rules=tuple(dict.fromkeys(rule for asked in asking for rule in asked.rules)),
             possible=bool(asking) and all(asked.possible for asked in asking),
         )
 
-    def choose(self, effort: Effort) -> None:
+    def choose(self, target: Target) -> None:
         """Do what is asked for of that kind, first what gains most, as long as it pays."""
         left = [
             (asked, effects)
             for asked in self._asked
-            if asked.effort is effort and (effects := _effects(self._case, asked))
+            if asked.target is target and (effects := _effects(self._case, asked))
         ]
         for asked, _ in left:
             self._considered |= set(asked.rules)
@@ -346,7 +347,7 @@ class _Planner:
         if "setting" in values:
             values = {**values, "setting": self._names.get(str(setting), setting)}
         change = Remark(asked.change.code, values)
-        return Action(asked.effort, change, asked.place, rules=asked.rules, possible=asked.possible)
+        return Action(asked.target, change, asked.place, rules=asked.rules, possible=asked.possible)
 
     def _do(self, action: Action, done: _Done) -> None:
         """Take an action on, with what all of them bring by then."""

@@ -23,7 +23,7 @@ EACH_ON_TOP = (
     "range."
 )
 BY_ITSELF = "Findings in short, each predicted by itself"
-LIMITS = {
+LIMITED_BY = {
     Limit.STEP: "the training step",
     Limit.WORKERS: "the workers",
     Limit.CPUS: "the CPUs",
@@ -42,7 +42,7 @@ def action_in_short(action: Action) -> str:
     if "proposed" in values and name.isidentifier():
         text = f"{name}={values['proposed']}"
     is_doubtful = action.change.code is Advice.TRY_WORKERS
-    if action.speedup is not None and action.effort.value == "setting":
+    if action.speedup is not None and action.target.value == "setting":
         is_doubtful = action.speedup.low < 1
     if is_doubtful and not text.startswith("try "):
         text = f"try {text}"
@@ -54,7 +54,7 @@ def place_in_short(action: Action) -> str:
     return NOT_KNOWN if action.place is None else code_place(action.place.rpartition("/")[2])
 
 
-def predicted_in_short(action: Action) -> str:
+def gain_in_short(action: Action) -> str:
     """What training gains by it and all before it: 1.40x [1.31x, 1.49x]."""
     if action.speedup is not None:
         return ranged(action.speedup, speedup)
@@ -65,8 +65,8 @@ def action_in_words(action: Action) -> str:
     """The same in a line, with the findings that ask for it."""
     where = "" if action.place is None else f" at {code_place(action.place)}"
     rules = ", ".join(rule.value for rule in action.rules)
-    why = f"{action.effort.value}; {rules}" if rules else action.effort.value
-    return f"{action_in_short(action)}{where}: {predicted_in_short(action)} ({why})"
+    why = f"{action.target.value}; {rules}" if rules else action.target.value
+    return f"{action_in_short(action)}{where}: {gain_in_short(action)} ({why})"
 
 
 def limit_in_words(plan: Plan) -> str:
@@ -80,13 +80,13 @@ def limit_in_words(plan: Plan) -> str:
     else:
         most = f"at most {most}"
     of_most = "" if plan.most is None else f" of {most}"
-    return f"then {LIMITS[plan.limit]}: {gained}{of_most}"
+    return f"then {LIMITED_BY[plan.limit]}: {gained}{of_most}"
 
 
 def plan_in_words(plan: Plan) -> str:
     """The plan in a paragraph, for a figure."""
     actions = [
-        f"{number}. {action_in_short(action)} ({predicted_in_short(action)})"
+        f"{number}. {action_in_short(action)} ({gain_in_short(action)})"
         for number, action in enumerate(plan.actions, 1)
     ]
     return f"{TITLE}: {'; '.join(filter(None, [*actions, limit_in_words(plan)]))}."

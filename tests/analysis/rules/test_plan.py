@@ -9,18 +9,18 @@ import pytest
 
 from loadeval.analysis.predict.prediction import Limit
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules.actions import EFFORTS, EXPLAINS, Effort, Plan
+from loadeval.analysis.rules.actions import EXPLAINS, TARGETS, Plan, Target
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Fact, Finding, Problem, Rule
-from loadeval.analysis.rules.plan import plan_of
+from loadeval.analysis.rules.plan import plan_for
 from loadeval.report.wording.advice import ADVICE
 from loadeval.report.wording.plan import (
     action_in_short,
     action_in_words,
+    gain_in_short,
     limit_in_words,
     plan_in_words,
-    predicted_in_short,
 )
 from tests.runs.looked_into import code, logged, looked_into
 from tests.runs.staged import staged
@@ -46,7 +46,7 @@ def plan(run: Run, *findings: Finding) -> Plan:
     """The plan for a run; about these findings in place of its own, if there are some."""
     case = Case(run)
     diagnosis = Diagnosis(findings, ()) if findings else diagnosis_of(case)
-    made = plan_of(case, diagnosis)
+    made = plan_for(case, diagnosis)
     for action in made.actions:
         assert action_in_words(action)
     return made
@@ -78,7 +78,7 @@ def test_a_setting_comes_before_code() -> None:
     made = plan(looked_into(**ONE_WORKER, loader=TORCH))
     assert shorts(made.actions)[:1] == ["num_workers=2"]
     first = made.actions[0]
-    assert (first.effort, first.place) == (Effort.SETTING, "train.py:48")
+    assert (first.target, first.place) == (Target.SETTING, "train.py:48")
     assert first.speedup is not None
     assert first.speedup.low <= first.speedup.value <= first.speedup.high
     assert Rule.SLOW_TRANSFORM in first.rules
@@ -136,7 +136,7 @@ def test_without_a_model_the_first_advice_on_a_setting_holds() -> None:
     assert shorts(made.actions) == ["num_workers=4"]
     assert made.actions[0].predicted is None
     assert made.limit is None
-    assert predicted_in_short(made.actions[0]) == "not predicted"
+    assert gain_in_short(made.actions[0]) == "not predicted"
 
 
 def test_what_only_possible_findings_ask_for_is_perhaps() -> None:
@@ -154,7 +154,7 @@ def test_without_a_model_starts_are_bounded() -> None:
     made = plan(run, found(Rule.WORKER_START, bounded), found(Rule.PYTHON_LOCK, lighter))
     assert made.actions[0].at_most == pytest.approx(1.25)
     assert made.actions[1].at_most == made.most == pytest.approx(1.5)  # and not 1 / 0.6
-    assert predicted_in_short(made.actions[1]) == "at most 1.50x"
+    assert gain_in_short(made.actions[1]) == "at most 1.50x"
     assert plan_in_words(made).startswith("What to do: 1. persistent_workers=True (at most 1.25x)")
 
 
@@ -199,7 +199,7 @@ def test_first_workers_may_pay_only_if_they_live_on() -> None:
 
 
 def test_what_is_bounded_comes_after_what_is_predicted() -> None:
-    """Of the same effort; what is advised but not predicted comes last."""
+    """Of the same target; what is advised but not predicted comes last."""
     run = looked_into(workers=2, fetch=120.0, transforms={"decode": 0.5}, loader=TORCH)
     made = plan(
         run,
@@ -208,7 +208,7 @@ def test_what_is_bounded_comes_after_what_is_predicted() -> None:
         found(Rule.UNPINNED_MEMORY, to("pin_memory", False, True, Advice.PIN_MEMORY), cost=None),
         found(Rule.SHARED_MACHINE, Remark(Advice.MEASURE_QUIET), cost=None),
     )
-    code_actions = [action for action in made.actions if action.effort is Effort.CODE]
+    code_actions = [action for action in made.actions if action.target is Target.CODE]
     assert code_actions[0].change.values.get("times") == 2
     assert shorts(made.actions)[-2:] == ["pin_memory=True", "measure on a quiet machine"]
     assert made.actions[-1].predicted is None
@@ -252,7 +252,7 @@ def test_what_brings_nothing_is_left_out() -> None:
     """A form of the data that takes no time."""
     run = looked_into(workers=2, fetch=60.0, loader=TORCH)
     made = plan(run, found(Rule.DATA_FORMAT, Remark(Advice.PARSE_ONCE)))
-    assert Effort.DATA not in {action.effort for action in made.actions}
+    assert Target.DATA not in {action.target for action in made.actions}
 
 
 def test_functions_have_their_line() -> None:
@@ -281,7 +281,7 @@ def test_cpus_that_others_use_are_the_machines() -> None:
     run = replace(looked_into(workers=2, fetch=60.0), stages=(), code=())
     free = Remark(Advice.FREE_CPUS, {"others_cpus": 1.2})
     (action,) = plan(run, found(Rule.OVERSUBSCRIPTION, free)).actions
-    assert action.effort is Effort.MACHINE
+    assert action.target is Target.MACHINE
 
 
 def test_starts_of_epochs_may_be_what_limits() -> None:
@@ -295,4 +295,4 @@ def test_every_advice_is_an_action_or_explains_one() -> None:
     """What has words of its own on the screen is one, but for leaving the loader as it is."""
     explains = {code for code, words in ADVICE.items() if not words.short}
     assert explains | {Advice.KEEP_LOADER} == EXPLAINS
-    assert not EXPLAINS & EFFORTS.keys()
+    assert not EXPLAINS & TARGETS.keys()

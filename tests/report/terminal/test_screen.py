@@ -13,7 +13,7 @@ from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Comparison, Report
-from loadeval.analysis.rules.actions import Action, Effort, Plan
+from loadeval.analysis.rules.actions import Action, Plan, Target
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Finding, Problem, Rule
 from loadeval.report.formatting import interval, share
@@ -61,7 +61,7 @@ def actions(count: int) -> tuple[Action, ...]:
     """Settings, each of which brings more."""
     return tuple(
         Action(
-            Effort.SETTING,
+            Target.SETTING,
             Remark(Advice.RAISE, {"setting": "num_workers", "present": 1, "proposed": number}),
             "src/train.py:48",
             Range(1.1 + number / 10, 1.0 + number / 10, 1.2 + number / 10),
