@@ -22,8 +22,8 @@ from loadeval.launch.iterators import (
     serving,
 )
 from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.made_at import is_library, note_made
 from loadeval.runtime.adapter import Watch
-from loadeval.runtime.made_at import is_library, note_made
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

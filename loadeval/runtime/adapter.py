@@ -14,13 +14,18 @@ from loadeval.runtime.batches.copies import copied
 from loadeval.runtime.batches.tree import as_count, leaves, survey
 from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
-from loadeval.runtime.made_at import made_at
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable, Iterator, Mapping
 
     from loadeval.runtime.recording.stages import LoaderStages
 
+PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
+"""The lines in which loaders were made, FILE:LINE, as far as `loadeval run` has noted them.
+
+By the identity of a loader, or of the dataset of one.
+"""
 NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
@@ -241,6 +246,12 @@ class Begun:
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch
+
+
+def made_at(loader: Any) -> str | None:
+    """The line in which `loader` was made, FILE:LINE; None where nobody saw it."""
+    seen, place = PLACES.get(id(loader), (None, None))
+    return place if seen is not None and seen() is loader else None
 
 
 def length_of(loader: Any) -> int | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.actions import Action
     from loadeval.runlog.model import Run
 
-ONE_WORKER = {
+ONE_WORKER: dict[str, Any] = {
     "workers": 1,
     "fetch": 40.0,
     "step": 20.0,

@@ -10,15 +10,14 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from loadeval.runtime.adapter import PLACES, made_at
+
 if TYPE_CHECKING:
     from collections.abc import Container
     from types import FrameType
 
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
 OWN = {"loadeval", "loadeval_adapters"}
-
-_places: dict[int, tuple[weakref.ref[Any], str]] = {}
-"""By the identity of a loader, or of the dataset of one."""
 
 
 def note_made(loader: Any, caller: FrameType | None, rebuilders: Container[str]) -> None:
@@ -37,12 +36,6 @@ def note_made(loader: Any, caller: FrameType | None, rebuilders: Container[str])
             _note(dataset, place)
 
 
-def made_at(loader: Any) -> str | None:
-    """The line where `loader` was made, FILE:LINE; None where nobody saw it."""
-    seen, place = _places.get(id(loader), (None, None))
-    return place if seen is not None and seen() is loader else None
-
-
 def is_library(path: str) -> bool:
     """Whether a file belongs to Python or a package, or is none."""
     return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path
@@ -51,7 +44,7 @@ def is_library(path: str) -> bool:
 def _note(thing: Any, place: str) -> None:
     number = id(thing)
     with suppress(TypeError):  # a list takes no weak reference
-        _places[number] = weakref.ref(thing, lambda _: _places.pop(number, None)), place
+        PLACES[number] = weakref.ref(thing, lambda _: PLACES.pop(number, None)), place
 
 
 def _line_of_program(

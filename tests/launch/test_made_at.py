@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from loadeval.runtime import made_at as module
-from loadeval.runtime.made_at import is_library, made_at, note_made
+from loadeval.launch.made_at import is_library, note_made
+from loadeval.runtime.adapter import PLACES, made_at
 
 REBUILDERS = {"rebuilder"}
 FILE = Path(__file__).name
@@ -52,7 +52,7 @@ def test_a_file_elsewhere_is_told_in_full(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.chdir(tmp_path)
     loader, other = Loader(), Loader()
     note(loader)
-    monkeypatch.setattr(module.os, "getcwd", fails)
+    monkeypatch.setattr(os, "getcwd", fails)
     note(other)
     assert str(made_at(loader)).startswith(f"{__file__}:")
     assert str(made_at(other)).startswith(f"{__file__}:")
@@ -98,9 +98,9 @@ def test_nothing_is_raised_and_nothing_kept() -> None:
     loader = Loader([1, 2])
     note(loader)
     number = id(loader)
-    assert number in module._places
+    assert number in PLACES
     del loader
-    assert number not in module._places
+    assert number not in PLACES
     assert made_at([1, 2]) is None
 
 
