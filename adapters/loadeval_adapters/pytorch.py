@@ -168,6 +168,7 @@ class PyTorchAdapter(IterableAdapter):
             shards=shards,
             dataset_objects=None if objects is None else objects.number,
             dataset_object_bytes=None if objects is None else objects.nbytes,
+            made_at=None if maker else info.made_at,  # its arguments are given elsewhere
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:

@@ -21,6 +21,7 @@ from loadeval.analysis.job.ranks import JobReport
 from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
+from loadeval.analysis.rules.plan import plan_for
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.recorded import Recorded
     from loadeval.analysis.remark import Remark
+    from loadeval.analysis.rules.actions import Plan
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.runlog.model import Arm
 
@@ -58,7 +60,8 @@ class RunReport:
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
     whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
-    another. `stages` is None where they were not timed, as `operators` is; where both are,
+    another, as `plan` is: what to do about its findings. `stages` is None where they were not
+    timed, as `operators` is; where both are,
     `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
     that are compared, the real one's has both arms. `recorded` is what predictions are made from,
     which the diagnosis took too; None where nothing can be predicted.
@@ -73,6 +76,7 @@ class RunReport:
     sides: tuple[Side, ...]
     metrics: Metrics
     diagnosis: Diagnosis | None
+    plan: Plan | None = None
     comparison: Comparison | None = None
     stages: StageReport | None = None
     no_stages: Remark | None = None
@@ -94,6 +98,8 @@ class Comparison:
     """Real loading against ideal: of one alternating run (`ideal` is None), or of two runs.
 
     `counted` is the real run, in which no batch counts of a pair that was not measured whole.
+    `plan` is what to do about the findings of the `diagnosis`.
+
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
     separate runs do not have. `stages` and `operators` are those of the real
     run's loader, where they are known.
@@ -108,6 +114,7 @@ class Comparison:
     sides: tuple[Side, Side]
     metrics: Metrics
     diagnosis: Diagnosis
+    plan: Plan
     stages: StageReport | None = None
     operators: OperatorReport | None = None
 
@@ -212,6 +219,13 @@ class Report:
         ]
 
     @property
+    def plans(self) -> list[tuple[str, Plan]]:
+        """What to do, under the name of the run that it is of."""
+        if self.comparison is not None:
+            return [("", self.comparison.plan)]
+        return [(run.name, run.plan) for run in self.runs if run.plan is not None]
+
+    @property
     def diagnoses(self) -> list[tuple[str, Diagnosis]]:
         """What was found, under the name of the run that it was found in."""
         if self.comparison is not None:
@@ -256,7 +270,8 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         return report
     case, counted = Case(run), report.counted
     diagnosis = diagnosis_of(case)
-    report = replace(report, diagnosis=diagnosis, recorded=case.recorded)
+    plan = plan_for(case, diagnosis)
+    report = replace(report, diagnosis=diagnosis, plan=plan, recorded=case.recorded)
     if case.headroom is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
@@ -270,6 +285,7 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         sides,
         report.metrics,
         diagnosis,
+        plan,
         report.stages,
         report.operators,
     )
@@ -294,6 +310,7 @@ def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]
         sides,
         Metrics.of_two(of_real.metrics, of_ideal.metrics),
         diagnosis,
+        plan_for(case, diagnosis),
         of_real.stages,
         of_real.operators,
     )

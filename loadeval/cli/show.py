@@ -10,6 +10,7 @@ import typer
 from loadeval.cli.console import AsJson, errors_printed, print_json, print_report, reports_of
 from loadeval.report.json import shown_as_dict
 from loadeval.report.terminal.findings import diagnosis_report
+from loadeval.report.terminal.plan import plan_report
 from loadeval.report.terminal.stages import StagesReport
 from loadeval.report.terminal.text import job_text, runs_report
 
@@ -49,10 +50,11 @@ def show(
     if stages and not full:
         print_report(*inside)
         return
-    named = [(run.run.header.name, run.diagnosis) for run in summaries]
+    named = [(run.run.header.name, run.diagnosis, run.plan) for run in summaries]
     print_report(
         *(job_text(report, report.job) for report in reports if report.job is not None),
         runs_report(summaries),
-        *(diagnosis_report(diagnosis, name) for name, diagnosis in named if diagnosis),
+        *(plan_report(plan, name) for name, _, plan in named if plan and plan.actions),
+        *(diagnosis_report(diagnosis, name) for name, diagnosis, _ in named if diagnosis),
         *(inside if full else []),
     )

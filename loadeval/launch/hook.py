@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 from pkgutil import resolve_name
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.launch.iterators import (
@@ -21,6 +22,7 @@ from loadeval.launch.iterators import (
     serving,
 )
 from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.made_at import is_library, note_made
 from loadeval.runtime.adapter import Watch
 
 if TYPE_CHECKING:
@@ -170,11 +172,26 @@ def _subclasses(kind: type) -> list[type]:
 def _patch_iter(kind: type) -> None:
     if _has_own_iter(kind) and not kind.__module__.startswith(tuple(_hook.declared("outside"))):
         _replace(kind, "__iter__", _measured(kind, vars(kind)["__iter__"]))
+        make = vars(kind).get("__init__")
+        # A program's own constructor may warn of the line that calls it.
+        if isinstance(make, FunctionType) and is_library(make.__code__.co_filename):
+            _replace(kind, "__init__", _noted(make))
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
     _hook.replaced.append((kind, name, ours, vars(kind).get(name)))
     setattr(kind, name, ours)
+
+
+def _noted(original: Callable[..., None]) -> Callable[..., None]:
+    """A loader's `__init__`, after which it is noted where the program called it."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
+        original(self, *arguments, **options)
+        note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
+
+    return __init__
 
 
 def _measured(kind: type, original: Iter) -> Iter:

@@ -24,6 +24,7 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.tables import Table
 from loadeval.report.wording import advice, backends, lost, metrics, page, ranks, runs, verdict
+from loadeval.report.wording import plan as plan_words
 from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.analysis.rules.actions import Plan
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.report.tables import Rows
     from loadeval.runlog.model import Run
@@ -177,11 +179,7 @@ def _what_to_do(comparison: Comparison) -> list[Fact]:
         shown = ~On.SCREEN if settled else On.ALL
         facts.append(_text("advice", printable(verdict.verdict_advice(headroom)), shown))
     else:
-        changes = "; ".join(
-            f"{rule}: {change}{gain and f' (predicted: {gain})'}"
-            for rule, _, change, gain in findings_table(diagnosis).rows
-        )
-        facts.append(_text("", f"What to change: {changes}.", On.FIGURE))
+        facts.append(_text("", printable(plan_words.plan_in_words(comparison.plan)), On.FIGURE))
     return facts
 
 
@@ -261,7 +259,7 @@ def run_facts(report: RunReport) -> list[Fact]:
 
 
 def findings_table(diagnosis: Diagnosis) -> Table:
-    """A row for each finding."""
+    """A row for each finding, with what following its advice brings by itself."""
     rows = [
         (
             finding.rule.value,
@@ -273,7 +271,22 @@ def findings_table(diagnosis: Diagnosis) -> Table:
     ]
     change = FINDINGS_HEAD.index("what to change")
     return Table(
-        "Findings in short", FINDINGS_HEAD, rows, fits=True, wraps=(change,), least=SHORTEST_CHANGE
+        plan_words.BY_ITSELF, FINDINGS_HEAD, rows, fits=True, wraps=(change,), least=SHORTEST_CHANGE
+    )
+
+
+def plan_table(plan: Plan) -> Table:
+    """A row for each action, with what it and those before it bring."""
+    rows = [
+        (
+            f"{number}. {plan_words.action_in_short(action)}",
+            plan_words.place_in_short(action),
+            plan_words.gain_in_short(action),
+        )
+        for number, action in enumerate(plan.actions, 1)
+    ]
+    return Table(
+        plan_words.TITLE, plan_words.HEAD, rows, fits=True, wraps=(0,), least=SHORTEST_CHANGE
     )
 
 

@@ -11,6 +11,7 @@ from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.baseline import baseline_cautions, baseline_headline
 from loadeval.report.wording.cost import cost_sentence
 from loadeval.report.wording.operators import operators_in_short
+from loadeval.report.wording.plan import action_in_short, limit_in_words
 from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Comparison, Report, RunReport
+    from loadeval.analysis.rules.actions import Action, Plan
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
 
 NOT_FIGURES = (
@@ -79,6 +81,7 @@ def _comparison_as_dict(report: Report, comparison: Comparison) -> dict[str, Any
         "operators": [operators_as_dict(run.operators) for run in report.runs],
         "threads": [threads_as_dict(run.threads) for run in report.runs],
         "diagnosis": diagnosis_as_dict(comparison.diagnosis),
+        "plan": plan_as_dict(comparison.plan),
     }
 
 
@@ -141,6 +144,7 @@ def run_as_dict(report: RunReport) -> dict[str, Any]:
         "operators": operators_as_dict(report.operators),
         "threads": threads_as_dict(report.threads),
         "diagnosis": None if report.diagnosis is None else diagnosis_as_dict(report.diagnosis),
+        "plan": None if report.plan is None else plan_as_dict(report.plan),
         **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
     }
 
@@ -328,6 +332,29 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "source": finding_words.source_in_words(finding),
         "cost_share": finding.cost_share,
         "places": [asdict(place) for place in finding.places],
+    }
+
+
+def plan_as_dict(plan: Plan) -> dict[str, Any]:
+    """What to do, in order, with codes, numbers and words."""
+    return {
+        "actions": [_action_as_dict(action) for action in plan.actions],
+        "limit": None if plan.limit is None else plan.limit.value,
+        "limit_words": limit_in_words(plan),
+        "most": plan.most,
+    }
+
+
+def _action_as_dict(action: Action) -> dict[str, Any]:
+    return {
+        "target": action.target.value,
+        **_remark_as_dict(action.change),
+        "words": action_in_short(action),
+        "place": action.place,
+        "speedup": None if action.speedup is None else asdict(action.speedup),
+        "at_most": action.at_most,
+        "rules": [rule.value for rule in action.rules],
+        "possible": action.possible,
     }
 
 

@@ -53,10 +53,11 @@ class LoaderInfo:
     those that it had loaded before it was wrapped, so that the first request does not show what
     they cost. `dataset`, `sampler` and `worker_init` name the classes and the function. `in_order`
     tells whether batches come in the order in which they were asked for. `made_by` is the package
-    whose trainer made it, of arguments of its own. `shards` are those that the dataset says it has,
-    each of which one worker reads. `dataset_objects` are the Python objects that it
-    holds, without the buffers of arrays of `dataset_object_bytes`, both estimated from a few of
-    each of its lists, tuples and dicts.
+    whose trainer made it, of arguments of its own, and `made_at` the line of the program that did,
+    FILE:LINE, its file from the working directory where it is below that. `shards` are those that
+    the dataset says it has, each of which one worker reads. `dataset_objects` are the Python
+    objects that it holds, of `dataset_object_bytes` without the buffers of arrays, both estimated
+    from a few of each of its lists, tuples and dicts.
 
     `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
     them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
@@ -90,6 +91,7 @@ class LoaderInfo:
     dataset_objects: int | None = None
     dataset_object_bytes: int | None = None
     overrides: Mapping[str, Any] | None = None
+    made_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

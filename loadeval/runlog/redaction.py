@@ -41,9 +41,8 @@ def placeholder(kind: str, text: str) -> str:
 
 def redacted(line: Line) -> Line:
     """`line` with placeholders. The name of the run stays."""
-    if isinstance(line, Header) and line.environment.get("host"):
-        host = placeholder("host", str(line.environment["host"]))
-        return replace(line, environment={**line.environment, "host": host})
+    if isinstance(line, Header):
+        return _header(line)
     if isinstance(line, EpochEnd) and line.error is not None:
         return replace(line, error=_error(line.error))
     if isinstance(line, Event):
@@ -54,6 +53,18 @@ def redacted(line: Line) -> Line:
         counts = line.running, line.blocked, line.calls
         return CodeSamples(line.worker, *map(_places, counts))
     return line
+
+
+def _header(header: Header) -> Header:
+    host, made_at = header.environment.get("host"), header.loader.made_at
+    if host:
+        environment = {**header.environment, "host": placeholder("host", str(host))}
+        header = replace(header, environment=environment)
+    if made_at is not None:
+        path, _, line = made_at.rpartition(":")
+        place = f"{placeholder('path', path)}:{line}"
+        header = replace(header, loader=replace(header.loader, made_at=place))
+    return header
 
 
 def _message(event: Event) -> str:

@@ -16,6 +16,7 @@ from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from loadeval.runtime.recording.stages import LoaderStages
@@ -26,6 +27,11 @@ MADE_AGAIN = "_loadeval_made_again"
 """An attribute of a loader that was given other settings: the loader that was made with them."""
 CHANGE_BATCHES = frozenset({"batch_size", "shuffle", "drop_last"})
 """Settings with which training gets other batches, whatever their value."""
+PLACES: dict[int, tuple[weakref.ref[Any], str]] = {}
+"""The lines in which loaders were made, FILE:LINE, as far as `loadeval run` has noted them.
+
+By the identity of a loader, or of the dataset of one.
+"""
 NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
@@ -169,13 +175,14 @@ class IterableAdapter:
         return batch_copy
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """The loader's class, and its length if it has one."""
+        """The loader's class, its length if it has one, and where it was made if that was seen."""
         kind = type(self)
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
             adapter=f"{kind.__module__}.{kind.__qualname__}",
             length=length_of(loader),
             setting_names=dict(kind.setting_names),
+            made_at=made_at(loader),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - adapters override it
@@ -325,6 +332,12 @@ class Begun:
 
     def __iter__(self) -> Iterator[Any]:
         return self._epoch
+
+
+def made_at(loader: Any) -> str | None:
+    """The line in which `loader` was made, FILE:LINE; None where nobody saw it."""
+    seen, place = PLACES.get(id(loader), (None, None))
+    return place if seen is not None and seen() is loader else None
 
 
 def length_of(loader: Any) -> int | None:

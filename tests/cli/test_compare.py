@@ -42,7 +42,7 @@ def refused(*arguments: object) -> str:
 
 
 def test_one_screen_is_printed(logs: Logs) -> None:
-    """The verdict first, both arms, the finding in a line, and the commands that tell more."""
+    """The verdict first, both arms, the finding, what to do, and the commands that tell more."""
     before = sorted(logs[0].parent.iterdir())
     code, out, err = run(*logs)
     assert (code, err) == (0, "")
@@ -51,7 +51,8 @@ def test_one_screen_is_printed(logs: Logs) -> None:
     assert len(lines) <= 25
     assert "100 images/s" in out
     assert "400 images/s" in out
-    assert "waiting  75.0%  measure with mode='alternate'" in lines
+    assert "findings  waiting 75.0%" in lines
+    assert "1. measure with mode='alternate'  -      not predicted" in lines
     assert lines[-2] == f"everything  loadeval compare {logs[0]} {logs[1]} --full"
     assert lines[-1] == f"page        loadeval report {logs[0]} {logs[1]}"
     assert sorted(logs[0].parent.iterdir()) == before  # no figure is written unasked

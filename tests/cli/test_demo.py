@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval.analysis.estimate.headroom import headroom
-from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.report import Report
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
-from loadeval.report.wording.advice import change_in_short, predicted_in_short
+from loadeval.report.wording.plan import action_in_short, gain_in_short
 from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
@@ -48,9 +48,11 @@ def printed(folder: Path) -> list[str]:
 
 def first_advice(log: Path) -> list[str]:
     """The lines of the first advice, where it is known what it would bring."""
-    finding = diagnose(read_run(log)).findings[0]
-    gain, change = predicted_in_short(finding), change_in_short(finding)
-    return ["", f"First {change}: predicted to make training {gain} as fast."] if gain else []
+    (_, plan), *_ = Report.of([read_run(log)]).plans
+    action = plan.actions[0]
+    gain, change = gain_in_short(action), action_in_short(action)
+    is_known = action.predicted is not None
+    return ["", f"First {change}: predicted to make training {gain} as fast."] if is_known else []
 
 
 @pytest.mark.slow

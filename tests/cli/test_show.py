@@ -69,7 +69,7 @@ def test_a_run_that_keeps_one_batch_in_ten(log: Path, tmp_path: Path) -> None:
     figures, _, notes = out.partition("\nNotes")
     lines, expected = (
         [line for line in text.splitlines() if not line.startswith("recorded")]
-        for text in (figures, run(log)[1].partition("\nFindings")[0])
+        for text in (figures, run(log)[1].partition("\nWhat to do")[0])
     )
     assert lines == expected
     assert "real: the detail of one batch in 10 is kept" in " ".join(notes.split())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import inspect
 import json
 import sys
 import weakref
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 installed = pytest.mark.usefixtures("folder")
 PLAIN_NEXT = dataloader._BaseDataLoaderIter.__next__
 PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
+MAKES, MAKES_STATEFUL = DataLoader.__init__, StatefulDataLoader.__init__
 
 
 @pytest.fixture(name="folder")
@@ -53,6 +55,8 @@ def _as_it_was() -> Iterator[None]:
     loadeval.uninstall()
     assert DataLoader.__iter__ is PLAIN
     assert StatefulDataLoader.__iter__ is PLAIN_STATEFUL
+    assert DataLoader.__init__ is MAKES
+    assert StatefulDataLoader.__init__ is MAKES_STATEFUL
     assert "__init_subclass__" not in vars(DataLoader)
     assert dataloader._BaseDataLoaderIter.__next__ is PLAIN_NEXT
 
@@ -69,6 +73,39 @@ def counted(folder: Path) -> dict[str, int]:
     """Batches in each log, once it is closed."""
     loadeval.uninstall()
     return {path.name: read_run(path).batches for path in sorted(folder.glob("*.jsonl"))}
+
+
+class Own(DataLoader[Any]):
+    """A constructor and an iterator of the program's own."""
+
+    def __init__(self) -> None:
+        super().__init__(dataset(), batch_size=4)
+
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
+@installed
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated:UserWarning")  # torchdata, of torch
+@pytest.mark.parametrize("make", [DataLoader, StatefulDataLoader, lambda _: Own()])
+def test_the_line_that_makes_a_loader_is_recorded(make: Any, folder: Path) -> None:
+    """It is the innermost one of the program."""
+    loader, here = make(dataset()), sys._getframe().f_lineno
+    numbers(loader)
+    loadeval.uninstall()
+    (log,) = folder.glob("*.jsonl")
+    path, _, line = str(read_run(log).header.loader.made_at).rpartition(":")
+    assert path.endswith("test_install.py")
+    in_own = Own.__init__.__code__.co_firstlineno + 1
+    assert int(line) == (in_own if type(loader) is Own else here)
+
+
+@installed
+def test_what_a_constructor_raises_is_the_programs() -> None:
+    """It keeps its signature too."""
+    with pytest.raises(ValueError, match="num_workers"):
+        DataLoader(dataset(), num_workers=-1)
+    assert inspect.signature(DataLoader.__init__) == inspect.signature(MAKES)
 
 
 def roles(folder: Path) -> dict[str, str]:

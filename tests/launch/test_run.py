@@ -154,7 +154,7 @@ def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., R
 
     shown = text(told(does))
     assert "Training waited for batches" in shown
-    assert "what to change" not in shown
+    assert "what to do" not in shown
 
 
 def test_samples_that_cannot_be_counted_are_not_told(told: Callable[..., Result]) -> None:

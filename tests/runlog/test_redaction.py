@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.inside.stages import stages_of
-from loadeval.runlog.model import EpochEnd, Event, Readings
+from loadeval.runlog.model import EpochEnd, Event, Header, LoaderInfo, Readings
 from loadeval.runlog.redaction import placeholder, redacted
 from loadeval.runlog.stages import CodeSamples
 from tests.runs.given import make_header
@@ -51,6 +51,16 @@ def test_a_header_names_no_host() -> None:
     expected = make_header(environment={"host": placeholder("host", "node7"), "pid": 5})
     assert redacted(header) == expected
     assert redacted(expected) == expected
+
+
+def test_the_line_that_made_a_loader_keeps_its_number() -> None:
+    """Its file is left out, blanks and all; twice is as once."""
+    loader = LoaderInfo("a.Loader", made_at="/home/alice/my scans/train.py:48")
+    header = redacted(make_header(loader=loader, environment={}))
+    assert isinstance(header, Header)
+    path, _, line = str(header.loader.made_at).rpartition(":")
+    assert (path, line) == (placeholder("path", "/home/alice/my scans/train.py"), "48")
+    assert redacted(header) == header
 
 
 @pytest.mark.parametrize("environment", [{}, {"host": None}])

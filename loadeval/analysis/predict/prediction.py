@@ -23,6 +23,8 @@ class Limit(Enum):
     STORAGE = "storage"
     LOCK = "a lock"
     PREFETCH = "prefetched batches"
+    EPOCH_STARTS = "epoch starts"
+    """Of whole epochs alone: a prediction is of the steady state."""
 
 
 class Assumption(Enum):

@@ -169,16 +169,17 @@ def with_gains(case: Case, finding: Finding) -> Finding:
         Remark(change.code, {**change.values, **gain}) for change, gain in gains if gain is not None
     ]
     if any(_raises_workers(change) for change in useless):
-        kept = [change for change in kept if not _record(change).with_workers]
+        kept = [change for change in kept if not record_of(change).with_workers]
         first = any(change.code == Advice.TRY_WORKERS for change in useless)
         kept.append(Remark(Advice.NO_WORKERS_HELP if first else Advice.NO_MORE_WORKERS))
     kept = [_promised(change) for change in kept]
-    if all(_record(change).kind is Kind.COMMENT for change in kept):
+    if all(record_of(change).kind is Kind.COMMENT for change in kept):
         kept += [_instead(change) for change in useless if change.code != Advice.LOAD_IN_TRAINING]
     return replace(finding, changes=tuple(_workers_first(kept)))
 
 
-def _record(change: Remark) -> AdviceRecord:
+def record_of(change: Remark) -> AdviceRecord:
+    """What following an advice changes."""
     return ADVICE.get(change.code, UNPREDICTED)
 
 
@@ -198,15 +199,15 @@ def _of_all(finding: Finding) -> list[Remark]:
     """The changes of `finding`, with what is gained at most: all that it costs."""
     is_start, changes = finding.rule in OF_STARTS, []
     for change in finding.changes:
-        if is_start and _record(change).kind is not Kind.REMOVED:
+        if is_start and record_of(change).kind is not Kind.REMOVED:
             changes.append(change)
             continue
-        at_most = _speedup_without(_part_of_cost(finding, change))
+        at_most = _speedup_without(part_of_cost(finding, change))
         changes.append(Remark(change.code, {**change.values, "at_most": at_most}))
     return changes
 
 
-def _part_of_cost(finding: Finding, change: Remark) -> float:
+def part_of_cost(finding: Finding, change: Remark) -> float:
     """The share of the time that `change` saves: all that `finding` costs, or less."""
     cost, sooner_ns = finding.cost_share or 0.0, change.values.get("sooner_ns")
     cost = min(cost, float(change.values.get("most_share") or 1.0))
@@ -237,13 +238,13 @@ def _workers_first(changes: list[Remark]) -> list[Remark]:
     if first is None or most[first] < max(most.values()):
         return changes
     return sorted(
-        changes, key=lambda change: change.code != first and not _record(change).with_workers
+        changes, key=lambda change: change.code != first and not record_of(change).with_workers
     )
 
 
 def _instead(change: Remark) -> Remark:
     setting = SETTINGS.get(change.values.get("setting"))
-    code = _record(change).instead if setting is None else setting.instead
+    code = record_of(change).instead if setting is None else setting.instead
     return change if code is None else Remark(code)
 
 
@@ -251,11 +252,11 @@ def _gain_of(
     case: Case, model: LoaderModel, finding: Finding, change: Remark
 ) -> dict[str, Value] | None:
     """What a change brings; None is too little, and nothing that it is not predicted."""
-    code, kind = change.code, _record(change).kind
+    code, kind = change.code, record_of(change).kind
     are_first = code == Advice.KEEP_WORKERS and finding.rule not in OF_STARTS
     if are_first or (code == Advice.TRY_WORKERS and not model.is_passing_known):
         return {}
-    followed = _followed(change)
+    followed = followed_by(change)
     if kind is Kind.UNDONE and case.inside is not None:
         followed = FIXES[finding.rule](case, case.inside)
     if followed is not None:
@@ -271,13 +272,13 @@ def _gain_of(
     return _at_most(case, model, finding, change) if kind is Kind.REMOVED else {}
 
 
-def _followed(change: Remark) -> Change | None:
+def followed_by(change: Remark) -> Change | None:
     """What following a change of settings does; None where it is another, or of another loader."""
     if change.code is Advice.REQUESTS_AT_ONCE:
         return blocked_shorter(float(change.values["requests"] or 1))
     if change.code is Advice.KEEP_CONNECTION:
         return blocked_shorter(float(change.values["round_trips"] or 1))
-    record, setting = _record(change), SETTINGS.get(change.values.get("setting"))
+    record, setting = record_of(change), SETTINGS.get(change.values.get("setting"))
     if record.kind is not Kind.SETTING or setting is None:
         return record.change
     return Change({setting.name: int(change.values["proposed"] or 0)})
@@ -287,7 +288,7 @@ def _gain(case: Case, model: LoaderModel, prediction: Prediction) -> dict[str, V
     """What whole epochs gain; None is too little."""
     present_ns = prediction.iteration_ns.value * prediction.speedup.value
     value, low, high = (
-        1 / (1 - _of_epochs(case, 1 - with_starts_ns / present_ns))
+        1 / (1 - of_epochs(case, 1 - with_starts_ns / present_ns))
         for with_starts_ns in (
             model.with_starts(iteration_ns, prediction.num_workers, case.length)
             for iteration_ns in (
@@ -304,17 +305,17 @@ def _at_most(
     case: Case, model: LoaderModel, finding: Finding, change: Remark
 ) -> dict[str, Value] | None:
     """What is gained when all that was found is gone; None is too little."""
-    share, rule = _part_of_cost(finding, change), finding.rule
+    share, rule = part_of_cost(finding, change), finding.rule
     if change.code is Advice.FIX_SAMPLES:  # whatever it was that they show in
         rule = Rule.SLOW_SAMPLES
     if rule == Rule.OVERSUBSCRIPTION:  # of which others may have told a part
-        share = max(share, _of_epochs(case, gain_of(case, rule)))
+        share = max(share, of_epochs(case, gain_of(case, rule)))
     elif rule in FIXES and case.inside is not None:
-        share = _of_epochs(case, 1 - model.share_left(FIXES[rule](case, case.inside)))
+        share = of_epochs(case, 1 - model.share_left(FIXES[rule](case, case.inside)))
     speedup = _speedup_without(share)
     return {"at_most": speedup} if speedup >= LEAST_SPEEDUP else None
 
 
-def _of_epochs(case: Case, share: float) -> float:
+def of_epochs(case: Case, share: float) -> float:
     """A share of the steady state as one of whole epochs."""
     return share * (1 - (case.epoch_starts_share or 0.0))

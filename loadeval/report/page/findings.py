@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.report.facts import findings_table
 from loadeval.report.formatting import share
 from loadeval.report.page.blocks import Advised, Heading, Section, Text
 from loadeval.report.tables import Table
@@ -34,6 +35,8 @@ def findings(report: Report) -> Section:
 
 def _of(diagnosis: Diagnosis, level: int) -> list[Block]:
     blocks: list[Block] = [_advised(finding, level) for finding in diagnosis.findings]
+    if len(blocks) > 1:
+        blocks.insert(0, findings_table(diagnosis))
     if not blocks:
         blocks.append(Text((NO_FINDING if diagnosis.checks else NO_RULES,)))
     fine = [check for check in diagnosis.checks if check.outcome == "nothing found"]

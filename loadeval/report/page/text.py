@@ -12,8 +12,8 @@ from loadeval.report.facts import (
     Kind,
     On,
     backend_facts,
-    findings_table,
     loader_facts,
+    plan_table,
     recorded,
     report_facts,
     sentences,
@@ -24,6 +24,7 @@ from loadeval.report.tables import Table
 from loadeval.report.terminal.text import gains_table, lists_of
 from loadeval.report.wording import baseline as baseline_words
 from loadeval.report.wording import page, runs, verdict
+from loadeval.report.wording import plan as plan_words
 from loadeval.runlog.environment import own_version
 
 if TYPE_CHECKING:
@@ -46,8 +47,11 @@ def top(report: Report) -> list[Block]:
     keys = [fact for fact in shown if fact.kind is Kind.KEY]
     blocks: list[Block] = [Keys(tuple(map(_key, keys[:MOST_KEYS])))] if keys else []
     blocks.append(Text(tuple(sentences(shown, Kind.TEXT, On.PAGE))))
-    if report.comparison is not None and report.comparison.diagnosis.findings:
-        blocks.append(findings_table(report.comparison.diagnosis))
+    if report.comparison is not None and report.comparison.plan.actions:
+        plan = report.comparison.plan
+        blocks.append(plan_table(plan))
+        limit = plan_words.limit_in_words(plan)
+        blocks.append(Text(tuple(filter(None, (limit, plan_words.EACH_ON_TOP))), "small"))
     blocks.append(Text(tuple(sentences(shown, Kind.CAUTION, On.PAGE)), "caution"))
     return [*blocks, Text((" ".join(sentences(shown, Kind.BASIS, On.PAGE)),), "small")]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.report.facts import findings_table
 from loadeval.report.formatting import printable
 from loadeval.report.tables import labelled, wrapped
+from loadeval.report.terminal.plan import found_and_to_do
 from loadeval.report.terminal.screen import screen
 from loadeval.report.wording import launch as wording
 from loadeval.report.wording.ranks import OF_ONE_RANK
@@ -65,13 +65,10 @@ def _training_lines(report: Report, width: int) -> list[str]:
     if comparison is not None and job is None:
         return screen(report, [], width)
     lines = wrapped(report_headline(report), width) if job is None else screen(report, [], width)
-    of_runs = (
-        [run.diagnosis for run in report.runs] if comparison is None else [comparison.diagnosis]
-    )
-    for diagnosis in of_runs:
-        if diagnosis is not None and diagnosis.findings:
+    for (_, diagnosis), (_, plan) in zip(report.diagnoses, report.plans, strict=True):
+        if diagnosis.findings:
             of_rank = [] if job is None else wrapped(OF_ONE_RANK.format(rank=job.shown), width)
-            lines += ["", *of_rank, *findings_table(diagnosis).lines(width)]
+            lines += ["", *of_rank, *found_and_to_do(diagnosis, plan, width)]
     return lines
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.report.facts import findings_table
 from loadeval.report.formatting import printable
 from loadeval.report.tables import labelled, wrapped
+from loadeval.report.terminal.plan import found_and_to_do
 from loadeval.report.terminal.screen import screen
 from loadeval.report.wording import protocol as wording
 from loadeval.report.wording.runs import report_headline
@@ -78,7 +78,8 @@ def protocol_screen(protocol: ProtocolReport, more: Rows, width: int) -> list[st
     lines = wrapped(printable(protocol.headline), width)
     for why in dict.fromkeys(filter(None, map(wording.why_nothing_measured, protocol.results))):
         lines += wrapped(why, width)
-    for _, diagnosis in [] if best is None else best.diagnoses:
+    found = [] if best is None else zip(best.diagnoses, best.plans, strict=True)
+    for (_, diagnosis), (_, plan) in found:
         if diagnosis.findings:
-            lines += ["", *findings_table(diagnosis).lines(width)]
+            lines += ["", *found_and_to_do(diagnosis, plan, width)]
     return [*lines, "", *labelled(rows)]

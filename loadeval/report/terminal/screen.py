@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
@@ -22,6 +21,7 @@ from loadeval.report.formatting import (
     speedup,
 )
 from loadeval.report.tables import Table, labelled, wrapped
+from loadeval.report.terminal import plan
 from loadeval.report.wording import operators, ranks, runs, stages, verdict
 from loadeval.report.wording.backends import backends_headline
 from loadeval.report.wording.cost import cost_sentence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report
-    from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.report.facts import Fact
     from loadeval.report.tables import Rows
 
@@ -74,8 +73,8 @@ def comparison_screen(
         parts[-1] += [*_cost(cost, width), *_inside(comparison, width)]
     else:
         parts.append([*_so_far(comparison, width), *_cost(cost, width)])
-    findings = _findings(comparison.diagnosis, width)
-    least = len(findings[0]) + (len(findings) > 1)
+    items, limit = _to_do(comparison, parts, width), plan.limit_lines(comparison.plan, width)
+    least = len(items[0]) + (len(items) > 1) + len(limit) if items else 0
     advice = sentences(shown, Kind.TEXT, On.SCREEN)
     room = max(MOST_LINES - least - _height([*parts, [], [], labelled(more)]), len(advice))
     caution = " ".join(sentences(shown, Kind.CAUTION, On.SCREEN))
@@ -83,7 +82,7 @@ def comparison_screen(
         *(line for sentence in advice for line in wrapped(sentence, width, 2)),
         *(wrapped(f"Caution: {caution}", width, 1 if advice else 2) if caution else []),
     ]
-    return _fitted(parts, findings, [_shortened(below, room, width)], more)
+    return _fitted(parts, items, [_shortened(below, room, width)], more, limit)
 
 
 def backends_screen(backends: BackendReport, more: Rows, width: int) -> list[str]:
@@ -120,12 +119,14 @@ def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[s
     return _fitted(parts, [[line] for line in lines], below, more)
 
 
-def _fitted(above: list[Part], items: list[Part], below: list[Part], more: Rows) -> list[str]:
-    """As many of the items between the other parts as there is room for."""
+def _fitted(
+    above: list[Part], items: list[Part], below: list[Part], more: Rows, last: Sequence[str] = ()
+) -> list[str]:
+    """As many of the items, with `last` behind them, as there is room for between the others."""
     ends = [*filter(None, below), labelled(more)]
-    room = MOST_LINES - _height([*above, [], *ends])
+    room = MOST_LINES - _height([*above, [], *ends]) - len(last)
     lines: list[str] = []
-    for part in filter(None, [*above, _fitting(items, room), *ends]):
+    for part in filter(None, [*above, [*_fitting(items, room), *last], *ends]):
         lines += ["", *part] if lines else part
     return lines
 
@@ -204,17 +205,18 @@ def _inside(comparison: Comparison, width: int) -> Part:
     return wrapped(fitting[0], width, 1) if fitting else []
 
 
-def _findings(diagnosis: Diagnosis, width: int) -> list[Part]:
-    """The lines of each finding, those of the first one under a heading."""
+def _to_do(comparison: Comparison, parts: list[Part], width: int) -> list[Part]:
+    """The lines of each action; the findings are added to the last of `parts`.
+
+    Where nothing was found that is what was checked.
+    """
+    diagnosis = comparison.diagnosis
     if not diagnosis.findings:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         checks = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [[f"Findings: none in {checks}; {unknown} not measured"]]
-    numbered = facts.findings_table(diagnosis).numbered_lines(width)
-    head, *parts = (
-        [line for _, line in lines] for _, lines in groupby(numbered, lambda line: line[0])
-    )
-    return [[*head, *parts[0]], *parts[1:]]
+    parts[-1] += plan.findings_lines(diagnosis, width, 1)
+    return plan.plan_lines(comparison.plan, width)
 
 
 def _backends(report: BackendReport) -> Table:

@@ -28,6 +28,7 @@ from loadeval.report.formatting import (
 from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, Table
 from loadeval.report.terminal.findings import diagnosis_report
 from loadeval.report.terminal.metrics import metrics_report, metrics_rows
+from loadeval.report.terminal.plan import plan_report
 from loadeval.report.terminal.stages import StagesReport
 from loadeval.report.wording import backends, ranks, runs, verdict
 from loadeval.report.wording.cost import cost_sentence
@@ -85,6 +86,7 @@ def full_report(report: Report) -> list[RenderableType]:
     return [
         comparison_report(comparison),
         *job,
+        *([plan_report(comparison.plan)] if comparison.plan.actions else []),
         diagnosis_report(comparison.diagnosis),
         *(
             StagesReport(run, full=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.estimate.memory import GrowthAdvice
@@ -560,17 +560,22 @@ def change_in_short(finding: Finding) -> str:
     change = _main_change(finding)
     if change is None:
         return "-"
-    values, code = {**finding.problem.values, **change.values}, change.code
+    text = in_short(replace(change, values={**finding.problem.values, **change.values}))
+    kept = next((other for other in finding.changes if other.code is Advice.KEEP_WORKERS), None)
+    if change.code is Advice.RAISE and kept is not None:  # alone, workers would start in each epoch
+        text = ", ".join(filled("{setting}={proposed}", both.values) for both in (change, kept))
+    return f"perhaps {text}" if finding.confidence == "possible" else text
+
+
+def in_short(change: Remark) -> str:
+    """What following one advice is, in a few words."""
+    values, code = change.values, change.code
+    if code is Advice.FREE_CPUS and "others_cpus" in values:
+        return FREE_CPUS_OF_OTHERS
     if code is Advice.CHEAPER_OR_CPUS and "required" not in values:
         code = Advice.CHEAPER_LOADING  # how much faster is known only of a loader timed alone
     words = ADVICE[code]
-    text = filled(("times" in change.values and words.if_twice) or words.short, values)
-    kept = next((other for other in finding.changes if other.code is Advice.KEEP_WORKERS), None)
-    if code is Advice.RAISE and kept is not None:  # alone, workers would start in each epoch
-        text = ", ".join(filled("{setting}={proposed}", both.values) for both in (change, kept))
-    if code is Advice.FREE_CPUS and "others_cpus" in values:
-        text = FREE_CPUS_OF_OTHERS
-    return f"perhaps {text}" if finding.confidence == "possible" else text
+    return filled(("times" in values and words.if_twice) or words.short, values)
 
 
 def predicted_in_short(finding: Finding) -> str:

@@ -33,6 +33,7 @@ LIMITS = {
     Limit.STORAGE: "storage",
     Limit.LOCK: "a lock",
     Limit.PREFETCH: "prefetching",
+    Limit.EPOCH_STARTS: "epoch starts",
 }
 """The limits in a table."""
 NO_WORKERS = "no workers"
@@ -50,6 +51,7 @@ LIMIT_SENTENCES = {
         "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
         "unequal times."
     ),
+    Limit.EPOCH_STARTS: "The starts of epochs are the limit: the loader keeps up within them.",
 }
 NO_WORKERS_SENTENCE = (
     "Loading in the training process is the limit: workers would load in the background."

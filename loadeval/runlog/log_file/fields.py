@@ -30,7 +30,8 @@ LATER_STAGE_COLUMNS = (
     *("opened_files", "connections", "requests"),
 )
 MAY_BE_MISSING = (
-    *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides", "calls"),
+    *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
+    *("made_at", "calls"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),

@@ -209,10 +209,10 @@ def test_nothing_is_wider_than_the_page(page: Path, opened: Open, theme: str, wi
         assert tab.page.evaluate(TOO_WIDE) == []
 
 
-def test_all_of_the_findings_is_on_a_narrow_page(page: Path, opened: Open) -> None:
-    """What to change stands beside the finding, without scrolling."""
+def test_all_that_is_to_do_is_on_a_narrow_page(page: Path, opened: Open) -> None:
+    """What it brings stands beside it, without scrolling."""
     with opened(page, width=390) as tab:
-        box = tab.page.locator("[aria-label='Findings in short']")
+        box = tab.page.locator("[aria-label='What to do']")
         assert box.evaluate("one => one.scrollWidth - one.clientWidth") == 0
 
 

@@ -195,12 +195,12 @@ def test_the_screen_of_a_run_that_only_logged() -> None:
     """What was waited, and what was found."""
     screen = screen_of(found_by(LOGGED, None))
     assert screen.startswith("Training waited for batches 75.0% of the time")
-    assert "what to change" in screen
+    assert "what to do" in screen
 
 
 def test_the_screen_of_a_run_without_findings() -> None:
     quick = Report.of([recorded("log", waits_ns=[0] * 30)])
-    assert "what to change" not in screen_of(found_by(quick, None))
+    assert "what to do" not in screen_of(found_by(quick, None))
 
 
 def test_a_step_that_failed_is_on_the_screen() -> None:

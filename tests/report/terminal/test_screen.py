@@ -10,8 +10,10 @@ import pytest
 
 from loadeval.analysis.backends import BackendReport, failed, result_of
 from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Comparison, Report
+from loadeval.analysis.rules.actions import Action, Plan, Target
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Finding, Problem, Rule
 from loadeval.report.formatting import interval, share
@@ -48,11 +50,24 @@ def comparison_of(*runs: Run) -> Comparison:
     return comparison
 
 
-def screen(*runs: Run, diagnosis: Diagnosis | None = None) -> list[str]:
+def screen(*runs: Run, diagnosis: Diagnosis | None = None, plan: Plan | None = None) -> list[str]:
     comparison = comparison_of(*runs)
     if diagnosis is not None:
-        comparison = dataclasses.replace(comparison, diagnosis=diagnosis)
+        comparison = dataclasses.replace(comparison, diagnosis=diagnosis, plan=plan or Plan())
     return comparison_screen(comparison, MORE, WIDTH)
+
+
+def actions(count: int) -> tuple[Action, ...]:
+    """Settings, each of which brings more."""
+    return tuple(
+        Action(
+            Target.SETTING,
+            Remark(Advice.RAISE, {"setting": "num_workers", "present": 1, "proposed": number}),
+            "src/train.py:48",
+            Range(1.1 + number / 10, 1.0 + number / 10, 1.2 + number / 10),
+        )
+        for number in range(1, count + 1)
+    )
 
 
 def row_of(lines: list[str], label: str) -> list[str]:
@@ -104,8 +119,8 @@ def lost_table(comparison: Comparison, starts: Estimate | None) -> list[list[str
     gain = dataclasses.replace(comparison.headroom, real_ns=20.0 * MS, epoch_starts_ns=starts)
     lines = comparison_screen(dataclasses.replace(comparison, headroom=gain), MORE, WIDTH)
     first = next(at for at, line in enumerate(lines) if "per batch" in line)
-    rows = [re.split(" {2,}", line.strip()) for line in lines[first:]]
-    return rows[: rows.index([""])]
+    after = next(at for at, line in enumerate(lines) if line.startswith(("inside", "findings")))
+    return [re.split(" {2,}", line.strip()) for line in lines[first:after]]
 
 
 def test_epoch_starts_are_a_row() -> None:
@@ -129,12 +144,25 @@ def test_two_runs_have_two_arms() -> None:
     assert "29 real and 29 ideal batches in two separate runs" in lines
 
 
-def test_a_finding_is_one_line() -> None:
-    """Its rule, what it costs, and what to change."""
+def test_findings_are_one_line() -> None:
+    """Each with what it costs, where that is known."""
     diagnosis = Diagnosis((finding(Rule.WAITING), finding(Rule.DRIFT, None)), ())
     lines = screen(randomised(), diagnosis=diagnosis)
-    assert row_of(lines, "waiting") == ["10.0%", "measure with mode='alternate'"]
-    assert row_of(lines, "drift")[0] == "unknown"
+    assert "findings  waiting 10.0%, drift" in lines
+    assert not any("what to do" in line for line in lines)
+
+
+def test_what_to_do_follows_in_order() -> None:
+    """What and where, what training gains by then, and what limits it in the end."""
+    diagnosis = Diagnosis((finding(Rule.WAITING),), ())
+    lines = screen(randomised(), diagnosis=diagnosis, plan=Plan(actions(2), Limit.STEP, 1.6))
+    first = lines.index("what to do        where        predicted")
+    assert lines[first + 1 : first + 5] == [
+        "1. num_workers=1  train.py:48  1.20x [1.10x, 1.30x]",
+        "2. num_workers=2  train.py:48  1.30x [1.20x, 1.40x]",
+        "then the training step: 1.30x of at most 1.60x",
+        "",
+    ]
 
 
 def test_no_finding_says_what_was_checked() -> None:
@@ -154,10 +182,15 @@ def test_an_inconclusive_run_says_what_would_settle_it() -> None:
 
 
 def test_everything_at_once_fits() -> None:
-    """Every finding there is, cautions and an inconclusive verdict: 25 lines of 80 columns."""
+    """All findings, many actions, cautions, an inconclusive verdict: 25 lines of 80 columns.
+
+    What limits in the end is said, however many actions are left out.
+    """
     diagnosis = Diagnosis(tuple(finding(rule) for rule in RULES), ())
+    plan = Plan(actions(9), Limit.CPUS)
     for run in (randomised(), randomised(pairs=2), randomised(prefetches=False)):
-        lines = screen(run, diagnosis=diagnosis)
+        lines = screen(run, diagnosis=diagnosis, plan=plan)
+        assert "then the CPUs: 2.00x" in lines
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= WIDTH
         assert any(line.startswith("and ") and line.endswith(" more") for line in lines)
@@ -259,18 +292,16 @@ def test_a_loader_that_was_not_waited_for_has_no_such_line() -> None:
 
 
 def test_a_long_change_goes_on_in_further_lines() -> None:
-    """With all of its numbers, also where there is room for nothing but the first finding."""
-    raise_ = Remark(
-        Advice.RAISE, {"setting": "the number of workers", "present": 2, "proposed": 12}
-    )
-    gain = {"speedup": 1.31, "low": 1.2, "high": 1.4}
-    change = dataclasses.replace(raise_, values={**raise_.values, **gain})
-    long = dataclasses.replace(finding(Rule.HEAD_OF_LINE), changes=(change,))
-    diagnosis = Diagnosis((long, *(finding(rule) for rule in RULES)), ())
+    """With all of its numbers, also where there is room for nothing but the first action."""
+    (first, *_) = actions(1)
+    name = "photographs.Photographs.__getitem__"
+    change = Remark(Advice.CHEAPER_NAMED, {"name": name, "times": 2.0})
+    plan = Plan((dataclasses.replace(first, change=change), *actions(4)), Limit.STEP, 2.0)
+    diagnosis = Diagnosis(tuple(finding(rule) for rule in RULES), ())
     for run in (randomised(), randomised(pairs=2), randomised(prefetches=False)):
-        lines = screen(run, diagnosis=diagnosis)
-        place = next(at for at, line in enumerate(lines) if "raise the number of workers" in line)
-        assert lines[place].endswith("1.31x [1.20x, 1.40x]")
-        assert lines[place + 1].split() == ["from", "2", "to", "12"]
+        lines = screen(run, diagnosis=diagnosis, plan=plan)
+        place = next(at for at, line in enumerate(lines) if line.startswith("1. make"))
+        assert lines[place].endswith("1.20x [1.10x, 1.30x]")
+        assert "twice as fast" in " ".join(lines[place : place + 3])
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= WIDTH
