@@ -51,7 +51,6 @@ def followed(actions: list[dict[str, Any]], changes: dict[str, Any]) -> dict[str
     return changes
 
 
-@pytest.mark.slow
 @pytest.mark.by_the_clock
 @pytest.mark.timeout(300)
 def test_the_list_brings_a_training_near_its_best(tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ class _Hook:
 
     def declared(self, name: str) -> set[Any]:
         """All values of one attribute of these declarations."""
-        return {value for watch in self.watched.values() for value in getattr(watch, name)}
+        watches = tuple(self.watched.values())  # another thread may import a framework
+        return {value for watch in watches for value in getattr(watch, name)}
 
 
 _hook = _Hook()
