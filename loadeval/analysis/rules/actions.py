@@ -100,7 +100,7 @@ EXPLAINS: frozenset[Enum] = frozenset(
         Advice.WORKER_START_AT_MOST,
         Advice.MOSTLY_IN,
         Advice.LOOK_AT,
-        Advice.SHARD_DATASETS,
+        Advice.SHARDS_MADE_BY,
         Advice.SHARDS_LEFT_OVER,
         Advice.WORKER_START_PARTS,
         Advice.WORKERS_START_IN_TURN,
