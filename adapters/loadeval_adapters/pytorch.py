@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import distributed
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError, Watch
+from loadeval_adapters.pytorch_fed import DataLoaderFeeding
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from loadeval import LoaderStages
+    from loadeval import LoaderFeeding, LoaderStages
 
 IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
 UNPREPARED = (
@@ -47,6 +48,15 @@ UNREPEATABLE = (
     "Ignite's DeterministicEngine replaces the DataLoader's batch sampler, which it cannot do "
     "with a LoaderEvaluator: the batches would differ. " + IN_PLACE
 )
+
+OWN_CONSTRUCTOR = (
+    "{name} has a constructor of its own, so that it cannot be made again with other settings"
+)
+DIVIDED_BY_WORKERS = (
+    "the dataset is iterable-style: which samples it yields depends on its workers, so that "
+    "settings cannot take turns within an epoch"
+)
+OUT_OF_ORDER = "in_order=False serves batches out of order, and settings in turns serve them in it"
 
 TUNABLE = (
     "num_workers",
@@ -217,6 +227,19 @@ class PyTorchAdapter(IterableAdapter):
         chosen = given | dict(settings)
         insists = {} if chosen["num_workers"] else self.without_workers
         return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Feeds DataLoaders of the same dataset and functions."""
+        given = _arguments(loader)
+        if not given:
+            raise UsageError(OWN_CONSTRUCTOR.format(name=type(loader).__name__))
+        if isinstance(loader.dataset, IterableDataset):
+            raise UsageError(DIVIDED_BY_WORKERS)
+        if not given.get("in_order", True):
+            raise UsageError(OUT_OF_ORDER)
+        return DataLoaderFeeding(
+            loader, given, self.without_workers, super().describe(loader).length
+        )
 
 
 def _arguments(loader: Any) -> dict[str, Any]:

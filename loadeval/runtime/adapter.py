@@ -18,12 +18,15 @@ from loadeval.runtime.guard import AskingTheLoader
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from loadeval.runtime.feeding import LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages
 
 NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
 )
+
+NOT_FED = "loadeval cannot choose what batches of {name} are made of, as it can of a DataLoader's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ class Adapter(Protocol):
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Makes loaders like `loader` that load what they are given; UsageError where it cannot."""
 
 
 class IterableAdapter:
@@ -198,6 +204,10 @@ class IterableAdapter:
             f"cannot make this {name} again with another {others}: expected settings among "
             f"{', '.join(present)}; for others {instead}"
         )
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Raises UsageError."""
+        raise UsageError(NOT_FED.format(name=type(loader).__name__))
 
 
 def check_is_loader(loader: Any) -> None:
@@ -316,6 +326,10 @@ class FactoryAdapter:
             f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
             "such as lambda **settings: DataLoader(dataset, **settings)"
         )
+
+    def feeding(self, loader: Any) -> LoaderFeeding:  # noqa: ARG002 - it would have to be made
+        """Raises UsageError."""
+        return self._inner.feeding(self._made)
 
 
 class MadeStages:

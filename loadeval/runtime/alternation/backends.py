@@ -239,6 +239,10 @@ class BackendRunner:
 
 MOST_EMPTY_EPOCHS = 3
 """After so many epochs in a row without a counted batch, more would not help."""
+NOTHING_COUNTED = (
+    "nothing could be counted in {} epochs: they end within their first batch and a warm-up of {} "
+    "batches; use longer epochs"
+)
 
 
 class BackendRun:
@@ -303,11 +307,7 @@ class BackendRun:
                 yield from self._epoch(progress)
                 empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
                 if empty_epochs == MOST_EMPTY_EPOCHS:
-                    message = (
-                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
-                        f"their first batch and a warm-up of {before[0].warmup} batches; use "
-                        "longer epochs"
-                    )
+                    message = NOTHING_COUNTED.format(MOST_EMPTY_EPOCHS, before[0].warmup)
                     self._failed(UsageError(message))
                     return
         except Exception as error:  # noqa: BLE001 - the other backends go on
