@@ -21,6 +21,7 @@ from loadeval.launch.iterators import (
     serving,
 )
 from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.made_at import noting
 from loadeval.runtime.adapter import Watch
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def _patch_loader(kind: type, watch: Watch) -> None:
     for method, loader_for in watch.methods.items():
         _replace(kind, method, _measured_method(vars(kind)[method], loader_for))
     if kind.__module__ == TORCH:
+        _replace(kind, "__init__", noting(vars(kind)["__init__"]))
         iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         if not is_serving(iterator):
             _replace(iterator, SERVE, None)

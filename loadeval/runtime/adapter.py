@@ -329,7 +329,7 @@ class FactoryAdapter:
 
     def feeding(self, loader: Any) -> LoaderFeeding:  # noqa: ARG002 - it would have to be made
         """Raises UsageError."""
-        return self._inner.feeding(self._made)
+        raise UsageError(NOT_FED.format(name="what a function makes"))
 
 
 class MadeStages:

@@ -127,6 +127,7 @@ def _no_step(_batch: Any) -> None:
 
 
 def values_of(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
+    """The values to choose from, by setting. Raises UsageError where there are none."""
     choices = {}
     for name, values in ({} if space is None else space).items():
         choices[name] = [] if isinstance(values, str) else list(values)

@@ -9,11 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.predict.tuning import MOST_IN_TURNS
+from loadeval.analysis.predict.tuning import MOST_IN_TURNS, WORKERS, Stop
+from loadeval.errors import UsageError
 from loadeval.probes import probes_named
 from loadeval.runtime.alternation.fed import EPOCH_IS_OVER, EpochBrokenOff, FedRun
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.feeding import Indices
+from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 from loadeval.tuning.forecasts import Room
 from loadeval.tuning.loaders import LoaderMaker
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from loadeval.tuning.trials import GroupResult
     from loadeval.tuning.tuner import Request
 
+TOO_SHORT = "the training ended before its present settings were measured"
 IN_ORDER = "in_order"
 """Not tuned: in turns each batch is served in the sampler's order."""
 
@@ -54,7 +57,8 @@ class TrainingTuner:
     ) -> None:
         self.report: TuningReport | None = None
         self.error: Exception | None = None
-        maker = LoaderMaker(loader, {})
+        present = {WORKERS: adapter_for(loader).tunable(loader)[WORKERS]}
+        self._maker = maker = LoaderMaker(loader, present)
         in_order = {IN_ORDER: [True]} if maker.accepts(IN_ORDER) else {}
         self._tuner = Tuner(maker, {**in_order, **space}, max_trials, Room.free(MOST_IN_TURNS))
         self._settings = settings
@@ -74,9 +78,21 @@ class TrainingTuner:
         return self.report is not None or self.error is not None
 
     @property
-    def best(self) -> Mapping[str, Any]:
-        """The settings to train with, where they differ from the present ones."""
-        return {} if self.report is None else self.report.best.settings
+    def changes(self) -> dict[str, Any]:
+        """The best settings, where they differ from the present ones."""
+        best = {} if self.report is None else self.report.best.settings
+        return {name: value for name, value in best.items() if value != self._maker.value(name)}
+
+    def end(self) -> None:
+        """The training ends before the search: report what was measured until now."""
+        self._batches.close()
+        self._close_loaders()
+        search = getattr(self._tuner, "search", None)
+        if search is None:
+            self._give_up(UsageError(TOO_SHORT))
+            return
+        search.stopped = Stop.TRAINING_ENDED
+        self._found()
 
     def epoch(self, feeding: LoaderFeeding, indices: Iterator[Any]) -> Iterator[Any]:
         """The batches of `indices`: of an epoch that begins, or the rest of one.
@@ -100,7 +116,7 @@ class TrainingTuner:
                 self._break_off()
             if not self._persists:
                 self._close_loaders()
-        self._rest = Rest(feeding.make(self.best), self._indices)
+        self._rest = Rest(feeding.make(self.changes), self._indices)
         yield from self._rest
 
     def after_error(self) -> Iterator[Any]:
@@ -123,6 +139,9 @@ class TrainingTuner:
             while True:
                 result = yield from self._measure(request)
                 request = requests.send(result)
+        self._found()
+
+    def _found(self) -> None:
         self.report = self._tuner.report(self._settings.unit, step=True)
         self._on_end()
 
@@ -136,7 +155,7 @@ class TrainingTuner:
         for number, chosen in enumerate(self._group):
             try:
                 self._runs[number] = self._run_of(chosen, settings, comparison)
-            except Exception as error:  # noqa: BLE001 - the others go on
+            except Exception as error:  # noqa: BLE001, PERF203 - the others go on
                 errors[number] = error
         for turn in range(settings.pairs or 0):
             order = list(self._runs.values())
@@ -171,7 +190,7 @@ class TrainingTuner:
     def _break_off(self) -> None:
         """The program asks for no more of its epoch."""
         self._indices = Indices(iter(()))
-        with suppress(StopIteration):
+        with suppress(StopIteration, EpochBrokenOff):  # the search may have ended
             self._batches.throw(EpochBrokenOff())
 
     def _give_up(self, error: Exception) -> None:

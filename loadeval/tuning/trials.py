@@ -24,7 +24,7 @@ from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loadeval.analysis.estimate.arms import RunTimes
+    from loadeval.analysis.estimate.arms import Gain, RunTimes
     from loadeval.analysis.estimate.epochs import EpochStarts
     from loadeval.runlog.model import Run
     from loadeval.runtime.alternation.backends import BackendRun
@@ -139,6 +139,12 @@ class EpochThroughput(NamedTuple):
     starts_error: float
     starts_ns: float
     epoch_batches: float | None
+
+    @property
+    def gain(self) -> Gain | None:
+        """What ideal loading would gain."""
+        comparison = self.times.comparison
+        return None if comparison is None else comparison.gain
 
 
 def epoch_throughput_of(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.tuning import Point
     from loadeval.runlog.model import Run
@@ -78,6 +79,7 @@ class Tuner:
         self._by_sample: bool | None = None
         self._forecaster: Forecaster | None = None
         self._room = room
+        self._left: dict[int, Estimate] = {}
 
     def run(self, measure: Callable[..., GroupResult]) -> Self:
         """Measure what is asked for until the search ends. Raises what tune raises."""
@@ -87,7 +89,7 @@ class Tuner:
             while True:
                 try:
                     result = measure(*request)
-                except BaseException as error:  # noqa: BLE001 - Ctrl-C too is for the search
+                except BaseException as error:  # noqa: BLE001, PERF203 - Ctrl-C too is for the search
                     request = requests.throw(error)
                 else:
                     request = requests.send(result)
@@ -151,6 +153,7 @@ class Tuner:
             predicted=self._forecaster is not None,
             epoch_batches=self.epoch_batches,
             curve=self._curve(),
+            left=self._left.get(search.best),
         )
 
     def _curve(self) -> WorkerCurve | None:
@@ -207,7 +210,10 @@ class Tuner:
         return Forecaster(model, self._room or Room.free(), self.epoch_batches)
 
     def _learn(self, group: Sequence[Point], result: GroupResult) -> None:
-        """Use the runs of `group` for further predictions."""
+        """Use the runs of `group` for further predictions, and for what ideal loading would add."""
+        for point, whole in zip(group, result.wholes, strict=True):
+            if whole is not None and whole.gain is not None:
+                self._left[self.search.points.index(point)] = whole.gain.speedup
         forecaster = self._forecaster
         if forecaster is None:
             return

@@ -156,7 +156,9 @@ class FedRun(BackendRun):
                     return
                 empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
                 if empty_epochs > MOST_EMPTY_EPOCHS:
-                    raise UsageError(NOTHING_COUNTED.format(empty_epochs - 1, progress.block.warmup))
+                    warmup = progress.block.warmup
+                    self._failed(UsageError(NOTHING_COUNTED.format(MOST_EMPTY_EPOCHS, warmup)))
+                    return
                 yield EPOCH_IS_OVER
         except Exception as error:  # noqa: BLE001 - other settings go on
             self._failed(error)
