@@ -65,7 +65,7 @@ class ProgramTuning:
         """The batches of an epoch of `loader`; raises what the loader raises."""
         tuner = self._tuner
         if self._owner is None:
-            return TunedEpoch(self, measured, loader, original(loader))
+            return TunedEpoch(ServedEpoch(self, measured, loader, original(loader)))
         if tuner is None or measured is not self._owner:
             return original(loader)
         try:
@@ -74,7 +74,7 @@ class ProgramTuning:
             else:
                 feeding = self._feeding_of(loader)
                 indices = feeding.indices(is_first=False)
-                return TunedEpoch(self, measured, loader, None, indices)
+                return TunedEpoch(ServedEpoch(self, measured, loader, None, indices))
         except Exception as error:  # noqa: BLE001 - the program goes on
             self._end(error)
         return original(loader)
@@ -187,11 +187,34 @@ class ProgramTuning:
 
 
 class TunedEpoch:
-    """An epoch of the program, in which settings take turns once an optimizer makes steps on it.
+    """An epoch of the program, as an iterator: it has the loader's length.
+
+    It goes on after an exception of the dataset, as a DataLoader's iterator does. Nothing refers to
+    it, so that it ends when the program drops it.
+    """
+
+    def __init__(self, served: ServedEpoch) -> None:
+        self._served = served
+        self._batches = restarting(served.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+    def __len__(self) -> int:
+        return len(self._served.loader)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)["_served"].own, name)
+
+
+class ServedEpoch:
+    """An epoch of `loader`, in which settings take turns once an optimizer makes steps on it.
 
     `own` are the program's own batches; None if its loader is being tuned already, and then
-    `indices` are what its sampler chooses. It goes on after an exception of the dataset, as a
-    DataLoader's iterator does.
+    `indices` are what its sampler chooses.
     """
 
     def __init__(
@@ -202,42 +225,30 @@ class TunedEpoch:
         own: Iterator[Any] | None,
         indices: Iterator[Any] | None = None,
     ) -> None:
+        self.loader = loader
+        self.own = own
         self._tuning = tuning
         self._measured = measured
-        self._loader = loader
-        self._pending = 0
-        self._own = own
         self._indices = indices
-        self._batches = restarting(self._parts)
+        self._pending = 0
 
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self._batches)
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(vars(self).get("_own"), name)
-
-    def _parts(self) -> Iterator[Any]:
-        own = self._own
+    def batches(self) -> Iterator[Any]:
+        """The batches; called again after an exception, those that are left."""
+        own = self.own
         if own is not None:
             yield from self._own_batches(own)
             if self._indices is None:
                 return
-            adapter_for(self._loader).release(self._loader, own)
-            self._own = None
+            adapter_for(self.loader).release(self.loader, own)
+            self.own = None
         indices, self._indices = self._indices, None
-        yield from self._tuning.rest(self._loader, indices)
+        yield from self._tuning.rest(self.loader, indices)
 
     def _own_batches(self, own: Iterator[Any]) -> Iterator[Any]:
         """The program's own batches, until settings take turns."""
         while self._indices is None:
-            if self._tuning.begins(self._measured, self._loader):
-                self._indices, self._pending = self._tuning.take_over(self._loader, own)
+            if self._tuning.begins(self._measured, self.loader):
+                self._indices, self._pending = self._tuning.take_over(self.loader, own)
                 break
             batch = next(own, END)
             if batch is END:

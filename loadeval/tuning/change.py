@@ -77,32 +77,56 @@ def _arguments(call: libcst.Call, settings: Mapping[str, Any]) -> list[libcst.Ar
 
     left = dict(settings)
     dropped = (*OF_WORKERS, "timeout") if settings.get(WORKERS) == 0 else ()
-    arguments: list[libcst.Arg] = []
+    last = call.args[-1]
+    between = next((each.comma for each in call.args[:-1]), None) or libcst.Comma(
+        whitespace_after=libcst.SimpleWhitespace(" ")
+    )
+    kept: list[libcst.Arg] = []
     for position, argument in enumerate(call.args):
         name = argument.keyword.value if argument.keyword else POSITIONS[position]
         if name in left:
             value = libcst.parse_expression(repr(left.pop(name)))
-            arguments.append(argument.with_changes(value=value))
+            kept.append(argument.with_changes(value=value))
         elif name not in dropped or argument.keyword is None:
-            arguments.append(argument)
+            kept.append(argument)
     for name, setting in left.items():
-        last = arguments[-1]
-        before = arguments[-2] if len(arguments) > 1 else None
-        comma = (
-            before.comma if before else libcst.Comma(whitespace_after=libcst.SimpleWhitespace(" "))
+        kept[-1] = _followed(kept[-1], between)
+        none = libcst.SimpleWhitespace("")
+        kept.append(
+            libcst.Arg(
+                libcst.parse_expression(repr(setting)),
+                libcst.Name(name),
+                equal=libcst.AssignEqual(none, none),
+            )
         )
-        own = libcst.Arg(
-            libcst.parse_expression(repr(setting)),
-            libcst.Name(name),
-            equal=libcst.AssignEqual(libcst.SimpleWhitespace(""), libcst.SimpleWhitespace("")),
-            comma=last.comma,
-            whitespace_after_arg=last.whitespace_after_arg,
-        )
-        arguments[-1] = last.with_changes(
-            comma=comma, whitespace_after_arg=libcst.SimpleWhitespace("")
-        )
-        arguments.append(own)
-    return arguments
+    end = kept[-1]
+    if end.keyword is None or last.keyword is None or end.keyword.value != last.keyword.value:
+        comma = _without_comment(last.comma) if end.comma is not last.comma else last.comma
+        kept[-1] = end.with_changes(comma=comma, whitespace_after_arg=last.whitespace_after_arg)
+    return kept
+
+
+def _followed(argument: libcst.Arg, between: Any) -> libcst.Arg:
+    """`argument` where another one follows it; it keeps the comment at its line's end."""
+    import libcst  # noqa: PLC0415 - an extra
+
+    own, after = _comment_of(argument.comma), _without_comment(between)
+    if own is not None and isinstance(after.whitespace_after, libcst.ParenthesizedWhitespace):
+        after = after.with_deep_changes(after.whitespace_after, first_line=own)
+    return argument.with_changes(comma=after, whitespace_after_arg=libcst.SimpleWhitespace(""))
+
+
+def _comment_of(comma: Any) -> Any:
+    """The end of the line after `comma`, where there is one."""
+    return getattr(getattr(comma, "whitespace_after", None), "first_line", None)
+
+
+def _without_comment(comma: Any) -> Any:
+    import libcst  # noqa: PLC0415 - an extra
+
+    if _comment_of(comma) is None:
+        return comma
+    return comma.with_deep_changes(comma.whitespace_after, first_line=libcst.TrailingWhitespace())
 
 
 def unified_diff(before: str, after: str, file: Path) -> str:

@@ -71,6 +71,7 @@ class TrainingTuner:
         self._indices = Indices(iter(()))
         self._batches = self._searching()
         self._rest: Rest | None = None
+        self._under_way: object = None
 
     @property
     def is_over(self) -> bool:
@@ -99,23 +100,25 @@ class TrainingTuner:
 
         What the dataset raises passes; iterate `after_error` then.
         """
-        self._indices, self._rest, is_left = Indices(indices), None, True
+        if self._under_way is not None:  # nobody has told that it was left
+            self._break_off()
+        self._under_way = this = object()
+        self._indices, self._rest = Indices(indices), None
         try:
             self._feed_by(feeding)
             for batch in self._batches:
                 if batch is EPOCH_IS_OVER:
-                    is_left = False
+                    self._under_way = None
                     return
                 yield batch
-            is_left = False
         except Exception as error:  # noqa: BLE001 - training goes on
-            is_left = False
             self._give_up(error)
         finally:
-            if is_left and not sys.is_finalizing():
+            if self._under_way is this and not self.is_over and not sys.is_finalizing():
                 self._break_off()
             if not self._persists:
                 self._close_loaders()
+        self._under_way = None
         self._rest = Rest(feeding.make(self.changes), self._indices)
         yield from self._rest
 
@@ -189,8 +192,8 @@ class TrainingTuner:
 
     def _break_off(self) -> None:
         """The program asks for no more of its epoch."""
-        self._indices = Indices(iter(()))
-        with suppress(StopIteration, EpochBrokenOff):  # the search may have ended
+        self._under_way, self._indices = None, Indices(iter(()))
+        with suppress(StopIteration):
             self._batches.throw(EpochBrokenOff())
 
     def _give_up(self, error: Exception) -> None:

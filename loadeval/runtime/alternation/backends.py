@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.blocks import block_for
@@ -256,6 +256,8 @@ class BackendRun:
     Raises RunLogError if the settings' log file exists or cannot be written.
     """
 
+    facts: ClassVar[Mapping[str, Any]] = {}
+
     def __init__(
         self,
         source: Source,
@@ -281,6 +283,7 @@ class BackendRun:
                 "batches": settings.batches,
                 "max_cache_bytes": settings.max_cache_bytes,
                 "seed": settings.seed,
+                **self.facts,
             },
             environment=describe_environment(getattr(source.adapter, "distributions", ())),
             probes=probes,

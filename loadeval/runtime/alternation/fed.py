@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from loadeval.errors import UsageError
 from loadeval.runlog.blocks import SHORTEST_WARMUP, block_for, head_for
+from loadeval.runlog.model import FED
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation, drained
 from loadeval.runtime.alternation.backends import (
     MOST_EMPTY_EPOCHS,
@@ -22,7 +23,7 @@ from loadeval.runtime.cuda import timing_events
 from loadeval.runtime.serving.loop import served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from loadeval.runlog.model import Arm
     from loadeval.runtime.background.metrics_thread import Probes
@@ -119,6 +120,8 @@ class FedRun(BackendRun):
     whether those of the setting persist from epoch to epoch. `settings` are as for BackendRun.
     `error` is what the loader raised; after that it serves no more.
     """
+
+    facts: ClassVar[Mapping[str, Any]] = {FED: True}
 
     def __init__(
         self,

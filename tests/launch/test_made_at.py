@@ -1,0 +1,50 @@
+"""Where a program made its DataLoader."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from torch.utils.data import DataLoader, TensorDataset
+
+import loadeval
+from loadeval.launch.made_at import made_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Own(DataLoader[Any]):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _installed(tmp_path: Path) -> Iterator[None]:
+    loadeval.install(output=tmp_path / "logs")
+    yield
+    loadeval.uninstall()
+
+
+@pytest.mark.parametrize("kind", [DataLoader, Own])
+def test_it_is_the_users_line(kind: Any) -> None:
+    """Its file and line, of a subclass too."""
+    loader = kind(TensorDataset())
+    place = made_at(loader)
+    assert place is not None
+    assert place.file == __file__
+    assert place.line == test_it_is_the_users_line.__code__.co_firstlineno + 3
+
+
+def test_code_without_a_file_is_no_place() -> None:
+    """Such as what a notebook or exec() runs: nothing could be changed there."""
+    scope: dict[str, Any] = {"DataLoader": DataLoader, "dataset": TensorDataset()}
+    exec(compile("loader = DataLoader(dataset)", "<cell>", "exec"), scope)  # noqa: S102 - as a notebook does
+    place = made_at(scope["loader"])
+    assert place is None or place.file == __file__
+
+
+def test_what_was_made_before_has_none() -> None:
+    """Nobody noted it."""
+    loadeval.uninstall()
+    assert made_at(DataLoader(TensorDataset())) is None
