@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from loadeval.tuning.change import NoChangeError, changed, unified_diff
 if TYPE_CHECKING:
     from pathlib import Path
 
+GIT = shutil.which("git") or "git"
 IN_LINES = """loader = DataLoader(
     dataset,
     batch_size=64,
@@ -99,8 +101,8 @@ def test_git_applies_the_diff(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, e
     file.write_text(before)
     monkeypatch.chdir(tmp_path)
     after = changed(before, 3, {"num_workers": 2})
-    subprocess.run(["git", "init", "--quiet"], check=True)
+    subprocess.run([GIT, "init", "--quiet"], check=True)
     diff = unified_diff(before, after, file)
     assert "a/code/train.py" in diff
-    subprocess.run(["git", "apply"], input=diff, text=True, check=True)
+    subprocess.run([GIT, "apply"], input=diff, text=True, check=True)
     assert file.read_text() == after

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.predict.tuning import Stop, TrialState
+from loadeval.analysis.predict.tuning import MOST_IN_TURNS, Stop, TrialState
 from loadeval.errors import UsageError
 from loadeval.runtime.settings import EvaluatorSettings
 from loadeval.testing import FakeClock
-from loadeval.tuning import forecasts, in_training, tuner
+from loadeval.tuning import forecasts, tuner
 from loadeval.tuning.in_training import TrainingTuner
 from tests.fed import MS, Feeding
 
@@ -137,13 +137,9 @@ def test_few_settings_have_workers_at_once() -> None:
     for _ in training.iterate():
         training.clock.advance(10 * MS)
         most = max(most, sum(made.is_open for made in training.feeding.made))
-    assert 1 < most <= tuner_limit()
+    assert 1 < most <= MOST_IN_TURNS
     training.epoch()
     assert not any(made.is_open for made in training.feeding.made)
-
-
-def tuner_limit() -> int:
-    return in_training.MOST_IN_TURNS
 
 
 @pytest.mark.parametrize("persists", [False, True])

@@ -93,7 +93,9 @@ def _change(
             diff = unified_diff(before, after, file)
             if write:
                 file.write_text(after, encoding="utf-8")
-        except (LoadevalError, OSError, ValueError) as error:
+        except LoadevalError as error:
+            why = str(error)
+        except (OSError, ValueError) as error:
             why = in_words(error)
     if diff is None:
         lines = wording.by_hand(settings, place, why)

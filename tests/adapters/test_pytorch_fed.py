@@ -67,7 +67,7 @@ def test_a_sampler_without_length_has_none() -> None:
         def __iter__(self) -> Any:
             return iter([[1], [2]])
 
-    loader: Any = DataLoader(Numbers, batch_sampler=Endless())  # type: ignore[arg-type]
+    loader: Any = DataLoader(Numbers, batch_sampler=Endless())
     made = feeding(loader).make({})
     assert adapter_for(made.loader).describe(made.loader).length is None
 
@@ -97,7 +97,7 @@ def test_an_epoch_draws_the_random_numbers_of_the_loaders_own(workers: int, pers
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_is_taken_over_where_it_is(workers: int) -> None:
-    """What its workers were asked for comes from the iterator itself, and the rest is given away."""
+    """What its workers were asked for comes from the iterator itself, the rest from the other."""
     expected = as_text(DataLoader(Numbers, batch_size=2, shuffle=True, generator=seeded()))
     loader = DataLoader(
         Numbers, batch_size=2, shuffle=True, generator=seeded(), num_workers=workers

@@ -39,7 +39,7 @@ def test_it_is_the_users_line(kind: Any) -> None:
 def test_code_without_a_file_is_no_place() -> None:
     """Such as what a notebook or exec() runs: nothing could be changed there."""
     scope: dict[str, Any] = {"DataLoader": DataLoader, "dataset": TensorDataset()}
-    exec(compile("loader = DataLoader(dataset)", "<cell>", "exec"), scope)  # noqa: S102 - as a notebook does
+    exec(compile("loader = DataLoader(dataset)", "<cell>", "exec"), scope)
     place = made_at(scope["loader"])
     assert place is None or place.file == __file__
 
