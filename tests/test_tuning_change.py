@@ -27,6 +27,7 @@ IN_LINES = """loader = DataLoader(
 @pytest.mark.parametrize(
     ("before", "settings", "after"),
     [
+        ("DataLoader(d, num_workers=1)", {"num_workers": 4}, "DataLoader(d, num_workers=4)"),
         ("x = DataLoader(data)", {"num_workers": 4}, "x = DataLoader(data, num_workers=4)"),
         (
             "x = data.DataLoader(d, 64, num_workers = 1)",

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 class Training:
     """Trains for 10 ms on each batch, by a clock, while its loader is tuned; notes the samples."""
 
-    def __init__(self, batches: int = 600, **options: Any) -> None:
+    def __init__(self, batches: int = 600, max_cache_bytes: int = 2**30, **options: Any) -> None:
         self.clock = FakeClock()
         self.batches = batches
         self.feeding = Feeding(self.clock, batches, **options)
@@ -34,7 +34,7 @@ class Training:
             mode="alternate",
             samples=None,
             unit="samples",
-            max_cache_bytes=2**30,
+            max_cache_bytes=max_cache_bytes,
             overwrite=False,
             pairs=3,
             batches=24,
@@ -162,6 +162,50 @@ def test_an_epoch_that_is_left_early_leaves_nothing_behind() -> None:
     assert training.tuner.report.best.settings == {"num_workers": 4}
 
 
+def test_an_epoch_may_be_left_without_a_word() -> None:
+    """The program keeps its iterator, and begins another one."""
+    training = Training()
+    kept = training.iterate()
+    assert training.train(islice(kept, 75)) == training.whole[:150]
+    assert training.epoch() == training.whole
+    assert list(kept) == []
+    assert training.epoch() == training.whole
+
+
+def test_ctrl_c_passes_and_the_program_may_go_on() -> None:
+    """With the present settings."""
+    training = Training()
+
+    def fails(_workers: int, batch: Any) -> None:
+        if batch == [40, 41]:
+            raise KeyboardInterrupt
+
+    training.feeding.fails = fails
+    with pytest.raises(KeyboardInterrupt):
+        training.epoch()
+    training.feeding.fails = lambda *_: None
+    assert training.epoch() == training.whole
+    assert not training.tuner.is_over
+
+
+@pytest.mark.parametrize("max_cache_bytes", [1, 60, 100])
+def test_ideal_blocks_take_no_more_memory_than_they_may(max_cache_bytes: int) -> None:
+    """Each batch of 16 bytes is still served once, in order."""
+    training = Training(max_cache_bytes=max_cache_bytes)
+    epochs = 0
+    while training.tuner.report is None:
+        assert training.epoch() == training.whole
+        epochs += 1
+        assert epochs < 10
+
+
+def test_a_turn_may_end_with_the_epoch() -> None:
+    """The first one has 13 batches in its real block, and 11 in its ideal one."""
+    training = Training(24)
+    for _ in range(3):
+        assert training.epoch() == training.whole
+
+
 def test_epochs_too_short_to_count_end_the_search() -> None:
     """Training goes on with the present settings, and the reason is known."""
     training = Training(4)
@@ -213,10 +257,9 @@ def test_what_the_dataset_raises_reaches_the_training_which_may_go_on() -> None:
     training.feeding.fails = fails
     seen: list[int] = []
     epoch = training.iterate()
+    training.feeding.clock.advance(MS)
     with pytest.raises(ValueError, match="a bad sample"):
-        for batch in epoch:
-            seen += batch.tolist()
-            training.clock.advance(10 * MS)
+        seen.extend(n for batch in epoch for n in batch.tolist())
     seen += training.train(training.tuner.after_error())
     assert seen == training.whole[:40] + training.whole[42:]
     assert "a bad sample" in str(training.tuner.error)

@@ -101,24 +101,24 @@ class TrainingTuner:
         What the dataset raises passes; iterate `after_error` then.
         """
         if self._under_way is not None:  # nobody has told that it was left
-            self._break_off()
+            self._leave(early=True)
         self._under_way = this = object()
         self._indices, self._rest = Indices(indices), None
+        is_left = True
         try:
             self._feed_by(feeding)
             for batch in self._batches:
                 if batch is EPOCH_IS_OVER:
-                    self._under_way = None
+                    is_left = False
                     return
                 yield batch
+            is_left = False
         except Exception as error:  # noqa: BLE001 - training goes on
+            is_left = False
             self._give_up(error)
         finally:
-            if self._under_way is this and not self.is_over and not sys.is_finalizing():
-                self._break_off()
-            if not self._persists:
-                self._close_loaders()
-        self._under_way = None
+            if self._under_way is this:
+                self._leave(early=is_left)
         self._rest = Rest(feeding.make(self.changes), self._indices)
         yield from self._rest
 
@@ -190,11 +190,15 @@ class TrainingTuner:
             Probes(probes, DEFAULT_PROBE_INTERVAL_S),
         )
 
-    def _break_off(self) -> None:
+    def _leave(self, *, early: bool) -> None:
         """The program asks for no more of its epoch."""
-        self._under_way, self._indices = None, Indices(iter(()))
-        with suppress(StopIteration):
-            self._batches.throw(EpochBrokenOff())
+        self._under_way = None
+        if early and not sys.is_finalizing():
+            self._indices = Indices(iter(()))
+            with suppress(StopIteration, EpochBrokenOff):  # Ctrl-C may have ended it
+                self._batches.throw(EpochBrokenOff())
+        if not self._persists:
+            self._close_loaders()
 
     def _give_up(self, error: Exception) -> None:
         self.error = error

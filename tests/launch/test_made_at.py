@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 from torch.utils.data import DataLoader, TensorDataset
@@ -42,6 +44,16 @@ def test_code_without_a_file_is_no_place() -> None:
     exec(compile("loader = DataLoader(dataset)", "<cell>", "exec"), scope)
     place = made_at(scope["loader"])
     assert place is None or place.file == __file__
+
+
+def test_frames_of_packages_are_passed() -> None:
+    """Those of Python itself, and of what is installed; there may be none of the user."""
+    place = made_at(Mock(side_effect=DataLoader)(TensorDataset()))
+    assert place is not None
+    assert place.file == __file__
+    with ThreadPoolExecutor(1) as pool:
+        loader: Any = pool.submit(DataLoader, TensorDataset()).result()
+    assert made_at(loader) is None
 
 
 def test_what_was_made_before_has_none() -> None:

@@ -135,6 +135,12 @@ def test_later_epochs_have_the_best_settings(program_with: Any, monkeypatch: Any
     assert sorted(program.epoch(loader)) == list(range(2 * BATCHES))
 
 
+def test_a_training_that_ends_first_has_a_reason(program: Program) -> None:
+    """Or what was found until then."""
+    program.epoch(program.loader(), 20)
+    assert "before its present settings were measured" in program.found["why_not"]
+
+
 def test_a_loader_without_steps_is_left_alone(program: Program) -> None:
     """A loader that is only read is no training loader."""
     loader = program.loader(num_workers=0)
@@ -237,22 +243,29 @@ def broken_now(*_: object) -> Any:
 
 
 class Bad(Dataset[Any]):
+    def __init__(self, index: int) -> None:
+        self._index = index
+
     def __len__(self) -> int:
         return 60
 
     def __getitem__(self, index: int) -> Any:
-        if index == 21:
+        if index == self._index:
             raise ValueError("a bad sample")
         return (torch.tensor(index),)
 
 
-@pytest.mark.parametrize("before", [0, 10**9], ids=["in_turns", "before"])
+@pytest.mark.parametrize(
+    ("index", "workers", "before"),
+    [(21, 0, 3), (21, 0, 10**9), (7, 1, 3)],
+    ids=["in_turns", "before", "asked_for_before"],
+)
 def test_an_error_of_the_dataset_passes_and_the_next_batches_come(
-    program: Program, monkeypatch: pytest.MonkeyPatch, before: int
+    program: Program, monkeypatch: pytest.MonkeyPatch, index: int, workers: int, before: int
 ) -> None:
     """As with the loader itself, whether settings take turns by then or not."""
-    monkeypatch.setattr(tuned, "STEPS_BEFORE", before or tuned.STEPS_BEFORE)
-    epoch = iter(DataLoader(Bad(), batch_size=2))
+    monkeypatch.setattr(tuned, "STEPS_BEFORE", before)
+    epoch = iter(DataLoader(Bad(index), batch_size=2, num_workers=workers))
     seen: list[int] = []
     errors = 0
     while True:
@@ -266,7 +279,7 @@ def test_an_error_of_the_dataset_passes_and_the_next_batches_come(
         seen += batch.tolist()
         program._optimizer.step()
     assert errors == 1
-    assert seen == [n for n in range(60) if n not in {20, 21}]
+    assert seen == [n for n in range(60) if n not in {index - 1, index}]
 
 
 def test_the_program_may_be_ended_when_it_is_tuned(program_with: Any) -> None:
