@@ -188,7 +188,7 @@ def test_ctrl_c_passes_and_the_program_may_go_on() -> None:
     assert not training.tuner.is_over
 
 
-@pytest.mark.parametrize("max_cache_bytes", [1, 60, 100])
+@pytest.mark.parametrize("max_cache_bytes", [1, 100])
 def test_ideal_blocks_take_no_more_memory_than_they_may(max_cache_bytes: int) -> None:
     """Each batch of 16 bytes is still served once, in order."""
     training = Training(max_cache_bytes=max_cache_bytes)
@@ -263,6 +263,22 @@ def test_what_the_dataset_raises_reaches_the_training_which_may_go_on() -> None:
     seen += training.train(training.tuner.after_error())
     assert seen == training.whole[:40] + training.whole[42:]
     assert "a bad sample" in str(training.tuner.error)
+
+
+@pytest.mark.parametrize("batches", [30, 1500])
+def test_what_the_sampler_raises_reaches_the_training(batches: int) -> None:
+    """Once what it chose before was served, in turns or with the best settings."""
+    training = Training(1500)
+
+    def sampler() -> Iterator[Any]:
+        yield from training.feeding.epoch(batches)
+        raise ValueError("a bad sampler")
+
+    seen: list[int] = []
+    epoch = training.tuner.epoch(training.feeding, sampler())
+    with pytest.raises(ValueError, match="a bad sampler"):
+        seen.extend(n for batch in epoch for n in batch.tolist())
+    assert seen == training.whole[: 2 * batches]
 
 
 def test_a_loader_that_the_program_makes_anew_is_used() -> None:

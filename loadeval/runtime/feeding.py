@@ -58,16 +58,24 @@ class LoaderFeeding(Protocol):
 
 
 class Indices:
-    """Reads what a sampler chooses, once; what was read and not served can be put back."""
+    """Reads what a sampler chooses, once; what was read and not served can be put back.
+
+    They end where the sampler raises, which `error` keeps for when all before it is served.
+    """
 
     def __init__(self, source: Iterator[Any]) -> None:
+        self.error: Exception | None = None
         self._source = source
         self._put_back: deque[Any] = deque()
 
     def take(self, count: int) -> list[Any]:
         """Those of the next `count` batches; fewer where the epoch ends before."""
         taken = [self._put_back.popleft() for _ in range(min(count, len(self._put_back)))]
-        return taken + list(islice(self._source, count - len(taken)))
+        try:
+            taken.extend(islice(self._source, count - len(taken)))
+        except Exception as error:  # noqa: BLE001 - the program gets it
+            self.error = error
+        return taken
 
     def put_back(self, indices: Iterable[Any]) -> None:
         """These come next."""

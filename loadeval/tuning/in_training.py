@@ -98,29 +98,34 @@ class TrainingTuner:
     def epoch(self, feeding: LoaderFeeding, indices: Iterator[Any]) -> Iterator[Any]:
         """The batches of `indices`: of an epoch that begins, or the rest of one.
 
-        What the dataset raises passes; iterate `after_error` then.
+        What the dataset and the sampler raise passes; iterate `after_error` then.
         """
         if self._under_way is not None:  # nobody has told that it was left
-            self._leave(early=True)
+            self._leave(self._under_way, early=True)
         self._under_way = this = object()
-        self._indices, self._rest = Indices(indices), None
-        is_left = True
+        self._indices = own = Indices(indices)
+        self._rest = None
+        is_left, is_served = True, False
         try:
             self._feed_by(feeding)
             for batch in self._batches:
                 if batch is EPOCH_IS_OVER:
-                    is_left = False
-                    return
+                    is_served = True
+                    break
                 yield batch
+                if self._under_way is not this:  # the program has begun another one
+                    return
             is_left = False
         except Exception as error:  # noqa: BLE001 - training goes on
             is_left = False
             self._give_up(error)
         finally:
-            if self._under_way is this:
-                self._leave(early=is_left)
-        self._rest = Rest(feeding.make(self.changes), self._indices)
-        yield from self._rest
+            self._leave(this, early=is_left)
+        if not is_served:
+            self._rest = Rest(feeding.make(self.changes), own)
+            yield from self._rest
+        if own.error is not None:
+            raise own.error
 
     def after_error(self) -> Iterator[Any]:
         """What is left of the epoch after its dataset has raised."""
@@ -190,8 +195,10 @@ class TrainingTuner:
             Probes(probes, DEFAULT_PROBE_INTERVAL_S),
         )
 
-    def _leave(self, *, early: bool) -> None:
-        """The program asks for no more of its epoch."""
+    def _leave(self, epoch: object, *, early: bool) -> None:
+        """The program asks for no more of this epoch."""
+        if self._under_way is not epoch:  # it was left before
+            return
         self._under_way = None
         if early and not sys.is_finalizing():
             self._indices = Indices(iter(()))
