@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
+    from loadeval.runtime.feeding import FedLoader, LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.runtime.registry import adapter_for
     from loadeval.tuning import tune
@@ -55,12 +56,14 @@ __all__ = [
     "Diagnosis",
     "Estimate",
     "Fact",
+    "FedLoader",
     "Finding",
     "Headroom",
     "IterableAdapter",
     "Level",
     "Limit",
     "LoaderEvaluator",
+    "LoaderFeeding",
     "LoaderInfo",
     "LoaderModel",
     "LoaderStages",
@@ -139,6 +142,7 @@ _MODULES = {
         "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
         "runtime.alternation.backends": ("Backend",),
         "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
+        "runtime.feeding": ("FedLoader", "LoaderFeeding"),
         "runtime.recording.stages": ("LoaderStages", "StageNote"),
         "runtime.registry": ("adapter_for",),
         "tuning": ("tune",),

@@ -641,8 +641,7 @@ def test_what_is_tuned_of_a_dataloader(scripted: Scripted, monkeypatch: pytest.M
     """Pinning where there is CUDA, keeping workers where starting them takes long."""
     scripted.predict()
     made = loaders.LoaderMaker(loader, {"num_workers": 1})
-    turns: Any = None
-    fresh_tuner = tuner.Tuner(made, turns, {}, 6)
+    fresh_tuner = tuner.Tuner(made, {}, 6)
     whole: Any = trials.EpochThroughput(None, True, None, 0.999, 0.0, 0.0, 9.0)  # type: ignore[arg-type]
     assert set(fresh_tuner._predicted_space(whole)) == {
         "num_workers",

@@ -21,13 +21,14 @@ from loadeval import (
     Watch,
     adapter_for,
 )
+from loadeval_adapters.pytorch_fed import DataLoaderFeeding
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from loadeval import LoaderStages
+    from loadeval import LoaderFeeding, LoaderStages
 
 IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
 UNPREPARED = (
@@ -58,6 +59,15 @@ HAS_BEGUN = (
     "this DataLoader has begun an epoch, or was asked for its state, and keeps its workers; change "
     "its settings where it is made"
 )
+
+OWN_CONSTRUCTOR = (
+    "{name} has a constructor of its own, so that it cannot be made again with other settings"
+)
+DIVIDED_BY_WORKERS = (
+    "the dataset is iterable-style: which samples it yields depends on its workers, so that "
+    "settings cannot take turns within an epoch"
+)
+OUT_OF_ORDER = "in_order=False serves batches out of order, and settings in turns serve them in it"
 
 TUNABLE = (
     "num_workers",
@@ -246,6 +256,19 @@ class PyTorchAdapter(IterableAdapter):
         """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
         given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
         return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Feeds DataLoaders of the same dataset and functions."""
+        given = _arguments(loader, _constructor(loader))
+        if not given:
+            raise UsageError(OWN_CONSTRUCTOR.format(name=type(loader).__name__))
+        if isinstance(loader.dataset, IterableDataset):
+            raise UsageError(DIVIDED_BY_WORKERS)
+        if not given.get("in_order", True):
+            raise UsageError(OUT_OF_ORDER)
+        return DataLoaderFeeding(
+            loader, given, self.without_workers, super().describe(loader).length
+        )
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
         """Of an iterable-style dataset also the number of workers."""

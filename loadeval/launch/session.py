@@ -22,6 +22,7 @@ from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on
 from loadeval.launch.overrides import Overrides
+from loadeval.launch.tuned import ProgramTuning
 from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import placeholder
 from loadeval.runlog.run_folder.processes import ProcessRecord
@@ -70,6 +71,7 @@ class Session:
         self._saving = threading.Lock()
         self._has_ended = False
         self._has_stepped = False
+        self._tuning = None if settings.tune is None else ProgramTuning(settings.tune, self.folder)
 
     def epoch(
         self, loader: Any, original: Iter, *, evaluates: bool = False
@@ -100,6 +102,8 @@ class Session:
         if hasattr(self, "_unhook"):
             self._unhook()
             self._unwrap()
+        if self._tuning is not None:
+            self._tuning.close()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -162,7 +166,7 @@ class Session:
         if mode == "alternate":
             options["batches"] = self._settings.batches
         if mode == "log":
-            options["stages"] = True
+            options["stages"] = self._tuning is None  # settings in turns are looked into
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,
@@ -173,6 +177,7 @@ class Session:
             self.began,
             has_gradients=has_gradients,
         )
+        measured.tuning = self._tuning
         self.loaders.append(measured)
         self.save()
         return measured

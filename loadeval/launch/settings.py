@@ -31,13 +31,29 @@ AS_JSON = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True, slots=True)
+class TuneOptions:
+    """How `loadeval tune -- COMMAND` tunes the training loader; see tune.
+
+    `stops` tells whether the program is to end once it is tuned, and `width` how wide the screen
+    is.
+    """
+
+    space: Mapping[str, list[Any]] = field(default_factory=dict)
+    batches: int = 80
+    rounds: int = 4
+    trials: int = 6
+    stops: bool = False
+    width: int = 80
+
+
+@dataclass(frozen=True, slots=True)
 class RunSettings:
     """What `loadeval run` tells the processes of its command, by their environment.
 
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
     The training loader gets `settings` in place of its own, other loaders those whose name begins
     with VALIDATION; with `allow_changes` also such as change what is trained on. `threads` are
-    those that torch computes with.
+    those that torch computes with. `tune` is None where nothing is tuned.
     """
 
     folder: str
@@ -47,11 +63,15 @@ class RunSettings:
     settings: Mapping[str, Any] = field(default_factory=dict)
     threads: int | None = None
     allow_changes: bool = False
+    tune: TuneOptions | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
         """The settings in `environment`. Raises KeyError or ValueError where there are none."""
-        return cls(environment[FOLDER], **json.loads(environment.get(SETTINGS, "{}")))
+        options = json.loads(environment.get(SETTINGS, "{}"))
+        tune = options.pop("tune", None)
+        tune_options = None if tune is None else TuneOptions(**tune)
+        return cls(environment[FOLDER], **options, tune=tune_options)
 
     def environment(self) -> dict[str, str]:
         """The environment variables that hold these settings."""

@@ -101,6 +101,7 @@ def tuning_as_dict(tuning: TuningReport) -> dict[str, Any]:
         "settings": plain(tuning.best.settings),
         "best": tuning.trials.index(tuning.best),
         "gain": None if tuning.gain is None else asdict(tuning.gain),
+        "left": None if tuning.left is None else asdict(tuning.left),
         "stopped": tuning.stopped.value,
         "stopped_words": stopped_in_words(tuning),
         "unit": tuning.unit,

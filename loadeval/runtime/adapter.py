@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
+    from loadeval.runtime.feeding import LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages
 
 OVERRIDES = "_loadeval_overrides"
@@ -36,6 +37,8 @@ NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
 )
+
+NOT_FED = "loadeval cannot choose what batches of {name} are made of, as it can of a DataLoader's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,9 @@ class Adapter(Protocol):
         Raises UsageError where it cannot, or where training would get other batches, or in another
         order, unless `allow_changes`. What the loader's constructor raises passes through.
         """
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Makes loaders like `loader` that load what they are given; UsageError where it cannot."""
 
 
 class IterableAdapter:
@@ -223,6 +229,10 @@ class IterableAdapter:
             f"cannot make this {name} again with another {others}: expected settings among "
             f"{', '.join(present)}; for others {instead}"
         )
+
+    def feeding(self, loader: Any) -> LoaderFeeding:
+        """Raises UsageError."""
+        raise UsageError(NOT_FED.format(name=type(loader).__name__))
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -425,6 +435,10 @@ class FactoryAdapter:
     ) -> None:
         """Raises UsageError."""
         self.reconfigured(loader, settings)
+
+    def feeding(self, loader: Any) -> LoaderFeeding:  # noqa: ARG002 - it would have to be made
+        """Raises UsageError."""
+        raise UsageError(NOT_FED.format(name="what a function makes"))
 
 
 class MadeStages:

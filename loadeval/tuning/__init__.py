@@ -115,7 +115,7 @@ def tune(  # noqa: PLR0913 - options, nearly all by keyword
     )
     with bar(progress, clock) as on_progress, _quietly():
         turns = Turns(maker, step or _no_step, evaluator_settings, on_progress, epoch_batches)
-        tuner = Tuner(maker, turns, _values(space), max_trials).run()
+        tuner = Tuner(maker, values_of(space), max_trials).run(turns.measure)
     report = tuner.report(unit, step is not None)
     from loadeval.report.tuning import Tuning  # noqa: PLC0415 - training needs no report
 
@@ -126,7 +126,8 @@ def _no_step(_batch: Any) -> None:
     """Stands in for a training step where there is none."""
 
 
-def _values(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
+def values_of(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
+    """The values to choose from, by setting. Raises UsageError where there are none."""
     choices = {}
     for name, values in ({} if space is None else space).items():
         choices[name] = [] if isinstance(values, str) else list(values)

@@ -36,8 +36,8 @@ class Room(NamedTuple):
     shared_memory_bytes: float | None
 
     @classmethod
-    def free(cls) -> Room:
-        """SHARE_OF_FREE of what is free now."""
+    def free(cls, loaders: int = 1) -> Room:
+        """SHARE_OF_FREE of what is free now, for one of so many loaders that live at once."""
         available = MachineLoad().read()["memory_available_bytes"]
         try:
             filesystem = os.statvfs(SHM)
@@ -46,7 +46,7 @@ class Room(NamedTuple):
             shared = None
         return cls(
             *(
-                None if free_bytes is None else SHARE_OF_FREE * free_bytes
+                None if free_bytes is None else SHARE_OF_FREE * free_bytes / loaders
                 for free_bytes in (available, shared)
             )
         )

@@ -24,7 +24,7 @@ from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loadeval.analysis.estimate.arms import RunTimes
+    from loadeval.analysis.estimate.arms import Gain, RunTimes
     from loadeval.analysis.estimate.epochs import EpochStarts
     from loadeval.runlog.model import Run
     from loadeval.runtime.alternation.backends import BackendRun
@@ -92,17 +92,7 @@ class Turns:
         results = {name: (run, error) for name, run, error in runner.run(self._step, {})}
         runs = [results[name][0] if name in results else None for name in names]
         errors = [results[name][1] if name in results else failed[name] for name in names]
-        wholes = [
-            None
-            if run is None or error
-            else epoch_throughput_of(run, by_sample, self._epoch_batches)
-            for run, error in zip(runs, errors, strict=True)
-        ]
-        outcomes = [
-            _outcome(number, wholes) if error is None else Outcome(error=in_words(error))
-            for number, error in enumerate(errors)
-        ]
-        return GroupResult(outcomes, runs, errors, wholes, runner.interrupted)
+        return group_result(runs, errors, by_sample, self._epoch_batches, runner.interrupted)
 
     def _reiterable(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         is_iterator = hasattr(type(loader), "__next__")
@@ -114,6 +104,25 @@ class Turns:
     def _probes(settings: EvaluatorSettings) -> Probes:
         probes = probes_named(settings.probes, threads=settings.looks_inside)
         return Probes(probes, DEFAULT_PROBE_INTERVAL_S)
+
+
+def group_result(
+    runs: Sequence[Run | None],
+    errors: Sequence[Exception | None],
+    by_sample: bool | None,
+    epoch_batches: float | None,
+    interrupted: bool = False,
+) -> GroupResult:
+    """What these runs measured; those with an error measured nothing."""
+    wholes = [
+        None if run is None or error else epoch_throughput_of(run, by_sample, epoch_batches)
+        for run, error in zip(runs, errors, strict=True)
+    ]
+    outcomes = [
+        _outcome(number, wholes) if error is None else Outcome(error=in_words(error))
+        for number, error in enumerate(errors)
+    ]
+    return GroupResult(outcomes, list(runs), list(errors), wholes, interrupted)
 
 
 class EpochThroughput(NamedTuple):
@@ -130,6 +139,12 @@ class EpochThroughput(NamedTuple):
     starts_error: float
     starts_ns: float
     epoch_batches: float | None
+
+    @property
+    def gain(self) -> Gain | None:
+        """What ideal loading would gain."""
+        comparison = self.times.comparison
+        return None if comparison is None else comparison.gain
 
 
 def epoch_throughput_of(
@@ -163,21 +178,21 @@ def epoch_throughput_of(
 def starts_of(run: Run, epoch_batches: float | None) -> EpochStarts | None:
     """The starts of epochs, as training would see them.
 
-    If workers persist, only epochs in which none was started count, if there was such an epoch.
+    If workers persist, only epochs in which none was started count, if there was such an epoch;
+    and else only those in which some were: settings in turns keep workers while others load.
     """
     if epoch_batches is not None:
         loader = replace(run.header.loader, length=int(epoch_batches))
         run = replace(run, header=replace(run.header, loader=loader))
     starts = epoch_starts_of(run)
-    if run.header.loader.persistent_workers:
-        started = {start.epoch for start in run.worker_starts}
-        steps = run.steps
-        again = [epoch not in started for epoch in steps.epoch.tolist()]
-        if started and any(again):
-            kept = replace(
-                steps, **{field.name: getattr(steps, field.name)[again] for field in fields(steps)}
-            )
-            starts = epoch_starts_of(replace(run, steps=kept)) or starts
+    started = {start.epoch for start in run.worker_starts}
+    steps, persist = run.steps, bool(run.header.loader.persistent_workers)
+    alike = [(epoch in started) != persist for epoch in steps.epoch.tolist()]
+    if started and any(alike):
+        kept = replace(
+            steps, **{field.name: getattr(steps, field.name)[alike] for field in fields(steps)}
+        )
+        starts = epoch_starts_of(replace(run, steps=kept)) or starts
     if starts is None or epoch_batches is None:
         return starts
     return replace(starts, batches=float(epoch_batches))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.analysis.predict.tuning import (
     WORKERS,
@@ -22,15 +23,16 @@ from loadeval.runlog.environment import cpus_usable
 from loadeval.tuning.forecasts import PREDICTED, Forecaster, Room
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 
     from typing_extensions import Self
 
+    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.tuning import Point
     from loadeval.runlog.model import Run
     from loadeval.tuning.loaders import LoaderMaker
-    from loadeval.tuning.trials import EpochThroughput, GroupResult, Turns
+    from loadeval.tuning.trials import EpochThroughput, GroupResult
 
 ALIKE = (*PREDICTED[:3], "persistent_workers")
 """Settings that do not change what a batch costs. Runs that differ in others do not calibrate."""
@@ -46,15 +48,23 @@ CALIBRATING = 0.5
 """Part of the batches of a trial: the present settings are measured again beside others."""
 
 
+class Request(NamedTuple):
+    """Settings to measure in turns, as Turns.measure does."""
+
+    group: Sequence[Mapping[str, Any]]
+    by_sample: bool | None
+    part: float = 1.0
+
+
 class Tuner:
     """Measures the present settings, chooses the space, and then what the search asks for."""
 
     def __init__(
         self,
         maker: LoaderMaker,
-        turns: Turns,
         space: Mapping[str, list[Any]],
         max_trials: int,
+        room: Room | None = None,
     ) -> None:
         for name in space:
             if not maker.accepts(name):
@@ -63,16 +73,31 @@ class Tuner:
                     f"lambda **settings: DataLoader(dataset, **settings)"
                 )
         self._maker = maker
-        self._turns = turns
         self._asked = space
         self._max_trials = max_trials
         self._runs: dict[int, Run] = {}
         self._by_sample: bool | None = None
         self._forecaster: Forecaster | None = None
+        self._room = room
+        self._left: dict[int, Estimate] = {}
 
-    def run(self) -> Self:
-        """Measure until the search ends. Raises what tune raises."""
-        first = self._turns.measure([self._maker.present], None, CALIBRATING)
+    def run(self, measure: Callable[..., GroupResult]) -> Self:
+        """Measure what is asked for until the search ends. Raises what tune raises."""
+        requests = self.requests()
+        request = next(requests)
+        with suppress(StopIteration):
+            while True:
+                try:
+                    result = measure(*request)
+                except BaseException as error:  # noqa: BLE001, PERF203 - Ctrl-C too is for the search
+                    request = requests.throw(error)
+                else:
+                    request = requests.send(result)
+        return self
+
+    def requests(self) -> Generator[Request, GroupResult, None]:
+        """What to measure, until the search ends; send what it gave. Raises what tune raises."""
+        first = yield Request([self._maker.present], None, CALIBRATING)
         (outcome,), (run,), (error,), (whole,), interrupted = first
         if error is not None:
             raise error
@@ -101,19 +126,14 @@ class Tuner:
         self._learn([search.points[0]], first)
         try:
             while not interrupted and (group := search.next_group(self._forecaster)):
-                interrupted = self._try(group)
+                result = yield Request(list(map(self._settings, group)), self._by_sample)
+                search.add(group, result.outcomes)
+                self._learn(group, result)
+                interrupted = result.interrupted
         except KeyboardInterrupt:
             interrupted = True
         if interrupted:
             search.stopped = Stop.INTERRUPTED
-        return self
-
-    def _try(self, group: Sequence[Point]) -> bool:
-        """Measure points in turns. Returns whether Ctrl-C ended it."""
-        result = self._turns.measure(list(map(self._settings, group)), self._by_sample)
-        self.search.add(group, result.outcomes)
-        self._learn(group, result)
-        return result.interrupted
 
     def report(self, unit: str, step: bool) -> TuningReport:
         """What was found."""
@@ -133,6 +153,7 @@ class Tuner:
             predicted=self._forecaster is not None,
             epoch_batches=self.epoch_batches,
             curve=self._curve(),
+            left=self._left.get(search.best),
         )
 
     def _curve(self) -> WorkerCurve | None:
@@ -186,10 +207,13 @@ class Tuner:
             model = LoaderModel.of([run])
         except UsageError:
             return None
-        return Forecaster(model, Room.free(), self.epoch_batches)
+        return Forecaster(model, self._room or Room.free(), self.epoch_batches)
 
     def _learn(self, group: Sequence[Point], result: GroupResult) -> None:
-        """Use the runs of `group` for further predictions."""
+        """Use the runs of `group` for further predictions, and for what ideal loading would add."""
+        for point, whole in zip(group, result.wholes, strict=True):
+            if whole is not None and whole.gain is not None:
+                self._left[self.search.points.index(point)] = whole.gain.speedup
         forecaster = self._forecaster
         if forecaster is None:
             return

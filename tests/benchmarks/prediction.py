@@ -112,8 +112,11 @@ def predict(workload: Workload, results: list[Outcome]) -> str:
 def compare_tuning(workload: Workload, results: list[Tuned]) -> str:
     """Add what tune and the grid came to, and tell it."""
     ours = tuned(workload)
-    results.append(ours)
-    return f"{ours.ratio:.2f} of the grid's best in {ours.tune_s / ours.grid_s:.2f} of its time"
+    results += ours
+    return ", ".join(
+        f"{each.ratio:.2f} of the grid's best in {each.tune_s / each.grid_s:.2f} of its time"
+        for each in ours
+    )
 
 
 def chosen_by(options: argparse.Namespace, folder: Path, default: Sequence[str]) -> list[Workload]:

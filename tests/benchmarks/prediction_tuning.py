@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from loadeval import compare_backends, tune
+from loadeval.probes import NAMES
+from loadeval.runtime.registry import adapter_for
+from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, EvaluatorSettings
+from loadeval.tuning.in_training import TrainingTuner
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,18 +76,59 @@ def in_words(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
-def tuned(workload: Workload) -> Tuned:
-    """The grid and tune, which measure a setting alike; then the choices of both in turns."""
+def tuned(workload: Workload) -> list[Tuned]:
+    """The grid and tune, which measure a setting alike, and tuning within a training.
+
+    Then the choices of each and of the grid in turns.
+    """
     began = time.perf_counter()
     best = grid_best(workload)
     grid_s = time.perf_counter() - began
-    began = time.perf_counter()
+    searches = {workload.name: by_tune, f"{workload.name}, in a training": in_a_training}
+    results = []
+    for name, search in searches.items():
+        began = time.perf_counter()
+        chosen = dict(search(workload))
+        search_s = time.perf_counter() - began
+        ratio = speedups(workload, {"tune": chosen, "grid": best}, "grid")["tune"]
+        results.append(
+            Tuned(name, best, chosen, ratio.value, ratio.low, ratio.high, grid_s, search_s)
+        )
+    return results
+
+
+def by_tune(workload: Workload) -> Mapping[str, Any]:
     present = Setting(workload.workers).options()
-    tuning = tune(workload.loader, workload.train, settings=present)
-    tune_s = time.perf_counter() - began
-    chosen = dict(tuning.settings)
-    ratio = speedups(workload, {"tune": chosen, "grid": best}, "grid")["tune"]
-    return Tuned(workload.name, best, chosen, ratio.value, ratio.low, ratio.high, grid_s, tune_s)
+    return tune(workload.loader, workload.train, settings=present).settings
+
+
+def in_a_training(workload: Workload) -> Mapping[str, Any]:
+    """As `loadeval tune -- COMMAND`: settings take turns in the epochs of a training."""
+    loader = workload.loader(**Setting(workload.workers).options())
+    feeding = adapter_for(loader).feeding(loader)
+    settings = EvaluatorSettings(
+        mode="alternate",
+        samples=None,
+        unit="samples",
+        max_cache_bytes=DEFAULT_CACHE_BYTES,
+        overwrite=False,
+        pairs=4,
+        batches=80,
+        seed=0,
+        clock=time.perf_counter_ns,
+        probes=NAMES,
+        stages=True,
+    )
+    tuner = TrainingTuner(loader, settings, {}, 6, len(loader), lambda: None)
+    for epoch in count():
+        for batch in tuner.epoch(feeding, feeding.indices(is_first=not epoch)):
+            workload.train(batch)
+            if tuner.is_over:
+                break
+        if tuner.is_over:
+            break
+    assert tuner.report is not None, tuner.error
+    return {**Setting(workload.workers).options(), **tuner.changes}
 
 
 def grid_best(workload: Workload) -> Mapping[str, Any]:

@@ -50,5 +50,6 @@ def tuned(**changes: Any) -> TuningReport:
         predicted=True,
         epoch_batches=100.0,
         curve=worker_curve(measured=((4, BEST_RATE), (2, PRESENT_RATE))),
+        left=Estimate(1.1, 1.05, 1.15),
     )
     return replace(report, **changes)

@@ -44,6 +44,7 @@ class Stop(Enum):
     NO_FASTER = "no neighbour is faster"
     MAX_TRIALS = "max_trials"
     INTERRUPTED = "interrupted"
+    TRAINING_ENDED = "training ended"
 
 
 class TrialState(Enum):
@@ -103,7 +104,7 @@ class TuningReport:
     of an epoch, None where it is not known and its start was left out. `curve` is throughput
     against `num_workers` with the other settings of the present, predicted by all that was
     measured; the best is among what was measured, whatever its other settings are. None where
-    nothing was predicted.
+    nothing was predicted. `left` is how much as fast as the best ideal loading would be.
     """
 
     trials: tuple[Trial, ...]
@@ -116,6 +117,7 @@ class TuningReport:
     predicted: bool
     epoch_batches: float | None
     curve: WorkerCurve | None
+    left: Estimate | None
 
     @property
     def present(self) -> Trial:

@@ -178,7 +178,7 @@ class Inside:
         line = self.stages.blocked_line
         by_threads = line is not None and "futex" in line.blocked_in
         charged = self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
-        is_at_work = by_threads or not self.mostly_blocked
+        is_at_work = not self.crowded_out and (by_threads or not self.mostly_blocked)
         return self.tokenising >= DOMINATES and charged and is_at_work
 
     @property

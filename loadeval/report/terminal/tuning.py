@@ -37,6 +37,8 @@ def tuning_lines(tuning: TuningReport, width: int) -> list[str]:
                 line for sentence in sentences for line in wrapped(printable(sentence), width)
             ]
     lines += ["", *wrapped(wording.stopped_in_words(tuning), width)]
+    left = wording.left_in_words(tuning)
+    lines += [] if left is None else wrapped(left, width)
     return [*lines, "", f"Settings: {wording.chosen_in_words(tuning)}"]
 
 

@@ -10,6 +10,7 @@ from loadeval.report.formatting import (
     estimated,
     filled,
     number,
+    printable,
     settings_as_code,
     shortened,
     speedup,
@@ -17,7 +18,9 @@ from loadeval.report.formatting import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from enum import Enum
+    from typing import Any
 
     from loadeval.analysis.predict.prediction import Prediction
     from loadeval.analysis.predict.tuning import Trial, TuningReport
@@ -39,6 +42,11 @@ NO_CURVE = (
     "cannot draw throughput against num_workers: nothing was predicted, since what happens inside "
     "this loader is not known; a page shows what was measured: tune.html"
 )
+NO_STEPS = "no optimizer made steps on the batches of a data loader that loadeval knows"
+NOTHING_TO_CHANGE = "The program has the best settings already: there is nothing to change."
+APPLY = "The change, for git apply in this folder, or made by loadeval tune --write:"
+WRITTEN = "The change, which is written:"
+PLACE_UNKNOWN = "it is not known where the program makes its loader"
 STOPPED = {
     Stop.BETTER: "Stopped: the best settings are better than their neighbours.",
     Stop.SMALL_GAIN: (
@@ -47,6 +55,7 @@ STOPPED = {
     Stop.NO_FASTER: "Stopped: no neighbour of the best settings is faster.",
     Stop.MAX_TRIALS: "Stopped: as many settings as allowed were tried; others may be faster.",
     Stop.INTERRUPTED: "Ended early by Ctrl-C; others may be faster.",
+    Stop.TRAINING_ENDED: "The training ended before the search did; others may be faster.",
 }
 LEFT_OUT: dict[Enum, str] = {
     LeftOut.MEMORY: (
@@ -157,6 +166,24 @@ def left_out_in_words(tuning: TuningReport) -> list[str]:
         if more > 0:
             lines.append(f"and {more} more: {code.value}")
     return lines
+
+
+def not_tuned(why: str) -> str:
+    """That settings did not take turns to the end, and why."""
+    return printable(f"Not tuned: {why}")
+
+
+def by_hand(settings: Mapping[str, Any], place: str | None, why: str) -> list[str]:
+    """What to change where, if there is no diff, and why there is none."""
+    where = "" if place is None else f" of the loader made at {place}"
+    return [printable(f"Change{where}: {settings_as_code(settings)}"), printable(f"No diff: {why}")]
+
+
+def left_in_words(tuning: TuningReport) -> str | None:
+    """How much ideal loading would add to the best settings; None where that was not measured."""
+    if tuning.left is None:
+        return None
+    return f"Ideal loading would be {estimated(tuning.left, speedup)} as fast as the best settings."
 
 
 def stopped_in_words(tuning: TuningReport) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.blocks import block_for
@@ -239,6 +239,10 @@ class BackendRunner:
 
 MOST_EMPTY_EPOCHS = 3
 """After so many epochs in a row without a counted batch, more would not help."""
+NOTHING_COUNTED = (
+    "nothing could be counted in {} epochs: they end within their first batch and a warm-up of {} "
+    "batches; use longer epochs"
+)
 
 
 class BackendRun:
@@ -251,6 +255,8 @@ class BackendRun:
 
     Raises RunLogError if the settings' log file exists or cannot be written.
     """
+
+    facts: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(
         self,
@@ -277,6 +283,7 @@ class BackendRun:
                 "batches": settings.batches,
                 "max_cache_bytes": settings.max_cache_bytes,
                 "seed": settings.seed,
+                **self.facts,
             },
             environment=describe_environment(getattr(source.adapter, "distributions", ())),
             probes=probes,
@@ -303,11 +310,7 @@ class BackendRun:
                 yield from self._epoch(progress)
                 empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
                 if empty_epochs == MOST_EMPTY_EPOCHS:
-                    message = (
-                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
-                        f"their first batch and a warm-up of {before[0].warmup} batches; use "
-                        "longer epochs"
-                    )
+                    message = NOTHING_COUNTED.format(MOST_EMPTY_EPOCHS, before[0].warmup)
                     self._failed(UsageError(message))
                     return
         except Exception as error:  # noqa: BLE001 - the other backends go on
