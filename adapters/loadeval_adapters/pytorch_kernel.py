@@ -146,10 +146,11 @@ class OwnMemory:
         return own_bytes - shared_bytes, shared_bytes
 
 
-def _windows() -> tuple[list[int], float]:
-    """Pages from which on WINDOW_PAGES are looked at, and for how many pages each of these stands.
+def _windows() -> tuple[list[tuple[int, int]], float]:
+    """Windows of pages to look at, each its first page and how many; and how many one stands for.
 
-    They are spread evenly over what this process may write to and no file is in.
+    They are spread evenly over what this process may write to and no file is in, area behind area:
+    a window goes on in the next area where one ends.
     """
     areas = []
     for line in _content("/proc/self/maps").splitlines():
@@ -158,19 +159,23 @@ def _windows() -> tuple[list[int], float]:
             first, end = (int(bound, 16) // PAGE for bound in bounds.split(b"-"))
             areas.append((first, end))
     step = max(sum(end - first for first, end in areas) // WINDOWS, WINDOW_PAGES)
-    windows: list[int] = []
-    skipped = 0
+    windows = []
+    behind = 0  # how far into its step an area begins
     for first, end in areas:
-        windows += range(first + skipped, end, step)
-        skipped = (skipped + first - end) % step
+        for window in range(first - behind, end, step):
+            page = max(window, first)
+            count = min(window + WINDOW_PAGES, end) - page
+            if count > 0:
+                windows.append((page, count))
+        behind = (behind + end - first) % step
     return windows, step / WINDOW_PAGES
 
 
-def _flags_of(windows: list[int]) -> Any:
+def _flags_of(windows: list[tuple[int, int]]) -> Any:
     """What the kernel says of the pages in each window, in words; none where it does not tell."""
     read = [b""]
     with suppress(OSError), Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        read += [os.pread(pagemap.fileno(), 8 * WINDOW_PAGES, 8 * page) for page in windows]
+        read += [os.pread(pagemap.fileno(), 8 * count, 8 * page) for page, count in windows]
     return np.frombuffer(b"".join(read), dtype=np.uint64)
 
 
