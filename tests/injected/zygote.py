@@ -124,37 +124,47 @@ class Program:
 
 
 class Zygote:
-    """The process that forks."""
+    """The process that forks; another one once that was killed, as tests do that count children."""
 
     def __init__(self, *options: str) -> None:
+        self._options = options
+        self._process = self._started()
+        self._plain: dict[str, Ended] = {}
+        self._asking = Lock()
+        self._questions = 0
+
+    def _started(self) -> subprocess.Popen[str]:
         here = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
         variables = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
         variables["OPENBLAS_NUM_THREADS"] = "1"
-        self._process = subprocess.Popen(
-            [sys.executable, *options, "-c", LOOP],
+        return subprocess.Popen(
+            [sys.executable, *self._options, "-c", LOOP],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=variables,
             text=True,
         )
-        self._plain: dict[str, Ended] = {}
-        self._asking = Lock()
-        self._questions = 0
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         with self._process as process:
             assert process.stdin is not None
             process.stdin.close()
             process.wait(60)
 
     def ask(self, **question: Any) -> int:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
         with self._asking:
+            if self._process.poll() is not None:
+                self._end()
+                self._process = self._started()
+            stdin, stdout = self._process.stdin, self._process.stdout
+            assert stdin is not None
+            assert stdout is not None
             self._questions += 1
             stdin.write(json.dumps({**question, "number": self._questions}) + "\n")
             stdin.flush()

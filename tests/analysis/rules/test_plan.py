@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.analysis.predict.prediction import Limit
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.report import Report
 from loadeval.analysis.rules.actions import EXPLAINS, TARGETS, Plan, Target
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
@@ -96,6 +97,15 @@ def test_each_action_adds_to_those_before() -> None:
     assert made.whole is made.actions[1]
     assert limit_in_words(made).startswith("then the ")
     assert " of at most " in limit_in_words(made)
+
+
+def test_a_report_has_the_plan_of_each_run_that_has_one() -> None:
+    """Of an alternating run that of its comparison, without a name."""
+    alternating = Report.of([looked_into(fetch=80)])
+    assert alternating.comparison is not None
+    assert alternating.plans == [("", alternating.comparison.plan)]
+    (examined,) = Report.of([logged()]).runs
+    assert Report.of([logged()]).plans == [(examined.name, examined.plan)]
 
 
 def test_nothing_found_is_nothing_to_do() -> None:
