@@ -29,7 +29,7 @@ UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 MOST_SHARE = 0.005
 """The share of a worker's time that reading its memory may take, from the second reading on."""
-WINDOWS, WINDOW_PAGES = 128, 32
+WINDOWS, WINDOW_PAGES = 1024, 4
 PAGE = mmap.PAGESIZE
 PRESENT, OF_FILE, EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)
 """Bits of a word of /proc/PID/pagemap, by Linux's Documentation/admin-guide/mm/pagemap.rst."""
