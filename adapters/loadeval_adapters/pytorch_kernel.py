@@ -29,7 +29,7 @@ UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
 MOST_SHARE = 0.005
 """The share of a worker's time that reading its memory may take, from the second reading on."""
-WINDOWS, WINDOW_PAGES = 1024, 4
+WINDOWS, WINDOW_PAGES = 512, 8
 PAGE = mmap.PAGESIZE
 PRESENT, OF_FILE, EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)
 """Bits of a word of /proc/PID/pagemap, by Linux's Documentation/admin-guide/mm/pagemap.rst."""
@@ -146,8 +146,19 @@ class OwnMemory:
         return own_bytes - shared_bytes, shared_bytes
 
 
-def _windows() -> tuple[list[tuple[int, int]], float]:
-    """Windows of pages to look at, each its first page and how many; and how many one stands for.
+class _Windows:
+    """Windows of pages: the first page of each, and how many.
+
+    Numbers alone: many new containers would have Python's garbage collected, which copies pages.
+    """
+
+    def __init__(self) -> None:
+        self.pages: list[int] = []
+        self.counts: list[int] = []
+
+
+def _windows() -> tuple[_Windows, float]:
+    """Windows of pages to look at, and for how many pages each of their pages stands.
 
     They are spread evenly over what this process may write to and no file is in, area behind area:
     a window goes on in the next area where one ends.
@@ -159,23 +170,27 @@ def _windows() -> tuple[list[tuple[int, int]], float]:
             first, end = (int(bound, 16) // PAGE for bound in bounds.split(b"-"))
             areas.append((first, end))
     step = max(sum(end - first for first, end in areas) // WINDOWS, WINDOW_PAGES)
-    windows = []
+    windows = _Windows()
     behind = 0  # how far into its step an area begins
     for first, end in areas:
         for window in range(first - behind, end, step):
             page = max(window, first)
             count = min(window + WINDOW_PAGES, end) - page
             if count > 0:
-                windows.append((page, count))
+                windows.pages.append(page)
+                windows.counts.append(count)
         behind = (behind + end - first) % step
     return windows, step / WINDOW_PAGES
 
 
-def _flags_of(windows: list[tuple[int, int]]) -> Any:
+def _flags_of(windows: _Windows) -> Any:
     """What the kernel says of the pages in each window, in words; none where it does not tell."""
     read = [b""]
     with suppress(OSError), Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        read += [os.pread(pagemap.fileno(), 8 * count, 8 * page) for page, count in windows]
+        read += [
+            os.pread(pagemap.fileno(), 8 * count, 8 * page)
+            for page, count in zip(windows.pages, windows.counts, strict=True)
+        ]
     return np.frombuffer(b"".join(read), dtype=np.uint64)
 
 
