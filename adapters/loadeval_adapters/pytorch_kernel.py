@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import time
 from contextlib import suppress
 from pathlib import Path
 from threading import get_ident
 from time import perf_counter_ns, process_time_ns, thread_time_ns
-from typing import Any
-
-import numpy as np
 
 from loadeval_adapters.pytorch_channel import UNKNOWN
 
@@ -27,12 +23,12 @@ UNKNOWN_FIGURES = (UNKNOWN,) * 8
 BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
-MOST_SHARE = 0.005
-"""The share of a worker's time that reading its memory may take, from the second reading on."""
-WINDOWS, WINDOW_PAGES = 512, 8
-PAGE = mmap.PAGESIZE
-PRESENT, OF_FILE, EXCLUSIVE = np.uint64(1 << 63), np.uint64(1 << 61), np.uint64(1 << 56)
-"""Bits of a word of /proc/PID/pagemap, by Linux's Documentation/admin-guide/mm/pagemap.rst."""
+FIRST_SHARE, LATER_SHARE = 0.01, 0.0003
+"""Shares of a worker's time that reading its memory may take."""
+EARLY_SHARE = 0.1
+"""The share of the kernel's CPU time so far that the second reading may take before it is due."""
+MOST_RESIDENT = 16 << 30
+"""In a process with more memory it would take over 0.2 s, and is not read."""
 MOSTLY = 0.95
 """A thread that was on a CPU so much since the look before is taken to be on one."""
 
@@ -108,96 +104,60 @@ class Consumption:
 class OwnMemory:
     """What of this process' memory is its own, and what it shares with the process it began in.
 
-    The kernel would walk all pages to tell, some 15 ms a GB. So it is asked of the same few
-    thousand pages each time, spread over the memory that there is when this is made; memory that
-    comes later is not shared. It is read when this is made, and then at intervals that double up to
-    MOST_GAP_NS, and are longer where reading takes more than MOST_SHARE of the time.
+    The kernel walks all pages for it, some 15 ms a GB. So it is read when this is made, and then
+    at intervals that double up to MOST_GAP_NS, longer where reading takes long: at first it takes a
+    hundredth of this thread's time, and later three in ten thousand. A worker that reads a large
+    dataset once may have ended by then; so the second reading comes early where the kernel has
+    worked ten times as long for the worker, as for pages that it copies.
     """
 
     def __init__(self) -> None:
-        self._began_ns, self._spent_ns = perf_counter_ns(), 0
-        self._due_ns = NEVER
-        began_ns = thread_time_ns()
-        self._windows, self._pages_each = _windows()
-        self._spent_ns = thread_time_ns() - began_ns
+        self._began_ns = self._due_ns = perf_counter_ns()
+        self._cost_ns = self._system_ns = 0
         self._first: tuple[int, int] | None = self._read()
+        self._early_system_ns = int(self._cost_ns / EARLY_SHARE)
 
-    def take(self) -> tuple[int, int]:
-        """Its private and its shared bytes, without files and shared memory; UNKNOWN: not due."""
+    def take(self, system_ns: int = UNKNOWN) -> tuple[int, int]:
+        """Its private and its shared bytes that were written to; UNKNOWN where none are due.
+
+        `system_ns` is the kernel's CPU time for the latest batch.
+        """
         first, self._first = self._first, None
         if first is not None:
             return first
-        return self._read() if perf_counter_ns() >= self._due_ns else UNREAD
+        self._system_ns += max(system_ns, 0)
+        now_ns = perf_counter_ns()
+        is_worth_it = self._system_ns >= self._early_system_ns
+        if now_ns < (self._began_ns + LEAST_GAP_NS if is_worth_it else self._due_ns):
+            return UNREAD
+        self._early_system_ns = NEVER
+        return self._read()
 
     def _read(self) -> tuple[int, int]:
-        began_ns = thread_time_ns()
-        flags = _flags_of(self._windows)
-        own_bytes = _anonymous_bytes()
-        if own_bytes is None or not (flags & PRESENT).any():
+        if _resident_bytes() > MOST_RESIDENT:
+            self._due_ns = NEVER
             return UNREAD
-        is_shared = (flags & PRESENT != 0) & (flags & (OF_FILE | EXCLUSIVE) == 0)
-        shared_bytes = min(round(int(is_shared.sum()) * self._pages_each) * PAGE, own_bytes)
-        cost_ns = thread_time_ns() - began_ns
-        self._spent_ns += cost_ns
-        since_ns = perf_counter_ns() - self._began_ns
-        doubled_ns = min(max(2 * since_ns, LEAST_GAP_NS), since_ns + MOST_GAP_NS)
-        allowed_ns = int((self._spent_ns + cost_ns) / MOST_SHARE)
-        self._due_ns = self._began_ns + max(doubled_ns, allowed_ns)
-        return own_bytes - shared_bytes, shared_bytes
+        began_ns = thread_time_ns()
+        figures = _kilobytes("/proc/self/smaps_rollup")
+        self._cost_ns, now_ns = thread_time_ns() - began_ns, perf_counter_ns()
+        most_ns = max(MOST_GAP_NS, int(self._cost_ns / LATER_SHARE))
+        doubled_ns = min(now_ns - self._began_ns, most_ns)
+        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(self._cost_ns / FIRST_SHARE))
+        if not {b"Private_Dirty", b"Shared_Dirty"} <= figures.keys():
+            return UNREAD
+        return figures[b"Private_Dirty"] * 1024, figures[b"Shared_Dirty"] * 1024
 
 
-class _Windows:
-    """Windows of pages: the first page of each, and how many.
-
-    Numbers alone: many new containers would have Python's garbage collected, which copies pages.
-    """
-
-    def __init__(self) -> None:
-        self.pages: list[int] = []
-        self.counts: list[int] = []
-
-
-def _windows() -> tuple[_Windows, float]:
-    """Windows of pages to look at, and for how many pages each of their pages stands.
-
-    They are spread evenly over what this process may write to and no file is in, area behind area:
-    a window goes on in the next area where one ends.
-    """
-    areas = []
-    for line in _content("/proc/self/maps").splitlines():
-        bounds, access, _, _, inode = line.split()[:5]
-        if access.startswith(b"rw") and access.endswith(b"p") and inode == b"0":
-            first, end = (int(bound, 16) // PAGE for bound in bounds.split(b"-"))
-            areas.append((first, end))
-    step = max(sum(end - first for first, end in areas) // WINDOWS, WINDOW_PAGES)
-    windows = _Windows()
-    behind = 0  # how far into its step an area begins
-    for first, end in areas:
-        for window in range(first - behind, end, step):
-            page = max(window, first)
-            count = min(window + WINDOW_PAGES, end) - page
-            if count > 0:
-                windows.pages.append(page)
-                windows.counts.append(count)
-        behind = (behind + end - first) % step
-    return windows, step / WINDOW_PAGES
-
-
-def _flags_of(windows: _Windows) -> Any:
-    """What the kernel says of the pages in each window, in words; none where it does not tell."""
-    read = [b""]
-    with suppress(OSError), Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        read += [
-            os.pread(pagemap.fileno(), 8 * count, 8 * page)
-            for page, count in zip(windows.pages, windows.counts, strict=True)
-        ]
-    return np.frombuffer(b"".join(read), dtype=np.uint64)
-
-
-def _anonymous_bytes() -> int | None:
-    """What this process has in memory without files and shared memory; None: not told."""
+def _resident_bytes() -> int:
+    """What this process has in memory; 0 where the kernel does not tell."""
     fields = _content("/proc/self/statm").split()
-    return (int(fields[1]) - int(fields[2])) * PAGE if fields else None
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
+
+
+def _kilobytes(path: str) -> dict[bytes, int]:
+    """The numbers of lines such as `Private_Dirty: 278 kB`, by name; none where it is not told."""
+    lines = (line.split() for line in _content(path).splitlines()[1:])
+    return {line[0].rstrip(b":"): int(line[1]) for line in lines}
 
 
 def _content(path: str) -> bytes:

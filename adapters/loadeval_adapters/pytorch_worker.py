@@ -239,7 +239,7 @@ class Tracer:
                 figures = self.consumption.since(before, self.last_ns)
             self.words[self.own + SAMPLE] = NO_SAMPLE
             slowest = _index(slowest)
-            memory = UNREAD if self._memory is None else self._memory.take()
+            memory = UNREAD if self._memory is None else self._memory.take(figures[-1])
             taken = (samples, start, read - start, end - read, slowest_ns, slowest)
             words = (*taken, *figures, *memory, *calls)
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])

@@ -655,39 +655,51 @@ class TestOwnMemory:
         monkeypatch.setattr(pytorch_kernel, "thread_time_ns", spent)
         return times
 
-    @staticmethod
-    def seconds_read(clock: list[int], until: int) -> list[int]:
-        """When it is read after the first time, of each second."""
-        memory = pytorch_kernel.OwnMemory()
-        assert min(memory.take()) >= 0
-        read = []
-        for clock[0] in range(0, until * 10**9, 10**9):
-            if memory.take() != pytorch_kernel.UNREAD:
-                read.append(clock[0] // 10**9)
-        return read
-
     @needs_proc
     def test_it_is_read_at_first_and_then_at_longer_and_longer_intervals(
         self, clock: list[int]
     ) -> None:
-        assert self.seconds_read(clock, 100) == [1, 2, 4, 8, 16, 32, 62, 92]
+        memory = pytorch_kernel.OwnMemory()
+        assert min(memory.take()) >= 0
+        read = []
+        for clock[0] in range(0, 100 * 10**9, 10**9):
+            if memory.take() != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**9)
+        assert read == [1, 2, 4, 8, 16, 32, 62, 92]
 
     @needs_proc
-    def test_reading_takes_half_a_percent_of_the_time_at_most(self, clock: list[int]) -> None:
-        """From the second reading on, that reading included: here each takes 30 ms."""
+    def test_where_that_takes_long_it_is_read_seldom(self, clock: list[int]) -> None:
         clock.append(30 * 10**6)
-        assert self.seconds_read(clock, 100) == [18, 36, 66, 96]
+        memory = pytorch_kernel.OwnMemory()
+        memory.take()
+        read = []
+        for clock[0] in range(0, 400 * 10**9, 10**9):
+            if memory.take() != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**9)
+        assert read == [3, 6, 12, 24, 48, 96, 192, 292, 392]
 
     @needs_proc
-    def test_a_second_reading_comes_within_a_second_however_much_memory_there_is(self) -> None:
-        """The same pages are looked at, of a process of 100 MB and of one of 500 MB."""
-        little = pytorch_kernel.OwnMemory()
-        much = bytearray(400 << 20)
-        much[:: mmap.PAGESIZE] = b"x" * len(much[:: mmap.PAGESIZE])
-        more = pytorch_kernel.OwnMemory()
-        assert sum(more.take()) - sum(little.take()) >= 300 << 20
-        windows = [len(memory._windows.pages) for memory in (little, more)]
-        assert windows == pytest.approx([pytorch_kernel.WINDOWS] * 2, rel=0.05)
+    def test_it_is_read_a_second_time_once_the_kernel_has_worked_ten_times_as_long(
+        self, clock: list[int]
+    ) -> None:
+        """A worker of large memory that copies it is over before a hundredth of its time is due."""
+        clock.append(30 * 10**6)
+        memory = pytorch_kernel.OwnMemory()
+        memory.take()
+        read = []
+        for clock[0] in range(0, 10 * 10**9, 10**8):
+            if memory.take(50 * 10**6) != pytorch_kernel.UNREAD:
+                read.append(clock[0] // 10**8)
+        assert read == [5, 35, 70]
+
+    @needs_proc
+    def test_memory_that_takes_long_to_walk_is_not_read(
+        self, monkeypatch: pytest.MonkeyPatch, clock: list[int]
+    ) -> None:
+        monkeypatch.setattr(pytorch_kernel, "MOST_RESIDENT", 1000)
+        memory = pytorch_kernel.OwnMemory()
+        clock[0] = 10**15
+        assert memory.take() == pytorch_kernel.UNREAD
 
     def test_what_the_system_does_not_tell_is_unknown(
         self, monkeypatch: pytest.MonkeyPatch
@@ -702,8 +714,7 @@ def test_a_forked_worker_copies_the_pages_of_objects_that_it_reads(
 ) -> None:
     """What it shared when it started it has as its own in the end, page by page."""
     monkeypatch.setattr(pytorch_kernel, "LEAST_GAP_NS", 0)
-    monkeypatch.setattr(pytorch_kernel, "MOST_SHARE", math.inf)
-    monkeypatch.setattr(pytorch_kernel, "WINDOWS", 1 << 30)  # all pages: other tests left many
+    monkeypatch.setattr(pytorch_kernel, "FIRST_SHARE", math.inf)
     loader = DataLoader(some.Strings(), batch_size=8, num_workers=1, multiprocessing_context="fork")
     (stages,) = recorded(loader).stages
     first, *_, last = (stages.private_bytes >= 0).nonzero()[0].tolist()
