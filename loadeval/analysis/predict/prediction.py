@@ -24,7 +24,7 @@ class Limit(Enum):
     LOCK = "a lock"
     PREFETCH = "prefetched batches"
     EPOCH_STARTS = "epoch starts"
-    """Of whole epochs alone: a prediction is of the steady state."""
+    """Only what whole epochs are limited by, since predictions are of the steady state."""
 
 
 class Assumption(Enum):
