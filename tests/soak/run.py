@@ -37,7 +37,7 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.estimate.stats import Estimate, slope
 from loadeval.analysis.live import LiveRun
 from loadeval.runlog.log_file.reader import Follower
 
@@ -145,8 +145,14 @@ class Soaked:
         """What grew that should not have."""
         settled = self.samples[int(SETTLED * len(self.samples)) :]
         grew = []
-        for name, most_mb in (("memory_mb", MOST_GROWTH_MB), ("heap_mb", MOST_HEAP_GROWTH_MB)):
-            growth = self.growth_mb(name)
+        batches = np.array([sample.batches for sample in settled]) / self.phase.batches
+        memory = slope([(batches, np.array([sample.memory_mb for sample in settled]))])
+        heap = self.growth_mb("heap_mb")
+        for name, growth, most_mb in (
+            ("memory", memory, MOST_GROWTH_MB),
+            ("heap in use", heap, MOST_HEAP_GROWTH_MB),
+        ):
+            assert growth is not None
             if (growth.low or 0.0) > 0 and (growth.high or 0.0) > most_mb:
                 grew.append(name)
         for name in ("files", "threads", "children"):
