@@ -549,7 +549,7 @@ class Quick(Sleepy):
     sample_s = 0
 
 
-class Broken(Quick):
+class Broken(Sleepy):
     broken = (2,)
 
 

@@ -17,6 +17,7 @@ from loadeval.runlog.run_folder.processes import processes_in
 from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
 from tests.launch.conftest import environment, launch_command
+from tests.runs.looked_into import looked_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,17 +121,13 @@ def test_its_dataset_in_a_dataloader_has_its_shards() -> None:
     assert info.setting_names == {**NAMES, "num_shards": "LaneRecords(parts=...)"}
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("lanes")
 def test_advice_names_what_makes_its_shards() -> None:
-    """For a DataLoader with more workers than the dataset has shards."""
-    records = importlib.import_module("lanes.records").LaneRecords(1)
-    loader = DataLoader(records, batch_size=2, num_workers=2)
-    with LoaderEvaluator(loader, probes=(), stages=True) as evaluator:
-        for _ in range(3):
-            for _ in evaluator:
-                sum(range(20_000))
-    run = evaluator.recorded()
+    """For a DataLoader with more workers than the dataset has shards: here two load, of four."""
+    records = importlib.import_module("lanes.records").LaneRecords(2)
+    info = LoaderEvaluator(DataLoader(records), probes=()).recorded().header.loader
+    described = {"shards": info.shards, "setting_names": info.setting_names}
+    run = looked_into(fetch=60, loader={"workers": 4, "prefetch_depth": 8, **described})
     (finding,) = [finding for finding in diagnose(run).findings if finding.rule == Rule.FEW_SHARDS]
     assert "To make more shards: LaneRecords(parts=...)." in describe(finding)
 
