@@ -17,7 +17,6 @@ from loadeval.cli.console import ctrl_c_exits, errors_printed, print_lines, scre
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.terminal.screen import screen
-from loadeval.report.wording.plan import action_in_short, gain_in_short
 from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
@@ -73,10 +72,6 @@ def show(result: DemoResult) -> None:
     report = Report.of([read_run(result.run_log)])
     more = [*next_commands([result.run_log], report), ("figure", str(result.figure))]
     print_lines(screen(report, more, screen_width()))
-    first = next((action for _, plan in report.plans for action in plan.actions), None)
-    if first is not None and first.predicted is not None:
-        change, gain = action_in_short(first), gain_in_short(first)
-        typer.echo(f"\nFirst {change}: predicted to make training {gain} as fast.")
 
 
 def _imported(device: DemoDevice) -> Callable[[Path, ProgressBars], DemoResult]:

@@ -12,10 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval.analysis.estimate.headroom import headroom
-from loadeval.analysis.report import Report
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
-from loadeval.report.wording.plan import action_in_short, gain_in_short
 from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
@@ -46,15 +44,6 @@ def printed(folder: Path) -> list[str]:
     return result.stdout.splitlines()
 
 
-def first_advice(log: Path) -> list[str]:
-    """The lines of the first advice, where it is known what it would bring."""
-    (_, plan), *_ = Report.of([read_run(log)]).plans
-    action = plan.actions[0]
-    gain, change = gain_in_short(action), action_in_short(action)
-    is_known = action.predicted is not None
-    return ["", f"First {change}: predicted to make training {gain} as fast."] if is_known else []
-
-
 @pytest.mark.slow
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
@@ -64,14 +53,13 @@ def test_verdict(folder: Path, printed: list[str]) -> None:
 
 @pytest.mark.slow
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
-    """The last lines tell what prints more, makes a page, is the figure, and is to do first."""
+    """The last lines tell what prints more, makes a page, and is the figure."""
     log, figure = folder / "run.jsonl", folder / "comparison.png"
     everything = f"everything  loadeval compare {log} --full"
     assert printed[printed.index(everything) :] == [
         everything,
         f"page        loadeval report {log}",
         f"figure      {figure}",
-        *first_advice(log),
     ]
     assert log.is_file()
     assert figure.is_file()

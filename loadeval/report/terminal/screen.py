@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
@@ -66,14 +67,18 @@ def comparison_screen(
     """The screen of real against ideal loading, and what the time lost costs."""
     headroom, shown = comparison.headroom, facts.comparison_facts(comparison)
     parts = [wrapped(printable(verdict.headline(headroom)), width, 3)]
+    measured = _measured(comparison, shown, width)
     if headroom.real_ns or headroom.ideal_ns:
-        parts.append([*_arms(comparison).lines(width), *_measured(comparison, shown, width)])
+        parts.append([*_arms(comparison).lines(width), *measured])
         if headroom.lost_ns is not None:
             parts.append(_lost(headroom).lines(width))
         parts[-1] += [*_cost(cost, width), *_inside(comparison, width)]
     else:
         parts.append([*_so_far(comparison, width), *_cost(cost, width)])
     items, limit = _to_do(comparison, parts, width), plan.limit_lines(comparison.plan, width)
+    if _height([*parts, [*chain(*items), *limit], labelled(more)]) > MOST_LINES:
+        # How many batches were measured matters less than what to do.
+        parts = [[line for line in part if line not in measured] for part in parts]
     least = len(items[0]) + (len(items) > 1) + len(limit) if items else 0
     advice = sentences(shown, Kind.TEXT, On.SCREEN)
     room = max(MOST_LINES - least - _height([*parts, [], [], labelled(more)]), len(advice))

@@ -196,6 +196,18 @@ def test_everything_at_once_fits() -> None:
         assert any(line.startswith("and ") and line.endswith(" more") for line in lines)
 
 
+def test_what_to_do_comes_before_how_many_batches_were_measured() -> None:
+    """That line is left out where the list needs the room."""
+    for count in (1, 4):
+        diagnosis = Diagnosis((finding(Rule.CAPACITY),), ())
+        lines = screen(staged(), diagnosis=diagnosis, plan=Plan(actions(count), Limit.CPUS))
+        listed = [line for line in lines if re.match(r"\d\. num_workers=", line)]
+        assert len(listed) == count
+        has_batches = any("pairs of blocks" in line for line in lines)
+        assert has_batches is (count == 1)
+        assert len(lines) <= MOST_LINES
+
+
 def test_a_narrow_screen_folds_whole_columns() -> None:
     """No number is parted from its unit."""
     comparison = comparison_of(randomised(noise=0))
