@@ -76,10 +76,13 @@ def comparison_screen(
     else:
         parts.append([*_so_far(comparison, width), *_cost(cost, width)])
     items, limit = _to_do(comparison, parts, width), plan.limit_lines(comparison.plan, width)
-    if _height([*parts, [*chain(*items), *limit], labelled(more)]) > MOST_LINES:
+    listed = [*chain(*items), *limit]
+    if _height([*parts, listed, labelled(more)]) > MOST_LINES:
         # How many batches were measured matters less than what to do.
         parts = [[line for line in part if line not in measured] for part in parts]
-    least = len(items[0]) + (len(items) > 1) + len(limit) if items else 0
+    least = len(listed)
+    if items and _height([*parts, listed, labelled(more)]) > MOST_LINES:
+        least = len(items[0]) + 1 + len(limit)
     advice = sentences(shown, Kind.TEXT, On.SCREEN)
     room = max(MOST_LINES - least - _height([*parts, [], [], labelled(more)]), len(advice))
     caution = " ".join(sentences(shown, Kind.CAUTION, On.SCREEN))
