@@ -34,7 +34,7 @@ TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## all that is quick (4 and a half minutes on two CPUs)
+test: .venv/.dev  ## all that is quick (some 4 minutes on two CPUs)
 	$(PYTEST) --dist=worksteal -m "not slow" --ignore=tests/frameworks
 
 test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too, with branch coverage; then the tests by the clock (50 minutes on two CPUs)
