@@ -2,8 +2,9 @@
 PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
-# One test process for each CPU, with one thread of computing each; WORKERS=0 is one process.
-WORKERS ?= logical
+# Tests wait for processes and threads that they start: three test processes keep two CPUs busy,
+# with one thread of computing each. WORKERS=0 is one process.
+WORKERS ?= $(shell echo $$(( ($$(nproc) * 3 + 1) / 2 )))
 # A file's tests share what they prepare. What is compiled is kept, whatever the environment says.
 PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= .venv/bin/pytest \
 	--numprocesses=$(WORKERS) --dist=loadfile
@@ -29,12 +30,12 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict faults injected fuzz soak gpu peer-suites clean
+.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## all that is quick (some 4 minutes on two CPUs)
+test: .venv/.dev  ## all that is quick (3 to 4 minutes on two CPUs)
 	$(PYTEST) --dist=worksteal -m "not slow" --ignore=tests/frameworks
 
 test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too, with branch coverage; then the tests by the clock (50 minutes on two CPUs)
@@ -95,16 +96,18 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 	.venv/bin/python tests/benchmarks/stages.py
 	.venv/bin/python tests/benchmarks/page_speed.py
 	.venv/bin/python tests/benchmarks/ranks.py
+	.venv/bin/python tests/benchmarks/attach.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
 
-predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search (some 30 minutes)
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 45 minutes)
 	.venv/bin/python tests/benchmarks/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python tests/benchmarks/prediction.py --cpus 2
 	.venv/bin/python tests/benchmarks/prediction.py --tune
+	.venv/bin/python tests/benchmarks/followed.py
 
-faults: .venv/.dev  ## what is found first in 71 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+faults: .venv/.dev  ## what is found first in 81 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
@@ -119,6 +122,9 @@ gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gp
 
 injected: .venv/.dev  ## what faults injected into programs do to them, the slow ones too (4 minutes)
 	$(PYTEST) tests/injected
+
+hangs: .venv/.dev  ## planted hangs, each of which is to be named 20 of 20 times (30 minutes)
+	.venv/bin/python tests/hangs/run.py $(HANGS)
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized

@@ -11,6 +11,18 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
+    from loadeval.analysis.machine import (
+        Basis,
+        Demand,
+        Lift,
+        Lifted,
+        Machine,
+        MachinePlan,
+        Need,
+        NotKnown,
+        plan,
+    )
+    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
@@ -50,9 +62,12 @@ __all__ = [
     "Backend",
     "BackendComparison",
     "BackendResult",
+    "Basis",
     "CacheError",
+    "CachePlace",
     "Check",
     "CodeSamples",
+    "Demand",
     "Diagnosis",
     "Estimate",
     "Fact",
@@ -61,6 +76,8 @@ __all__ = [
     "Headroom",
     "IterableAdapter",
     "Level",
+    "Lift",
+    "Lifted",
     "Limit",
     "LoaderEvaluator",
     "LoaderFeeding",
@@ -69,6 +86,10 @@ __all__ = [
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
+    "Machine",
+    "MachinePlan",
+    "Need",
+    "NotKnown",
     "OperatorReport",
     "OperatorTimes",
     "Place",
@@ -100,6 +121,7 @@ __all__ = [
     "is_array",
     "leaves",
     "map_leaves",
+    "plan",
     "plot_comparison",
     "plot_worker_curve",
     "quantities",
@@ -123,6 +145,11 @@ _MODULES = {
         "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.estimate.verdict": ("Verdict",),
+        "analysis.machine": (
+            *("Basis", "Demand", "Lift", "Lifted", "Machine", "MachinePlan", "Need", "NotKnown"),
+            "plan",
+        ),
+        "analysis.predict.caching": ("CachePlace",),
         "analysis.predict.prediction": (
             *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),

@@ -14,7 +14,7 @@ from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.log_file.writer import metrics_of, span_of, summary_of, write_metrics
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.metrics_thread import Probes
-from loadeval.runtime.measurement import Measurement, free_name
+from loadeval.runtime.measurement import Measurement, free_name, place_among_ranks
 from loadeval.runtime.settings import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_PROBE_INTERVAL_S,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Run
     from loadeval.runtime.alternation.schedule import Enough
+    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.replay.cache import BatchCache
 
 OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer"})
@@ -227,8 +228,14 @@ class LoaderEvaluator(DALICompatible):
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
+        probe_transforms: whether a worker loads a few samples of its first batch again, which
+            tells from which transform on they are random (docs/howto/where-to-cache.md).
         every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
             totals of all batches (docs/run-log.md).
+        track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
+            every 10 seconds, and attaches the page, and of an alternating run the figure, at the
+            end (docs/howto/dashboards.md). A function is called, on another thread, with the
+            batches so far and a dict of the scalars. In distributed training only rank 0 tracks.
         redact: whether the log has placeholders for paths, host and user names, and the texts of
             exceptions (SECURITY.md).
         overwrite: whether `log_file` may replace an existing file.
@@ -265,6 +272,8 @@ class LoaderEvaluator(DALICompatible):
         annotate: str | None = None,
         every: int = 1,
         stages: bool | None = None,
+        probe_transforms: bool = False,
+        track: str | Callable[[int, dict[str, float]], object] | None = None,
         redact: bool = False,
         overwrite: bool = False,
         dataloader: Any = None,
@@ -294,7 +303,9 @@ class LoaderEvaluator(DALICompatible):
             annotate=annotate,  # type: ignore[arg-type]  # checked there
             every=every,
             stages=stages,
+            probe_transforms=probe_transforms,
             redact=redact,
+            track=track,  # type: ignore[arg-type]  # checked there
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)
@@ -305,7 +316,8 @@ class LoaderEvaluator(DALICompatible):
         self._loader = loader
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
         probes = Probes(chosen, settings.probe_interval_s)
-        self._measurement = Measurement(loader, settings, cache, _stop_rule(settings), probes)
+        enough, tracking = _stop_rule(settings), _tracking(settings)
+        self._measurement = Measurement(loader, settings, cache, enough, probes, tracking)
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def _restart(self, settings: EvaluatorSettings) -> None:
@@ -330,6 +342,7 @@ class LoaderEvaluator(DALICompatible):
 
     def __reduce__(self) -> tuple[Any, ...]:
         settings, cache = self._measurement.settings, self._measurement.cache
+        settings = replace(settings, track=None)  # the tracker's run is of the original
         return _restored, (type(self), self._loader, settings, cache)
 
     def headroom(self) -> Headroom:
@@ -376,6 +389,19 @@ def _stop_rule(settings: EvaluatorSettings) -> Enough | None:
     from loadeval.analysis.estimate.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
 
     return partial(is_precise, settings.precision)
+
+
+def _tracking(settings: EvaluatorSettings) -> Tracking | None:
+    """What passes the run on to a tracker; None where that was not asked for, or another rank does.
+
+    Raises UsageError where the tracker's package is not installed.
+    """
+    if settings.track is None or place_among_ranks().get("rank"):
+        return None
+    from loadeval.runtime.background.tracking import Tracking  # noqa: PLC0415 - few runs are tracked
+    from loadeval.track import tracker_for  # noqa: PLC0415 - likewise
+
+    return Tracking(tracker_for(settings.track))
 
 
 def _restored(

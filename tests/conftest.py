@@ -15,6 +15,8 @@ from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
     from _pytest.terminal import TerminalReporter
 
 SLOW_S = 600
@@ -34,6 +36,26 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A forked worker leaves alone what tests before it left in cycles: the destructor of a pipeline of
 # DALI's waits for threads that only its own process has.
 os.register_at_fork(after_in_child=lambda: gc.freeze())  # noqa: PLW0108 - a test replaces it
+
+
+@pytest.fixture
+def stub_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a shell script in the place of py-spy."""
+    from loadeval.probes import stacks  # few tests need it
+
+    def write(script: str) -> None:
+        path = tmp_path / "py-spy"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        monkeypatch.setattr(stacks, "py_spy", lambda: str(path))
+
+    return write
+
+
+@pytest.fixture
+def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of tests are on a disk, even where the system keeps temporary ones in memory."""
+    monkeypatch.setattr("psutil.disk_partitions", lambda **_: [])
 
 
 def pytest_collectstart() -> None:
@@ -57,13 +79,29 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """In a quick test no second is measured, so that workers need not be seen to rest for long."""
+    if item.get_closest_marker("slow"):
+        return (yield)
+    # Imported where coverage sees it.
+    from loadeval.runtime.alternation import worker_activity
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(worker_activity, "NAP_S", 0.001)
+        return (yield)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test by the clock runs until it is decided whether enough runs hold; an error ends it."""
+    """A test by the clock runs until it is decided whether enough runs hold; an error ends it.
+
+    Once a run did not hold, the same share of more runs decides: a few say little of a share.
+    """
     marker = pyfuncitem.get_closest_marker(BY_THE_CLOCK)
     if marker is None:
         return None
-    runs, at_least = marker.kwargs.get("runs", 3), marker.kwargs.get("at_least", 2)
+    runs, at_least = marker.kwargs.get("runs", 2), marker.kwargs.get("at_least", 2)
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     held, failures = 0, list[BaseException]()
     while held < at_least and len(failures) <= runs - at_least:
@@ -73,6 +111,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
             # What it holds, a worker that still runs among it, would disturb the next.
             traceback.clear_frames(failure.__traceback__)
             failures.append(failure)
+            runs, at_least = marker.kwargs.get("runs", 9), marker.kwargs.get("at_least", 6)
         else:
             held += 1
     count = f"{held} of {held + len(failures)} runs held (at least {at_least} of {runs} must)"

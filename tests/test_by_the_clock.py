@@ -16,10 +16,15 @@ import pytest
 runs = []
 
 @pytest.mark.by_the_clock
-@pytest.mark.parametrize("outcomes", ["held held", "failed held held", "held failed failed"])
+@pytest.mark.parametrize("outcomes", ["++", "-++++-++", "+-+-+-++-"])
 def test_speed(outcomes):
     runs.append(outcomes)
-    assert outcomes.split()[runs.count(outcomes) - 1] == "held"
+    assert outcomes[runs.count(outcomes) - 1] == "+"
+
+@pytest.mark.by_the_clock(runs=1, at_least=1)
+def test_once():
+    runs.append("once")
+    assert runs.count("once") == 2
 
 @pytest.mark.by_the_clock
 def test_error():
@@ -33,18 +38,19 @@ def test_another():
 
 
 def test_it_runs_until_it_is_decided_and_its_count_is_told(pytester: pytest.Pytester) -> None:
-    """Two runs of three must hold; an error and a test of another kind are not tried again."""
+    """Both of two runs must hold, else six of nine; an error and another test run once."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(TESTS)
     pytester.makeini("[pytest]\nmarkers = by_the_clock\n    slow\n    timeout\n")
     result = pytester.runpytest_subprocess()
-    result.assert_outcomes(passed=2, failed=3)
+    result.assert_outcomes(passed=2, failed=4)
     result.stdout.fnmatch_lines(
         [
             "* by the clock *",
-            "1 of 3 runs held (at least 2 of 3 must): *speed[[]held failed failed]",
-            "2 of 2 runs held (at least 2 of 3 must): *speed[[]held held]",
-            "2 of 3 runs held (at least 2 of 3 must): *speed[[]failed held held]",
+            "0 of 1 runs held (at least 1 of 1 must): *once",
+            "2 of 2 runs held (at least 2 of 2 must): *speed[[]++]",
+            "5 of 9 runs held (at least 6 of 9 must): *speed[[]+-+-+-++-]",
+            "6 of 8 runs held (at least 6 of 9 must): *speed[[]-++++-++]",
         ]
     )
     result.stdout.fnmatch_lines(["*ValueError: no measurement"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,18 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from loadeval import read_run
+from loadeval.analysis.report import Report
 from loadeval.cli.main import app
 from loadeval.export import Format, export_run
+from loadeval.export.openmetrics import (
+    OF_REPORTS,
+    OF_STATES,
+    labelled,
+    metrics_of,
+    states_over,
+)
+from tests.runs import DEMO
 from tests.runs.measured import record
 from tests.runs.staged import staged
 
@@ -54,7 +65,7 @@ def test_the_commands_write_what_the_page_says(exported: Path) -> None:
     """Each file in the table is there, the run itself too, and no other."""
     named = [re.findall(r"`(run[-.][\w.-]+)/?`", row[1]) for row in rows() if len(row) == 3]
     files = {name for names in named for name in names}
-    assert len(files) == 1 + 6
+    assert len(files) == 1 + 7
     assert {path.name for path in exported.iterdir()} == files
 
 
@@ -73,6 +84,21 @@ def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
     named = [row[0].strip("`") for row in rows() if re.fullmatch(r"`\w+`", row[0])]
     begin = len(named) - named[::-1].index("epoch") - 1
     assert named[begin : begin + len(columns)] == columns
+
+
+def test_the_metrics_are_those_of_the_table() -> None:
+    """Each has its row, in order, with the labels that a sample of it may have."""
+    families = [*OF_STATES, *OF_REPORTS]
+    named = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows()}
+    assert [name for name in named if name.startswith("loadeval_")] == [
+        family.sample for family in families
+    ]
+    run = read_run(DEMO)
+    state = replace(next(iter(states_over(run)))[1], memory_bytes={"workers": 1.0})
+    metrics = metrics_of(labelled("run", [("run", state)]), Report.of([run]))
+    for metric in metrics:
+        for sample in metric.samples:
+            assert set(sample.labels) == {"run", *named[sample.name]}
 
 
 @pytest.mark.usefixtures("exported")

@@ -13,8 +13,13 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval import compare_backends, read_run
+from loadeval.analysis.backends import BackendReport, BackendResult, Difference
+from loadeval.analysis.choice import BadFile, OnBadFile, PixelDifference, RecordedStep
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
+from loadeval.analysis.estimate.stats import Estimate
+from loadeval.analysis.hangs.hang import Cause, Exhausted, Hang
+from loadeval.analysis.hangs.stack import StuckAt, WaitsIn
 from loadeval.analysis.live import Outlier
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
@@ -28,10 +33,15 @@ from loadeval.analysis.rules.finding import (
 )
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
+from loadeval.probes.stacks import StackProblem
+from loadeval.report.attach import attached_as_dict
+from loadeval.report.choice import choice_as_dict
 from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.report.tuning import tuning_as_dict
 from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
+from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
+from tests.chosen import ABSENT, CHOICE, QUICK, SLOW
 from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, write_run
@@ -49,7 +59,7 @@ PLAIN: dict[str, Any] = {
 }
 COMMANDS = (
     *("`show`", "`compare`", "`compare` of several backends", "`whatif`", "`tune`", "`watch`"),
-    "`doctor`",
+    *("`plan`", "`attach`", "`backends`", "`doctor`"),
 )
 NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process", "spdl", "dali")
 IN_A_CONTAINER = "in "
@@ -79,6 +89,8 @@ def schema() -> dict[str, dict[str, Key]]:
 
 
 SCHEMA = schema()
+SECTIONS = {"compare-of-several-backends": "`compare` of several backends"}
+"""Anchors of sections that are named otherwise."""
 
 
 def check(value: Any, title: str, where: str = "") -> None:
@@ -105,9 +117,9 @@ def check_value(value: Any, kind: str, null: str, where: str) -> None:
         assert isinstance(value, PLAIN[kind]), where
         assert "boolean" in kind or not isinstance(value, bool), where
     else:
-        match = re.fullmatch(r"\[(\w+)\]\(#\1\)", kind)
+        match = re.fullmatch(r"\[\w+\]\(#([\w-]+)\)", kind)
         assert match, where
-        check(value, match[1], where)
+        check(value, SECTIONS.get(match[1], match[1]), where)
 
 
 def printed(*arguments: str | Path, codes: tuple[int, ...] = (0,)) -> Any:
@@ -136,7 +148,9 @@ def test_the_commands_have_their_tables() -> None:
     """Each command that has --json has one, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
     shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
-    assert set(shown) == {"show", "compare", "whatif", "tune", "watch", "doctor"}
+    assert set(shown) == {
+        *("show", "compare", "whatif", "plan", "tune", "watch", "attach", "backends", "doctor"),
+    }
 
 
 def test_every_table_is_of_an_object_that_is_named() -> None:
@@ -239,6 +253,30 @@ def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
     assert (output["with_options"] is not None) is bool(options)
 
 
+@pytest.mark.parametrize(
+    "options", [(), ("--read", "1MB/s", "--data-bytes", "1GB", "--step", "1s")]
+)
+def test_plan(runs: dict[str, Path], options: tuple[str, ...]) -> None:
+    """What the run cannot tell, and what the options do."""
+    check(printed("plan", runs["staged"], *options), "`plan`")
+
+
+def test_a_plan_of_samples_whose_size_is_known(tmp_path: Path) -> None:
+    """It has the places of a cache."""
+    staged_run = staged()
+    nothing = np.full(len(staged_run.stages[0]), np.nan)
+    first = np.concatenate([[1e6], nothing[1:]])
+    times = replace(
+        staged_run.stages[0],
+        bytes_before={"__getitem__": nothing},
+        bytes_after={"__getitem__": first},
+    )
+    run = replace(staged_run, stages=(times, *staged_run.stages[1:]))
+    output = printed("plan", write_run(run, tmp_path / "sized.jsonl"))
+    check(output, "`plan`")
+    assert [place["name"] for place in output["cache_places"]] == ["__getitem__"]
+
+
 def test_tune() -> None:
     """Some trials were measured, and others not; predicted or not."""
     check(json.loads(json.dumps(tuning_as_dict(tuned()))), "`tune`")
@@ -261,6 +299,62 @@ def test_a_quantity() -> None:
     """The difference between its arms is included."""
     quantity = Quantity("gpu", "GPU 0", "power_watts", Level(2, 1.0, 1.0, 1.5), None)
     check({**asdict(quantity), "difference": quantity.difference}, "quantity")
+
+
+@pytest.mark.parametrize("gpus", [{}, {"GPU 0": 71.5}])
+def test_attach(gpus: dict[str, float]) -> None:
+    """Of a training with workers, and of one of which nothing but its number is known."""
+    machine = {"gpus": gpus, "quota_cores": 2.0 if gpus else None}
+    unread = report_of(process(PID, growth=None, problem=StackProblem.NOT_PERMITTED))
+    loads_itself = report_of(process(PID, *(OWN_LOADING, STEP) * 20), ended=True)
+    for report in (attached(**machine), unread, loads_itself):
+        document = {"trainings": [attached_as_dict(report)]}
+        check(json.loads(json.dumps(document)), "`attach`")
+
+
+@pytest.mark.parametrize(
+    "hang",
+    [
+        Hang(Cause.UNKNOWN, 34_000_000_000, PID),
+        Hang(
+            *(Cause.IO, 34_000_000_000, PID, 0, 12, 7, 1, 4, 33, WaitsIn.READ),
+            StuckAt("data.py:31 read", "socket.py:9 recv", "recv", "recvfrom", "/a", "wait"),
+            *((0,), (2,), 9, Exhausted.MEMORY, (), "all_reduce", 5),
+        ),
+    ],
+)
+def test_attach_to_a_training_that_hangs(hang: Hang) -> None:
+    """All is known, or next to nothing."""
+    document = {"trainings": [attached_as_dict(attached(), hang)]}
+    check(json.loads(json.dumps(document)), "`attach`")
+
+
+def test_backends() -> None:
+    """By themselves and under an imitated step; where something is broken, and nothing is fast."""
+    bad = BadFile("half.jpg", OnBadFile.RAISES, "OSError: half")
+    odd = replace(
+        SLOW,
+        difference=PixelDifference(0.5, 9.0, 1.5, 64),
+        memory_bytes=2**20,
+        truncated=bad,
+        broken=(bad._replace(outcome=OnBadFile.SKIPS, error=None),),
+        unread=(bad,),
+    )
+    trained = BackendReport(
+        (BackendResult("slow"), BackendResult("quick", real=Estimate(40.0))),
+        (Difference("quick", "slow", Estimate(1.2, 1.1, 1.3)),),
+        "images",
+        (),
+    )
+    step = RecordedStep(2e6, None, 8)
+    choices = (
+        CHOICE,
+        replace(CHOICE, candidates=(ABSENT,)),
+        replace(CHOICE, candidates=(odd, QUICK), broken=(bad,), step=step, trained=trained),
+    )
+    for choice in choices:
+        document = choice_as_dict(choice, None if choice.fastest is None else "import torch\n")
+        check(json.loads(json.dumps(document)), "`backends`")
 
 
 def test_doctor() -> None:

@@ -215,6 +215,7 @@ def test_pages_and_exports_of_a_run_that_was_not_redacted(tmp_path: Path) -> Non
     for form, name in {
         "chrome": "run.trace.json",
         "csv": "run.csv",
+        "openmetrics": "run.openmetrics.txt",
         "parquet": "run.parquet",
         "tensorboard": "run",
     }.items():

@@ -59,7 +59,7 @@ def test_files_have_the_permissions_of_the_umask(tmp_path: Path, umask: int) -> 
     record(tmp_path / "log.jsonl", metrics_file=tmp_path / "metrics.json")
     assert runner("report")(log)[0] == 0
     assert runner("compare")(log, "-o", tmp_path / "figure.png")[0] == 0
-    for form in ("chrome", "csv", "parquet", "tensorboard"):
+    for form in ("chrome", "csv", "openmetrics", "parquet", "tensorboard"):
         assert runner("export")(log, "-f", form)[0] == 0
     modes = modes_in(tmp_path)
     assert len(modes) >= 10

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.predict.tuning import MOST_IN_TURNS, Stop, TrialState
+from loadeval.analysis.predict.tuning import MOST_IN_TURNS, WORKERS, Stop, TrialState
 from loadeval.errors import UsageError
 from loadeval.runtime.settings import EvaluatorSettings
 from loadeval.testing import FakeClock
 from loadeval.tuning import forecasts, tuner
 from loadeval.tuning.in_training import TrainingTuner
+from loadeval.tuning.loaders import LoaderMaker
+from loadeval.tuning.ranks import AHEAD, DECISIONS, RankTurns
 from tests.fed import MS, Feeding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -24,7 +29,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:User
 class Training:
     """Trains for 10 ms on each batch, by a clock, while its loader is tuned; notes the samples."""
 
-    def __init__(self, batches: int = 600, max_cache_bytes: int = 2**30, **options: Any) -> None:
+    def __init__(
+        self,
+        batches: int = 600,
+        max_cache_bytes: int = 2**30,
+        ranks: RankTurns | None = None,
+        space: Mapping[str, list[Any]] | None = None,
+        **options: Any,
+    ) -> None:
         self.clock = FakeClock()
         self.batches = batches
         self.feeding = Feeding(self.clock, batches, **options)
@@ -43,7 +55,9 @@ class Training:
             probes=(),
             stages=False,
         )
-        self.tuner = TrainingTuner(self.feeding.loader, settings, SPACE, 6, batches, self.note_end)
+        self.tuner = TrainingTuner(
+            self.feeding.loader, settings, space or SPACE, 6, batches, self.note_end, ranks
+        )
 
     def note_end(self) -> None:
         self.ends += 1
@@ -151,6 +165,16 @@ def test_workers_live_as_long_as_those_of_the_program(persists: bool) -> None:
     assert any(made.is_open for made in training.feeding.made) is persists
 
 
+def test_workers_of_a_setting_in_which_they_persist_do() -> None:
+    """Those that the program has now end with its epochs."""
+    training = Training(50, space={"num_workers": [1], "persistent_workers": [False, True]})
+    while training.tuner.report is None:
+        assert training.epoch() == training.whole
+    tried = [(made.loader.persistent_workers, made.opened) for made in training.feeding.made]
+    assert [opened for persists, opened in tried if persists] == [1]
+    assert max(opened for persists, opened in tried if not persists) > 1
+
+
 def test_an_epoch_that_is_left_early_leaves_nothing_behind() -> None:
     """The next one begins with its first batch, and the search goes on."""
     training = Training()
@@ -246,15 +270,20 @@ def test_a_setting_that_cannot_be_made_is_a_result() -> None:
     assert "no more processes" in str(errors[2])
 
 
+def bad_at(number: int) -> Callable[[int, Any], None]:
+    """Raises for the batch that begins with this sample."""
+
+    def fails(_workers: int, batch: Any) -> None:
+        if batch[0] == number:
+            raise ValueError("a bad sample")
+
+    return fails
+
+
 def test_what_the_dataset_raises_reaches_the_training_which_may_go_on() -> None:
     """As with its own loader: the bad batch raises, and the next ones come."""
     training = Training()
-
-    def fails(_workers: int, batch: Any) -> None:
-        if batch == [40, 41]:
-            raise ValueError("a bad sample")
-
-    training.feeding.fails = fails
+    training.feeding.fails = bad_at(40)
     seen: list[int] = []
     epoch = training.iterate()
     training.feeding.clock.advance(MS)
@@ -305,3 +334,141 @@ def test_a_training_that_ends_first_has_what_was_found() -> None:
     assert short.tuner.report is None
     assert "before its present settings" in str(short.tuner.error)
     assert list(short.tuner.after_error()) == []
+
+
+class Rank(Training):
+    """One of two ranks; notes the workers that each of its batches was loaded with.
+
+    A step of its optimizer comes after `each_step` batches.
+    """
+
+    def __init__(self, folder: Path, rank: int, batches: int = 600, each_step: int = 1) -> None:
+        self.workers: list[int] = []
+        turns = RankTurns(folder, rank, 2, lambda: len(self.workers) // each_step)
+        super().__init__(batches, ranks=turns)
+        self.feeding.fails = lambda workers, _: self.workers.append(workers)
+
+
+def trained_together(first: Rank, second: Rank, epochs: int, ahead: int = 0) -> None:
+    """Train epochs of both, batch by batch; the second is so many batches behind the first."""
+    for _ in range(epochs):
+        batches, others = first.iterate(), second.iterate()
+        seen, seen_by_other = first.train(islice(batches, ahead)), []
+        for _ in range(first.batches):
+            seen += first.train(islice(batches, 1))
+            seen_by_other += second.train(islice(others, 1))
+        assert list(batches) == list(others) == []
+        assert seen == seen_by_other == first.whole
+
+
+@pytest.mark.parametrize("leader_is_first", [True, False])
+@pytest.mark.parametrize("batches", [600, 70])
+def test_ranks_change_settings_at_the_same_batch(
+    tmp_path: Path, batches: int, leader_is_first: bool
+) -> None:
+    """Whichever asks first, in epochs longer and shorter than the search; rank 0 reports."""
+    leader, follower = Rank(tmp_path, 0, batches), Rank(tmp_path, 1, batches)
+    order = (leader, follower) if leader_is_first else (follower, leader)
+    trained_together(*order, 1200 // batches)
+    assert leader.workers == follower.workers
+    assert set(leader.workers) == {0, 1, 2, 4}
+    assert leader.tuner.changes == follower.tuner.changes == {"num_workers": 4}
+    assert leader.ends == follower.ends == 1
+    assert leader.tuner.report is not None
+    assert follower.tuner.report is None
+
+
+@pytest.mark.parametrize("each_step", [1, 16])
+def test_a_rank_may_be_as_far_ahead_as_a_step_allows(tmp_path: Path, each_step: int) -> None:
+    """It sees what rank 0 decides in time, and has the present settings until then."""
+    leader, follower = (Rank(tmp_path, rank, each_step=each_step) for rank in range(2))
+    trained_together(follower, leader, 3, ahead=each_step + 1)
+    assert leader.workers == follower.workers
+    assert follower.tuner.changes == {"num_workers": 4}
+
+
+def test_a_rank_that_sees_a_decision_too_late_ends_the_tuning(tmp_path: Path) -> None:
+    """Training goes on with the present settings, and rank 0 has the reason."""
+    leader, follower = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    trained_together(follower, leader, 3, ahead=2 * AHEAD)
+    assert "only 1 take turns" in str(leader.tuner.error)
+    assert "sees it only after" in str(follower.tuner.error)
+    assert leader.tuner.changes == follower.tuner.changes == {}
+    assert set(follower.workers) == {1}
+
+
+def test_rank_0_ends_the_tuning_of_all(tmp_path: Path) -> None:
+    """Where something fails on it; the others have the present settings then."""
+    leader, follower = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    epoch = follower.iterate()
+    leader.feeding.fails = bad_at(40)
+    with pytest.raises(ValueError, match="a bad sample"):
+        leader.epoch()
+    assert follower.train(epoch) == follower.whole
+    assert "sees it only after" in str(follower.tuner.error)
+    assert set(follower.workers) == {1}
+
+
+@pytest.fixture(name="between")
+def _between(tmp_path: Path) -> tuple[Rank, Iterator[Any], list[int]]:
+    """A rank that waits for what rank 0 decides, its epoch, and the samples so far."""
+    follower = Rank(tmp_path, 1)
+    epoch = follower.iterate()
+    return follower, epoch, follower.train(islice(epoch, 200))
+
+
+def test_what_the_dataset_raises_before_a_decision_reaches_the_training(between: Any) -> None:
+    """The bad batch raises, and the next ones come."""
+    follower, epoch, seen = between
+    follower.feeding.fails = bad_at(450)
+    with pytest.raises(ValueError, match="a bad sample"):
+        seen.extend(n for batch in epoch for n in batch.tolist())
+    seen += follower.train(follower.tuner.after_error())
+    assert seen == follower.whole[:450] + follower.whole[452:]
+
+
+def test_an_epoch_may_be_left_before_a_decision(between: Any) -> None:
+    """The next one begins with its first batch, and no worker is left."""
+    follower, epoch, _ = between
+    epoch.close()
+    assert not any(made.unserved or made.is_open for made in follower.feeding.made)
+    assert follower.epoch() == follower.whole
+    follower.tuner.end()
+    assert "before its present settings" in str(follower.tuner.error)
+
+
+def test_a_training_that_ends_before_the_best_settings_begin_has_them(tmp_path: Path) -> None:
+    """The report says why the search ended, not that the training did."""
+    leader, follower = Rank(tmp_path, 0), Rank(tmp_path, 1)
+    decisions = tmp_path / DECISIONS
+    for _ in zip(leader.iterate(), follower.iterate(), strict=True):
+        if decisions.exists() and json.loads(decisions.read_text())[-1][2] is not None:
+            break
+    leader.tuner.end()
+    assert leader.tuner.report is not None
+    assert leader.tuner.report.stopped is not Stop.TRAINING_ENDED
+
+
+def test_ranks_share_the_cpus() -> None:
+    """Of two CPUs each has one."""
+    maker = LoaderMaker(Feeding(FakeClock()).loader, {})
+    most = [
+        max(tuner.Tuner(maker, {}, 6, None, ranks)._climbed_space()[WORKERS]) for ranks in (1, 2)
+    ]
+    assert most == [2, 1]
+
+
+def test_what_was_decided_before_a_restart_is_forgotten(tmp_path: Path) -> None:
+    """Rank 0 removes it when it begins."""
+    (tmp_path / DECISIONS).write_text("[[0, null, {}]]")
+    leader = RankTurns(tmp_path, 0, 1, lambda: 0)
+    assert leader.decided(0) is None
+
+
+def test_a_rank_leaves_where_the_folder_is_gone(tmp_path: Path) -> None:
+    """Nothing is raised."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    leader = RankTurns(folder, 0, 1, lambda: 0)
+    shutil.rmtree(folder)
+    leader.leave()

@@ -63,9 +63,9 @@ HAS_BEGUN = (
 OWN_CONSTRUCTOR = (
     "{name} has a constructor of its own, so that it cannot be made again with other settings"
 )
-DIVIDED_BY_WORKERS = (
-    "the dataset is iterable-style: which samples it yields depends on its workers, so that "
-    "settings cannot take turns within an epoch"
+KEPT_BY_WORKERS = (
+    "the dataset is iterable-style, and its workers persist: what they yield in an epoch may "
+    "depend on those before it, so that settings cannot take turns"
 )
 OUT_OF_ORDER = "in_order=False serves batches out of order, and settings in turns serve them in it"
 
@@ -257,15 +257,17 @@ class PyTorchAdapter(IterableAdapter):
         given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
         return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
 
-    def feeding(self, loader: Any) -> LoaderFeeding:
-        """Feeds DataLoaders of the same dataset and functions."""
+    def feeding(self, loader: Any) -> LoaderFeeding | None:
+        """Feeds DataLoaders of the same dataset and functions; None if it is iterable-style."""
         given = _arguments(loader, _constructor(loader))
         if not given:
             raise UsageError(OWN_CONSTRUCTOR.format(name=type(loader).__name__))
-        if isinstance(loader.dataset, IterableDataset):
-            raise UsageError(DIVIDED_BY_WORKERS)
         if not given.get("in_order", True):
             raise UsageError(OUT_OF_ORDER)
+        if isinstance(loader.dataset, IterableDataset):
+            if loader.persistent_workers:
+                raise UsageError(KEPT_BY_WORKERS)
+            return None
         return DataLoaderFeeding(
             loader, given, self.without_workers, super().describe(loader).length
         )

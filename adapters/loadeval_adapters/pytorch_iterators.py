@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from loadeval_adapters.pytorch_pins import Pins
 
     Measured = StageTimes | WorkerStart | CodeSamples
+    Sizes = dict[str, dict[str, float | None]]
     Note = Callable[[StageNote], object]
     Receipt = tuple[int, int, int, bytes]
     """The start and end of getting a batch, nanoseconds of pinning it, its worker's record."""
@@ -163,8 +164,8 @@ class WatchedIterator:
     def _names(self, worker: int) -> list[str]:
         raise NotImplementedError
 
-    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
-        """The elements that went into each transform of a worker, and came out."""
+    def _sizes(self, worker: int) -> Sizes:
+        """How large samples are in each transform of a worker, by column of StageTimes."""
         raise NotImplementedError
 
     def _times(self, epoch: Epoch, rows: list[Row]) -> StageTimes:
@@ -183,7 +184,7 @@ class WatchedIterator:
         first, epoch.taken = epoch.taken, epoch.taken + len(rows)
         transform_ns: dict[str, Any] = {}
         transform_calls: dict[str, Any] = {}
-        sizes: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        sizes: dict[str, Any] = {}
         for worker in np.unique(column["worker"][is_its_own]):
             of_worker = is_its_own & (column["worker"] == worker)
             for number, name in enumerate(self._names(int(worker))):
@@ -191,11 +192,13 @@ class WatchedIterator:
                     values.setdefault(name, np.full(len(rows), np.nan))[of_worker] = records[
                         of_worker, FIXED + 2 * number + offset
                     ]
-            elements = {} if worker in self._sized else self._elements(int(worker))
-            for name, of_transform in elements.items():
+            known = {} if worker in self._sized else self._sizes(int(worker))
+            for name, by_transform in known.items():
                 self._sized.add(worker)
-                for values, count in zip(sizes, of_transform, strict=True):
-                    values.setdefault(name, np.full(len(rows), np.nan))[of_worker.argmax()] = count
+                of_column = sizes.setdefault(name, {})
+                for transform, value in by_transform.items():
+                    values = of_column.setdefault(transform, np.full(len(rows), np.nan))
+                    values[of_worker.argmax()] = np.nan if value is None else value
         del column["idx"], column["same_idx"]
         return StageTimes(
             epoch=epoch.number or 0,
@@ -208,8 +211,7 @@ class WatchedIterator:
             pin_ns=pin_ns,
             transform_ns=transform_ns,
             transform_calls=transform_calls,
-            elements_before=sizes[0],
-            elements_after=sizes[1],
+            **sizes,
             **column,
         )
 
@@ -237,8 +239,8 @@ class Borrowed(WatchedIterator):
     def _names(self, worker: int) -> list[str]:
         return self._lender._names(worker)  # noqa: SLF001 - of its own kind
 
-    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
-        return self._lender._elements(worker)  # noqa: SLF001 - of its own kind
+    def _sizes(self, worker: int) -> Sizes:
+        return self._lender._sizes(worker)  # noqa: SLF001 - of its own kind
 
 
 class InTraining(WatchedIterator):
@@ -319,8 +321,8 @@ class InTraining(WatchedIterator):
     def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
         return self._tracer.transforms.names
 
-    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:  # noqa: ARG002 - there is none
-        return self._tracer.transforms.elements()
+    def _sizes(self, worker: int) -> Sizes:  # noqa: ARG002 - there is none
+        return self._tracer.sizes()
 
     def make_way(self) -> None:
         """Leave the transforms to it: code that knows the length may never read to the end."""
@@ -467,9 +469,9 @@ class WithWorkers(WatchedIterator):
         names: list[str] = self._texts[worker].get("names", [])
         return names
 
-    def _elements(self, worker: int) -> dict[str, tuple[float, float]]:
-        elements: dict[str, tuple[float, float]] = self._texts[worker].get("elements", {})
-        return elements
+    def _sizes(self, worker: int) -> Sizes:
+        sizes: Sizes = self._texts[worker].get("sizes", {})
+        return sizes
 
     def _read_texts(self, channel: Channel) -> list[CodeSamples]:
         samples: list[CodeSamples] = []

@@ -23,8 +23,8 @@ UNKNOWN_FIGURES = (UNKNOWN,) * 8
 BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
-FIRST_SHARE, LATER_SHARE = 0.01, 0.0003
-"""Shares of a worker's time that reading its memory may take."""
+FIRST_SHARE, LATER_SHARE = 0.004, 0.0003
+"""The share of a CPU that reading the memory of all workers may take, and of each one later."""
 EARLY_SHARE = 0.1
 """The share of the kernel's CPU time so far that the second reading may take before it is due."""
 MOST_RESIDENT = 16 << 30
@@ -105,13 +105,15 @@ class OwnMemory:
     """What of this process' memory is its own, and what it shares with the process it began in.
 
     The kernel walks all pages for it, some 15 ms a GB. So it is read when this is made, and then
-    at intervals that double up to MOST_GAP_NS, longer where reading takes long: at first it takes a
-    hundredth of this thread's time, and later three in ten thousand. A worker that reads a large
-    dataset once may have ended by then; so the second reading comes early where the kernel has
-    worked ten times as long for the worker, as for pages that it copies.
+    at intervals that double up to MOST_GAP_NS, longer where reading takes long: from the second
+    reading on all `workers` take four thousandths of a CPU for it at most, and later each three in
+    ten thousand. A worker that reads a large dataset once may have ended by then; so the second
+    reading comes early where the kernel has worked ten times as long for the worker, as for pages
+    that it copies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, workers: int = 1) -> None:
+        self._share = FIRST_SHARE / workers
         self._began_ns = self._due_ns = perf_counter_ns()
         self._cost_ns = self._system_ns = 0
         self._first: tuple[int, int] | None = self._read()
@@ -140,9 +142,9 @@ class OwnMemory:
         began_ns = thread_time_ns()
         figures = _kilobytes("/proc/self/smaps_rollup")
         self._cost_ns, now_ns = thread_time_ns() - began_ns, perf_counter_ns()
-        most_ns = max(MOST_GAP_NS, int(self._cost_ns / LATER_SHARE))
+        most_ns = max(MOST_GAP_NS, int(self._cost_ns / min(self._share, LATER_SHARE)))
         doubled_ns = min(now_ns - self._began_ns, most_ns)
-        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(self._cost_ns / FIRST_SHARE))
+        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(self._cost_ns / self._share))
         if not {b"Private_Dirty", b"Shared_Dirty"} <= figures.keys():
             return UNREAD
         return figures[b"Private_Dirty"] * 1024, figures[b"Shared_Dirty"] * 1024

@@ -17,11 +17,12 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import Dataset
 
 from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
+from loadeval_adapters.pytorch_probe import GENERATORS, Probe
+from loadeval_adapters.pytorch_sizes import CallSizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,16 +75,19 @@ class Transforms:
     long as nothing is loaded, wherever they were moved in their list meanwhile; what a user's code
     copies while it loads has the stand-ins.
 
-    `sizes` has for some of them, by their number and in the order of their first calls, how often
-    it was called while `sized` was the thread, and the elements that went in and came out in all.
+    `sized` has the sizes of what went into some of them and came out while `sizing` was the
+    thread, in the order of their first calls, unless a `probe` was there to look at these.
+    `generators` are those of random numbers that datasets and transforms hold.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
         self.names: list[str] = []
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
-        self.sized = [0]
-        self.sizes: dict[int, list[int]] = {}
+        self.sizing = [0]
+        self.sized: dict[str, CallSizes] = {}
+        self.probe: Probe | None = None
+        self.generators: list[Any] = []
         self._inside = [0]
         self._in_training = in_training
         self._to_look_at = MOST_LOOKED_AT
@@ -114,14 +118,6 @@ class Transforms:
             _exchange(holder, self._own)
         return bool(self._holders)
 
-    def elements(self) -> dict[str, tuple[float, float]]:
-        """How many elements went into each transform and came out of it, on average of a call."""
-        return {
-            self.names[number]: (before / calls, after / calls)
-            for number, (calls, before, after) in self.sizes.items()
-            if calls
-        }
-
     def restore(self) -> None:
         """Leave everything as it was found."""
         self.take_out()
@@ -141,7 +137,9 @@ class Transforms:
             if self._to_look_at <= 0:
                 return
             self._to_look_at -= 1
-            if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
+            if issubclass(type(value), GENERATORS):
+                self.generators.append(value)
+            elif issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
                 for dataset in _several(value):
                     self._look_into(dataset, depth + 1)
             elif _holds_transforms(name) or (is_transform and _holds_parts(thing, name, value)):
@@ -235,7 +233,7 @@ class Transforms:
 
     def _timed_method(self, call: Any, slots: dict[int, int], first: int) -> Any:
         spent, inside, thread = self.spent, self._inside, self.thread
-        sized, call_sized = self.sized, self._call_sized
+        sizing, call_sized = self.sizing, self._call_sized
 
         @functools.wraps(call)
         def __call__(self: Any, x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for that
@@ -243,7 +241,7 @@ class Transforms:
             if not is_simple and x is not MISSING:
                 args = (x, *args)
             if get_ident() != thread[0]:
-                if get_ident() == sized[0]:
+                if get_ident() == sizing[0]:
                     args = (self, x) if is_simple else (self, *args)
                     return call_sized(call, slots.get(id(self), first), x, args, kwargs)
                 return call(self, x) if is_simple else call(self, *args, **kwargs)
@@ -264,14 +262,14 @@ class Transforms:
 
     def _timed_function(self, call: Any, slot: int) -> Any:
         spent, inside, thread = self.spent, self._inside, self.thread
-        sized, call_sized = self.sized, self._call_sized
+        sizing, call_sized = self.sizing, self._call_sized
 
         def timed(x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:
             is_simple = not args and not kwargs and x is not MISSING
             if not is_simple and x is not MISSING:
                 args = (x, *args)
             if get_ident() != thread[0]:
-                if get_ident() == sized[0]:
+                if get_ident() == sizing[0]:
                     return call_sized(call, slot, x, (x,) if is_simple else args, kwargs)
                 return call(x) if is_simple else call(*args, **kwargs)
             outside, inside[0] = inside[0], 0
@@ -287,10 +285,13 @@ class Transforms:
         setattr(timed, TIMED, self)
         return timed
 
+    def note(self, name: str, x: Any) -> Callable[[Any], None]:
+        """A call of a transform begins; what it returns is to be called with its result."""
+        return self.sized.setdefault(name, CallSizes()).note(x)
+
     def _call_sized(self, call: Any, slot: int, x: Any, args: Any, kwargs: Any) -> Any:
-        """Call it, timed as ever, and note how many elements went in and came out."""
-        sizes = self.sizes.setdefault(slot // 2, [0, 0, 0])
-        before = elements_of(x)
+        """Call it, timed as ever, and note what went in and came out."""
+        note = (self.probe or self).note(self.names[slot // 2], x)
         outside, self._inside[0] = self._inside[0], 0
         start = perf_counter_ns()
         try:
@@ -300,9 +301,7 @@ class Transforms:
             self.spent[slot] += took - self._inside[0]
             self.spent[slot + 1] += 1
             self._inside[0] = outside + took
-        after = elements_of(result)
-        if before is not None and after is not None:
-            sizes[:] = sizes[0] + 1, sizes[1] + before, sizes[2] + after
+        note(result)
         return result
 
     def _stand_in(self, item: Any, slot: int) -> Any:
@@ -326,19 +325,6 @@ class Transforms:
             "__delattr__": lambda _, name: delattr(item, name),
         }
         return type(type(item).__name__, (), methods)()
-
-
-def elements_of(x: Any) -> int | None:
-    """How many numbers an array, a tensor or an image of Pillow's has; None for all else."""
-    kind = type(x)
-    with suppress(Exception):  # of a class of the user's
-        if issubclass(kind, np.ndarray):
-            return int(x.size)
-        if issubclass(kind, Tensor):
-            return int(x.numel())
-        if any(base.__module__ == "PIL.Image" for base in kind.__mro__):
-            return int(x.width * x.height * len(x.getbands()))
-    return None
 
 
 def _forwarding(item: Any, name: str) -> Any:

@@ -8,4 +8,6 @@ computed once. The rooms build on each other, in this order:
 - `predict/`: the recorded loader, replayed by a simulation with other settings
 - `job/`: the ranks of one job, on one clock
 - `rules/`: findings, each with what shows it, what it costs and what changing it brings
+- `attach/`: a training that runs already, from stacks and the kernel's figures
+- `hangs/`: why no batch comes, from the same
 """

@@ -71,14 +71,14 @@ class Pace(Enum):
     UNDECIDED = "undecided"
 
 
-class Span(Enum):
+class Period(Enum):
     """What a throughput is of."""
 
     WHOLE_EPOCHS = "whole epochs"
     STEADY = "steady state"
 
 
-class Where(Enum):
+class ChangedIn(Enum):
     """What a changed fact is of."""
 
     LOADER = "loader"
@@ -122,7 +122,7 @@ class NowAndBefore:
 class ChangedFact:
     """A setting, a version or a fact of the machine that differs; both values are known."""
 
-    where: Where
+    where: ChangedIn
     name: str
     before: object
     now: object
@@ -143,13 +143,13 @@ class BaselineReport:
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
     state. `lost`, `wait` and `step` are in nanoseconds per batch of the run, the baseline's for as
     many samples; time lost is known of runs that were compared with ideal loading. `pace` goes by
-    the throughput of `span`. `drift_share` is by how much iterations changed within one of the
+    the throughput of `period`. `drift_share` is by how much iterations changed within one of the
     runs, beyond noise.
     """
 
     pace: Pace
     objection: Objection | None
-    span: Span
+    period: Period
     unit: str
     epochs: NowAndBefore
     steady: NowAndBefore
@@ -172,8 +172,8 @@ class BaselineReport:
         by_sample = unit != BATCHES
         epochs, steady = _throughputs(*runs, by_sample)
         waits, steps = _waits_and_steps(*runs, by_sample)
-        span = _span_judged(epochs.ratio, steady.ratio)
-        judged = (epochs if span is Span.WHOLE_EPOCHS else steady).ratio
+        period = _period_judged(epochs.ratio, steady.ratio)
+        judged = (epochs if period is Period.WHOLE_EPOCHS else steady).ratio
         counts = [run_times(run).real.count for run in runs]
         drift_share = max(_drift_share(run, by_sample) for run in runs)
         objection = _objection(judged, min(counts), drift_share)
@@ -181,7 +181,7 @@ class BaselineReport:
         return cls(
             pace=Pace.UNDECIDED if objection or judged is None else pace_of(judged),
             objection=objection,
-            span=span,
+            period=period,
             unit=unit,
             epochs=epochs,
             steady=steady,
@@ -194,13 +194,13 @@ class BaselineReport:
             changes=changes,
             new_findings=tuple(_only_in(now.diagnosis, before.diagnosis)),
             gone_findings=tuple(_only_in(before.diagnosis, now.diagnosis)),
-            cautions=tuple(_cautions(*runs, changes, unit, span)),
+            cautions=tuple(_cautions(*runs, changes, unit, period)),
         )
 
     @property
     def judged(self) -> Estimate | None:
         """The ratio of the throughputs that `pace` goes by."""
-        return (self.epochs if self.span is Span.WHOLE_EPOCHS else self.steady).ratio
+        return (self.epochs if self.period is Period.WHOLE_EPOCHS else self.steady).ratio
 
     def gate(self, bound: float) -> GateOutcome:
         """Whether throughput is more than `bound`, between 0 and 1, under the baseline's."""
@@ -286,16 +286,16 @@ def _objection(judged: Estimate | None, fewest: int, drift_share: float) -> Obje
     return Objection.WIDE_INTERVAL if pace_of(judged) is Pace.UNDECIDED else None
 
 
-def _span_judged(epochs: Estimate | None, steady: Estimate | None) -> Span:
+def _period_judged(epochs: Estimate | None, steady: Estimate | None) -> Period:
     """Whole epochs, if two starts or more of each run tell what these differ by.
 
     Where they differ too much to decide, a steady state that is slower all the same is enough.
     """
     if epochs is None or epochs.low is None:
-        return Span.STEADY
+        return Period.STEADY
     if pace_of(epochs) is Pace.UNDECIDED and steady and pace_of(steady) is Pace.SLOWER:
-        return Span.STEADY
-    return Span.WHOLE_EPOCHS
+        return Period.STEADY
+    return Period.WHOLE_EPOCHS
 
 
 def pace_of(judged: Estimate) -> Pace:
@@ -311,17 +311,17 @@ def pace_of(judged: Estimate) -> Pace:
 
 
 def _cautions(
-    now: Run, before: Run, changes: Sequence[ChangedFact], unit: str, span: Span
+    now: Run, before: Run, changes: Sequence[ChangedFact], unit: str, period: Period
 ) -> Iterator[Remark]:
     """What makes the two less comparable, the weightiest first."""
-    if any(change.name in MACHINE_FACTS for change in changes if change.where is Where.MACHINE):
+    if any(change.name in MACHINE_FACTS for change in changes if change.where is ChangedIn.MACHINE):
         yield Remark(BaselineCaution.OTHER_MACHINE)
     if now.header.mode != before.header.mode:
         modes = {"now": now.header.mode, "before": before.header.mode}
         yield Remark(BaselineCaution.OTHER_MODE, modes)
     if unit == BATCHES:
         yield Remark(BaselineCaution.BY_BATCH)
-    if span is Span.STEADY:
+    if period is Period.STEADY:
         yield Remark(BaselineCaution.STARTS_NOT_JUDGED)
     yield Remark(BaselineCaution.SEPARATE_RUNS)
 
@@ -339,19 +339,19 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
             yield ChangedFact(where, name, value, value_now)
 
 
-def _facts(run: Run) -> dict[tuple[Where, str], Any]:
+def _facts(run: Run) -> dict[tuple[ChangedIn, str], Any]:
     header = run.header
     environment, loader = header.environment, asdict(header.loader)
     measurement = {"mode": header.mode, "warmup": header.warmup, "every": header.every}
     packages = environment.get("packages")
-    parts: dict[Where, Mapping[str, Any]] = {
-        Where.LOADER: {name: loader[name] for name in LOADER_FACTS},
-        Where.VERSIONS: {
+    parts: dict[ChangedIn, Mapping[str, Any]] = {
+        ChangedIn.LOADER: {name: loader[name] for name in LOADER_FACTS},
+        ChangedIn.VERSIONS: {
             "python": environment.get("python"),
             **(packages if isinstance(packages, Mapping) else {}),
         },
-        Where.MACHINE: {name: environment.get(name) for name in ENVIRONMENT_FACTS},
-        Where.MEASUREMENT: {**measurement, **header.settings},
+        ChangedIn.MACHINE: {name: environment.get(name) for name in ENVIRONMENT_FACTS},
+        ChangedIn.MEASUREMENT: {**measurement, **header.settings},
     }
     return {(where, name): value for where, facts in parts.items() for name, value in facts.items()}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HOURS_PER_DAY = 24
 
 
-class Basis(Enum):
+class PricedTime(Enum):
     """Which share of the time is taken for lost."""
 
     LOST = "time lost"
@@ -37,7 +37,7 @@ class Cost:
     price: float
     devices: int
     devices_known: bool
-    basis: Basis
+    basis: PricedTime
     device_hours: Estimate | None
     per_day: Estimate | None
 
@@ -51,10 +51,10 @@ def cost_of(run: Run, headroom: Headroom | None, price: float) -> Cost:
     known = ranks if isinstance(ranks, int) and ranks > 0 else None
     devices = known or 1
     if headroom is None:
-        basis, waited = Basis.WAITED, known_of(run).get("wait_share")
+        basis, waited = PricedTime.WAITED, known_of(run).get("wait_share")
         share = None if waited is None else Estimate(waited)
     else:
-        basis, share = Basis.LOST, headroom.lost_share
+        basis, share = PricedTime.LOST, headroom.lost_share
         share = share if is_trusted(headroom.verdict) else None
     hours = share and _at_least_nothing(share).times(HOURS_PER_DAY * devices)
     return Cost(price, devices, known is not None, basis, hours, hours and hours.times(price))

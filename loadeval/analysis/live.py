@@ -6,14 +6,23 @@ What is held does not grow with the run.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loadeval.analysis.estimate.stats import quantiles
 from loadeval.analysis.estimate.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
+from loadeval.analysis.rates import (
+    RECENT_NS,
+    BatchSums,
+    Rates,
+    in_seconds,
+    rates,
+    sums_of,
+    together,
+    total,
+)
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS, bin_counts
 from loadeval.runlog.log_file.codec import RunEnd
@@ -30,36 +39,23 @@ from loadeval.runlog.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Mapping
+    from typing import Any
 
     from loadeval.runlog.columns import Column
     from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.model import Mode
+    from loadeval.runlog.model import Arm, Mode
 
-RECENT_NS = 60 * SECOND_NS
-"""What counts as now."""
 SILENT_NS = 10 * SECOND_NS
 SILENT_ITERATIONS = 10
 SILENT_GAPS = 2
 """A run is silent after so long, so many iterations, and so many times between two lines."""
 EVENTS_KEPT = 3
 OUTLIERS_KEPT = 5
+MEMORY = ("host", "pss_bytes")
+"""The probe and the quantity that tell the memory of the training process and of its workers."""
 MEDIAN_GROWTH = 1.05
 """The median is computed again once there are so many times as many iterations."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Batches and samples per second over some batches, and the share of the time that was waited.
-
-    `elapsed_ns` is the time that the batches took. What is not known is None.
-    """
-
-    batches: int
-    elapsed_ns: int
-    batches_per_s: float | None
-    samples_per_s: float | None
-    wait_share: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +82,10 @@ class LiveState:
     are the last ones; of a run that keeps one batch in `every`, only the slowest iteration of each
     aggregate is looked at. `silent_ns` is for how long no batch came, where that is far longer
     than usual and the run has not said that it ended. `events` are the last three.
+
+    `rank` is that of the process in a distributed training, and `last_batch_ns` when the last
+    batch was delivered. `arms` has sums over all batches whose step has ended, warm-up included.
+    `memory_bytes` is what the training `process` and its `workers` took when it was last read.
     """
 
     name: str
@@ -108,6 +108,10 @@ class LiveState:
     events: tuple[str, ...]
     ended: bool
     silent_ns: int | None
+    rank: int | None = None
+    last_batch_ns: int | None = None
+    arms: Mapping[Arm, BatchSums] = field(default_factory=dict)
+    memory_bytes: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +146,44 @@ class LiveJob:
         return sorted(self.ranks, key=share)
 
 
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """For how long a run that goes on has got no batch, and what it is used to.
+
+    `longest_wait_ns` is the longest wait so far, and `longest_gap_ns` the longest time between two
+    batches, with the step between them; None where there was none. An epoch `is_open` where the
+    last one that had a batch has not ended, and before the first batch. What is known of the
+    process that writes the log is in `environment`.
+    """
+
+    silent_ns: int
+    longest_wait_ns: int | None
+    longest_gap_ns: int | None
+    is_open: bool
+    batches: int
+    environment: Mapping[str, Any]
+
+
 class LiveRun:
     """Takes the lines of a run log, checked, from the first on."""
 
     def __init__(self) -> None:
         self._header: Header | None = None
         self._ended = False
-        self._latest_ns = self._last_batch_ns = 0
+        self.latest_ns = 0
+        """The latest time that a line told."""
+        self._last_batch_ns = 0
         self._place: tuple[int, int] | None = None
+        self._longest_wait_ns: int | None = None
+        self._longest_gap_ns: int | None = None
+        self._is_open = True
         self._batches = 0
         self._next: dict[int, int] = {}
         self._open: dict[int, tuple[Block, Column]] = {}
         """The last row of each epoch, whose step goes on."""
         self._overall = BatchSums()
+        self._arms: dict[Arm, BatchSums] = {}
+        self._memory_bytes: dict[str, float] = {}
         self._recent: deque[BatchSums] = deque()
         self._epoch_start_ns: int | None = None
         self._last_epoch_start_ns: int | None = None
@@ -174,10 +203,11 @@ class LiveRun:
         elif isinstance(line, EpochEnd):
             self._close(line.epoch, line.request_ns)
             self._next.pop(line.epoch, None)
+            self._is_open = False
             if line.request_ns is not None:
                 self._reach(line.request_ns + (line.wait_ns or 0))
         elif isinstance(line, Readings):
-            self._reach(int(line.time_ns.max(initial=0)))
+            self._take_readings(line)
         elif isinstance(line, Event):
             self._reach(line.time_ns)
             self._events.append(line.message)
@@ -189,9 +219,10 @@ class LiveRun:
         header = self._header
         if header is None:
             return None
-        elapsed_ns = self._latest_ns + (0 if self._ended else quiet_ns)
+        elapsed_ns = self.latest_ns + (0 if self._ended else quiet_ns)
         silent_ns = self._silent_ns(header, elapsed_ns)
         epoch, batch = self._place or (None, None)
+        rank = header.environment.get("rank")
         return LiveState(
             name=header.name,
             mode=header.mode,
@@ -213,6 +244,31 @@ class LiveRun:
             events=tuple(self._events),
             ended=self._ended,
             silent_ns=silent_ns,
+            rank=rank if isinstance(rank, int) else None,
+            last_batch_ns=self._last_batch_ns if self._place else None,
+            arms=dict(self._arms),
+            memory_bytes=dict(self._memory_bytes),
+        )
+
+    def silence(self, quiet_ns: int) -> Silence | None:
+        """How long no batch has come, `quiet_ns` after the log was last written.
+
+        None without a header, once the run has ended, and where its log tells of batches more
+        rarely than that.
+        """
+        header, elapsed_ns = self._header, self.latest_ns + quiet_ns
+        silent_ns = elapsed_ns - self._last_batch_ns
+        if header is None or self._ended:
+            return None
+        if header.every > 1 and silent_ns <= SILENT_GAPS * self._line_gap_ns(header, elapsed_ns):
+            return None
+        return Silence(
+            silent_ns,
+            self._longest_wait_ns,
+            self._longest_gap_ns,
+            self._is_open,
+            self._batches,
+            header.environment,
         )
 
     def _take_block(self, block: Block) -> None:
@@ -235,20 +291,32 @@ class LiveRun:
             steady = (rows.step_ns != UNKNOWN) & (rows.batch >= self._warmup)
             self._outliers.add_to_median(rows.part(steady))
 
+    def _take_readings(self, readings: Readings) -> None:
+        self._reach(int(readings.time_ns.max(initial=0)))
+        probe, quantity = MEMORY
+        read = readings.values.get(quantity, np.empty(0))
+        known = read[np.isfinite(read)]
+        if readings.probe == probe and len(known):
+            self._memory_bytes[readings.subject] = float(known[-1])
+
     def _take_aggregate(self, aggregate: Aggregate) -> None:
         self._batches += aggregate.batches
         self._reach(aggregate.end_ns, (aggregate.epoch, aggregate.first + aggregate.batches - 1))
-        if aggregate.first < self._warmup or aggregate.step_ns is None:
+        gap_ns = aggregate.slowest_wait_ns + (aggregate.slowest_step_ns or 0)
+        self._note_longest(aggregate.longest_wait_ns, gap_ns)
+        if aggregate.step_ns is None:
             return
-        self._add(
-            BatchSums(
-                aggregate.end_ns,
-                aggregate.batches,
-                aggregate.wait_ns,
-                aggregate.step_ns,
-                aggregate.samples,
-            )
+        sums = BatchSums(
+            aggregate.end_ns,
+            aggregate.batches,
+            aggregate.wait_ns,
+            aggregate.step_ns,
+            aggregate.samples,
         )
+        self._add_to_arm("real", sums)
+        if aggregate.first < self._warmup:
+            return
+        self._add(sums)
         self._outliers.consider(
             Outlier(
                 aggregate.epoch,
@@ -273,7 +341,10 @@ class LiveRun:
 
     def _note(self, rows: Block, batch: Column) -> None:
         """How far the run has come, and its epoch start."""
-        delivered_ns = int(rows.request_ns[-1] + rows.wait_ns[-1])
+        came_ns = rows.request_ns + rows.wait_ns
+        delivered_ns = int(came_ns[-1])
+        gap_ns = int(np.diff(came_ns, prepend=self._last_batch_ns).max())
+        self._note_longest(int(rows.wait_ns.max()), gap_ns)
         self._reach(delivered_ns, (rows.epoch, int(batch[-1])))
         ready = self._header is not None and self._header.loader.ready_batches
         if batch[0] == 0 and not (ready and rows.epoch == 0):
@@ -283,8 +354,15 @@ class LiveRun:
             else:
                 self._last_epoch_start_ns = epoch_start_ns
 
+    def _note_longest(self, wait_ns: int, gap_ns: int) -> None:
+        self._is_open = True
+        self._longest_wait_ns = max(self._longest_wait_ns or 0, wait_ns)
+        self._longest_gap_ns = max(self._longest_gap_ns or 0, gap_ns)
+
     def _count(self, rows: Block, batch: Column) -> None:
-        """Add those of `rows` that count; all their steps are known."""
+        """Add `rows`, whose steps are known, to their arm, and those that count to the rates."""
+        if len(rows):
+            self._add_to_arm(rows.arm, sums_of(rows))
         steady = batch >= self._warmup
         if self._header is not None and self._header.mode == "alternate":
             steady = np.full(len(rows), rows.arm == "real" and rows.pair is not None)
@@ -296,14 +374,17 @@ class LiveRun:
         self._outliers.add_to_median(rows)
         self._outliers.find(rows, batch)
 
+    def _add_to_arm(self, arm: Arm, sums: BatchSums) -> None:
+        self._arms[arm] = total([self._arms.get(arm, BatchSums()), sums])
+
     def _add(self, sums: BatchSums) -> None:
         self._overall = total([self._overall, sums])
         self._recent.append(sums)
-        while len(self._recent) > 1 and self._recent[0].end_ns <= self._latest_ns - RECENT_NS:
+        while len(self._recent) > 1 and self._recent[0].end_ns <= self.latest_ns - RECENT_NS:
             self._recent.popleft()
 
     def _reach(self, time_ns: int, place: tuple[int, int] | None = None) -> None:
-        self._latest_ns = max(self._latest_ns, time_ns)
+        self.latest_ns = max(self.latest_ns, time_ns)
         if place is not None:
             self._last_batch_ns = max(self._last_batch_ns, time_ns)
             self._place = place
@@ -315,12 +396,19 @@ class LiveRun:
         return rates(recent)
 
     def _silent_ns(self, header: Header, elapsed_ns: int) -> int | None:
-        overall = self._overall
-        iteration_ns = (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
-        gap_ns = min(header.every * iteration_ns, longest_aggregate_ns(elapsed_ns))
-        limit_ns = max(SILENT_NS, SILENT_ITERATIONS * iteration_ns, SILENT_GAPS * gap_ns)
+        gap_ns = self._line_gap_ns(header, elapsed_ns)
+        limit_ns = max(SILENT_NS, SILENT_ITERATIONS * self._iteration_ns, SILENT_GAPS * gap_ns)
         silent_ns = elapsed_ns - self._last_batch_ns
         return None if self._ended or silent_ns <= limit_ns else silent_ns
+
+    @property
+    def _iteration_ns(self) -> int:
+        overall = self._overall
+        return (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
+
+    def _line_gap_ns(self, header: Header, elapsed_ns: int) -> int:
+        """How far apart the lines of the log that tell of batches are."""
+        return min(header.every * self._iteration_ns, longest_aggregate_ns(elapsed_ns))
 
 
 class LiveOutliers:
@@ -364,88 +452,3 @@ class LiveOutliers:
         ):
             self.count += 1
             self.last.append(slowest)
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSums:
-    """Sums over some batches that count, and when the last step of them ended."""
-
-    end_ns: int = 0
-    batches: int = 0
-    wait_ns: int = 0
-    step_ns: int = 0
-    samples: int | None = 0
-
-
-def in_seconds(rows: Block) -> Iterator[Block]:
-    """The last minute of `rows`, second by second, after all that came before."""
-    end_ns = rows.request_ns + rows.wait_ns + rows.step_ns
-    if end_ns[-1] - end_ns[0] <= SECOND_NS:
-        yield rows
-        return
-    seconds_ns = np.arange(end_ns[-1] - RECENT_NS, end_ns[-1], SECOND_NS)
-    bounds = np.unique([0, *np.searchsorted(end_ns, seconds_ns, side="right"), len(rows)])
-    for bound in pairwise(bounds.tolist()):
-        yield rows.part(slice(*bound))
-
-
-def sums_of(rows: Block) -> BatchSums:
-    """The sums over `rows`, whose steps are known."""
-    unknown = (rows.samples == UNKNOWN).any()
-    return BatchSums(
-        int(rows.request_ns[-1] + rows.wait_ns[-1] + rows.step_ns[-1]),
-        len(rows),
-        int(rows.wait_ns.sum()),
-        int(rows.step_ns.sum()),
-        None if unknown else int(rows.samples.sum()),
-    )
-
-
-def total(parts: Iterable[BatchSums]) -> BatchSums:
-    """All `parts` together; samples are not known where those of one are not."""
-    given = list(parts)
-    samples = [part.samples for part in given]
-    return BatchSums(
-        max((part.end_ns for part in given), default=0),
-        sum(part.batches for part in given),
-        sum(part.wait_ns for part in given),
-        sum(part.step_ns for part in given),
-        None if None in samples else sum(count or 0 for count in samples),
-    )
-
-
-def together(ranks: Sequence[Rates | None]) -> Rates | None:
-    """The rates of all ranks; None where one has none yet.
-
-    The job waits no less than the rank that waits most: how much longer, only batches that are
-    aligned tell.
-    """
-    known = [rank for rank in ranks if rank is not None]
-    if not known or len(known) < len(ranks):
-        return None
-    batches = [rank.batches_per_s for rank in known if rank.batches_per_s is not None]
-    samples = [rank.samples_per_s for rank in known if rank.samples_per_s is not None]
-    waits = [rank.wait_share for rank in known if rank.wait_share is not None]
-    return Rates(
-        batches=min(rank.batches for rank in known),
-        elapsed_ns=max(rank.elapsed_ns for rank in known),
-        batches_per_s=min(batches, default=None),
-        samples_per_s=sum(samples) if len(samples) == len(known) else None,
-        wait_share=max(waits, default=None),
-    )
-
-
-def rates(parts: Iterable[BatchSums]) -> Rates | None:
-    """The rates of `parts` together; None where there is no batch."""
-    sums = total(parts)
-    if not sums.batches:
-        return None
-    elapsed_ns, samples = sums.wait_ns + sums.step_ns, sums.samples
-    per_s = SECOND_NS / elapsed_ns if elapsed_ns else None
-    return Rates(
-        batches=sums.batches,
-        elapsed_ns=elapsed_ns,
-        batches_per_s=None if per_s is None else sums.batches * per_s,
-        samples_per_s=None if per_s is None or samples is None else samples * per_s,
-        wait_share=sums.wait_ns / elapsed_ns if elapsed_ns else None,
-    )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
+    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.recorded import Recorded
     from loadeval.analysis.remark import Remark
@@ -64,7 +65,8 @@ class RunReport:
     timed, as `operators` is; where both are,
     `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
     that are compared, the real one's has both arms. `recorded` is what predictions are made from,
-    which the diagnosis took too; None where nothing can be predicted.
+    which the diagnosis took too; None where nothing can be predicted. `cache_places` are where
+    samples could be kept in memory.
     """
 
     name: str
@@ -83,6 +85,7 @@ class RunReport:
     operators: OperatorReport | None = None
     threads: ThreadReport | None = None
     recorded: Recorded | None = None
+    cache_places: tuple[CachePlace, ...] = ()
 
     @cached_property
     def whatif(self) -> WorkerCurve | None:
@@ -271,7 +274,13 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
     case, counted = Case(run), report.counted
     diagnosis = diagnosis_of(case)
     plan = plan_for(case, diagnosis)
-    report = replace(report, diagnosis=diagnosis, plan=plan, recorded=case.recorded)
+    report = replace(
+        report,
+        diagnosis=diagnosis,
+        plan=plan,
+        recorded=case.recorded,
+        cache_places=case.cache_places,
+    )
     if case.headroom is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
@@ -314,7 +323,12 @@ def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]
         of_real.stages,
         of_real.operators,
     )
-    of_real = replace(of_real, recorded=case.recorded, threads=threads_of(real, ideal))
+    of_real = replace(
+        of_real,
+        recorded=case.recorded,
+        cache_places=case.cache_places,
+        threads=threads_of(real, ideal),
+    )
     return (of_real, replace(of_ideal, threads=None)), comparison
 
 

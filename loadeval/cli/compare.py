@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.estimate.verdict import GateOutcome, gate
+from loadeval.analysis.estimate.verdict import GateOutcome, InputBound, gate
+from loadeval.analysis.inside.decoding import is_mostly_decoding
 from loadeval.cli.console import (
     ABOVE_LIMIT,
     UNDECIDED,
@@ -169,10 +170,22 @@ def next_commands(runs: Sequence[Path], report: Report, baseline: Sequence[Path]
     """The commands that say more about `runs`, compared with `baseline` if there is one."""
     paths = shlex.join([*map(text_of, runs), *options_for(baseline)])
     return [
+        *backends_command(runs, report),
         *straggler_command(report),
         ("everything", f"loadeval compare {paths} --full"),
         ("page", f"loadeval report {paths}"),
     ]
+
+
+def backends_command(runs: Sequence[Path], report: Report) -> Rows:
+    """The command that measures other decoders, where training waits and decoding is the cause."""
+    comparison = report.comparison
+    if len(runs) != 1 or comparison is None or not is_mostly_decoding(comparison.stages):
+        return []
+    if comparison.headroom.verdict.lowest in {None, InputBound.NOT}:
+        return []
+    like = shlex.join(["--like", text_of(runs[0])])
+    return [("other decoders", f"loadeval backends FOLDER {like}")]
 
 
 def straggler_command(report: Report) -> Rows:

@@ -7,6 +7,7 @@ import json
 import math
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -215,6 +216,14 @@ def say(line: str) -> None:
         typer.echo(line, err=True)
 
 
+def shown_path(path: Path) -> str:
+    """`path` as it is shortest from where we are."""
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except (ValueError, OSError):  # the folder that we are in may be gone
+        return str(path)
+
+
 @contextmanager
 def ctrl_c_exits() -> Iterator[None]:
     """Exit with INTERRUPTED where Ctrl-C ends what is done."""
@@ -240,3 +249,28 @@ def escape_what_cannot_be_encoded() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def named(place: str) -> Any:
+    """What a module has under a name, MODULE:NAME. Raises LoadevalError where it has none."""
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise typer.BadParameter(
+            f"{printable(place)!r} names nothing; expected MODULE:NAME, such as train:make_loader"
+        )
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        named: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise LoadevalError(
+            f"there is no module {module!r} in {folder}, nor installed; expected MODULE:NAME"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(named, part):
+            raise LoadevalError(f"module {module!r} has no {name!r}; expected MODULE:NAME")
+        named = getattr(named, part)
+    return named

@@ -7,11 +7,14 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.adapters import adapters
+from loadeval.cli.attach import attach
+from loadeval.cli.backends import backends
 from loadeval.cli.compare import compare
 from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
+from loadeval.cli.plan import plan
 from loadeval.cli.protocol import PROTOCOL_EXIT_CODES, protocol
 from loadeval.cli.report import report
 from loadeval.cli.run import RUN_EXIT_CODES, run
@@ -47,7 +50,21 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare, report, whatif, tune, watch, export, doctor, adapters):
+for command in (
+    demo,
+    show,
+    compare,
+    report,
+    whatif,
+    plan,
+    tune,
+    backends,
+    watch,
+    attach,
+    export,
+    doctor,
+    adapters,
+):
     app.command(epilog=EXIT_CODES)(command)
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}

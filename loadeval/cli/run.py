@@ -12,7 +12,15 @@ import typer
 from rich.console import Console
 
 from loadeval.cli.compare import straggler_command
-from loadeval.cli.console import Command, Redact, errors_printed, report_of_training, say
+from loadeval.cli.console import (
+    Command,
+    Redact,
+    errors_printed,
+    report_of_training,
+    say,
+    shown_path,
+)
+from loadeval.cli.hangs import HangAfter, HangTeller
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
@@ -25,15 +33,19 @@ from loadeval.launch.command import (
     run as run_command,
 )
 from loadeval.launch.folder import TrainingLogs, new_folder, trainings_in
+from loadeval.launch.refused import is_shown
 from loadeval.launch.settings import RunSettings, check, settings_in
+from loadeval.probes.page_cache import drop, files_below
 from loadeval.report.formatting import printable
 from loadeval.report.terminal.launch import launch_screen
+from loadeval.report.wording.hangs import ABORTED as HANG_ENDED
 from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
+from loadeval.report.wording.protocol import dropped_in_words
 from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from loadeval.analysis.report import Report
     from loadeval.launch.command import Ended
@@ -42,8 +54,8 @@ if TYPE_CHECKING:
     from loadeval.runlog.run_folder.processes import LoaderRecord
 
 RUN_EXIT_CODES = (
-    "Exit code: the command's own, also where a signal ended it; 0 where --stop-after ended it. "
-    "126 and 127: it could not be started."
+    "Exit code: the command's own, also where a signal ended it; 0 where --stop-after ended it, "
+    "5 where --abort-on-hang did. 126 and 127: it could not be started."
 )
 MODE = (
     "log: record what was waited. alternate: real and ideal loading in turn, which gives the "
@@ -58,7 +70,21 @@ SET = (
 )
 THREADS = "Run with so many threads of torch in the process that trains."
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
+TRACK = (
+    "Pass throughput and waits on to this tracker while it trains, and the page at the end: to the "
+    "run that the program has begun there, or to one of its own."
+)
+ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 MOST_TRAININGS = 4
+ABORTED = 5
+COLD = (
+    "Drop the files in this folder from the page cache first, so that they are read from the disk. "
+    "Can be given several times."
+)
+PROBE = (
+    "See which transforms are random, by loading a few samples again in a worker. Samples can be "
+    "cached ahead of the first random one."
+)
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
@@ -77,10 +103,17 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         int | None, typer.Option("--threads", metavar="N", min=1, help=THREADS)
     ] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
+    cold: Annotated[list[Path] | None, typer.Option("--cold", metavar="DIR", help=COLD)] = None,
+    probe: Annotated[bool, typer.Option("--probe", help=PROBE)] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
+    track: Annotated[
+        str | None, typer.Option("--track", metavar="mlflow|wandb|tensorboard", help=TRACK)
+    ] = None,
     redact: Redact = False,
+    hang_after: HangAfter = None,
+    abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT_ON_HANG)] = False,
 ) -> None:
     """Run a command unchanged, and measure the loaders that its programs iterate.
 
@@ -103,22 +136,35 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
         run_settings = RunSettings(
-            "", first, batches, redact, settings_in(settings or ()), threads, allow_changes
+            "",
+            first,
+            batches,
+            redact,
+            settings_in(settings or ()),
+            threads,
+            allow_changes,
+            track=track,
+            probe=probe,
         )
         check(run_settings)
+        _drop(cold or ())
         name = "run" if redact else name_of(command)
         folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
-    place = _short(folder)
+    place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for mode_of_run in modes:
         most = (batches or stop_after) if mode_of_run == "alternate" else None
         of_run = replace(run_settings, folder=str(folder), mode=mode_of_run, batches=most)
-        ended = _run(command, of_run, stop_after)
+        hangs = HangTeller(folder, hang_after, redact=redact, replayed=bool(of_run.suffix))
+        ended = _run(command, of_run, stop_after, hangs.poll, aborts=abort_on_hang)
         if ended.was_stopped:
             say(STOPPED.format(stop_after=stop_after))
         elif ended.code:
             break
+    if ended.was_aborted:  # what its time went to was said
+        remove_marks(folder)
+        end_like(ended.code)
     try:
         _report(run_settings, folder, 0 if ended.was_stopped else ended.code)
     except LoadevalError as error:
@@ -128,13 +174,32 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     end_like(0 if ended.was_stopped else ended.code)
 
 
-def _run(command: list[str], settings: RunSettings, stop_after: int | None) -> Ended:
+def _drop(folders: Sequence[Path]) -> None:
+    """Drop the files below from the page cache, and say so. Raises UsageError."""
+    if folders:
+        say(f"loadeval: {dropped_in_words(drop(files_below(folders)))}")
+
+
+def _run(
+    command: list[str],
+    settings: RunSettings,
+    stop_after: int | None,
+    poll: Callable[[], bool],
+    *,
+    aborts: bool,
+) -> Ended:
+    def is_hanging() -> bool:
+        return poll() and aborts
+
     try:
-        return run_command(command, settings, stop_after)
+        ended = run_command(command, settings, stop_after, is_hanging=is_hanging)
     except CannotStartError as error:
         remove_marks(Path(settings.folder))
         say(f"Error: {printable(error)}")
         raise typer.Exit(error.code) from None
+    if ended.was_aborted:
+        say(HANG_ENDED)
+    return replace(ended, code=ABORTED) if ended.was_aborted else ended
 
 
 def _report(settings: RunSettings, folder: Path, code: int) -> None:
@@ -143,10 +208,12 @@ def _report(settings: RunSettings, folder: Path, code: int) -> None:
         say(LOGS_ARE_GONE.format(folder=folder))
         return
     why, what = why_nothing(folder, code)
+    is_said = is_shown(folder)
     loaders = _loaders(folder)
     remove_marks(folder)
     if not loaders:
-        say(nothing_measured(why, what))
+        if not is_said:
+            say(nothing_measured(why, what))
         return
     trainings = trainings_in(folder)[:MOST_TRAININGS]
     reports = [
@@ -183,7 +250,7 @@ def _more(
     folder: Path, reports: Sequence[tuple[TrainingLogs, Report]], first_log: str, redact: str
 ) -> Rows:
     """Where the logs are, and the commands that say more of each training."""
-    short = _short(folder)
+    short = shown_path(folder)
     more = [("logs", short)]
     if not reports:
         log = shlex.quote(str(Path(short) / first_log))
@@ -214,10 +281,3 @@ def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
             runs = ((record, read_run(folder / record.log)) for record in first)
             served += [(record, run) for record, run in runs if run.batches]
     return served
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except (ValueError, OSError):  # the folder that we are in may be gone
-        return str(path)

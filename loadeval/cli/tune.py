@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import sys
-from importlib import import_module
 from pathlib import Path
 from shutil import which
 from typing import Annotated, Any
@@ -17,16 +15,15 @@ from loadeval.cli.console import (
     AsJson,
     ctrl_c_exits,
     errors_printed,
+    named,
     print_json,
     print_lines,
     screen_width,
 )
+from loadeval.cli.outputs import check_writable, is_page, say_written
 from loadeval.cli.tune_program import tune_program
-from loadeval.errors import LoadevalError
 from loadeval.launch.settings import TuneOptions
-from loadeval.report.figure.figure import figure_path
 from loadeval.report.formatting import printable
-from loadeval.report.page.page import EXTENSION, check_replaceable
 from loadeval.report.terminal.tuning import tuning_lines
 
 MAKE = (
@@ -93,8 +90,8 @@ def tune(  # noqa: PLR0913 - an option for each setting
     chosen = _space(space)
     with ctrl_c_exits(), errors_printed():
         for path in files:  # before it is measured for minutes
-            _check_writable(path)
-        made, trained = _named(make), None if step is None else _named(step)
+            check_writable(path)
+        made, trained = named(make), None if step is None else named(step)
         from loadeval.tuning import tune as tuned  # noqa: PLC0415 - reads the machine
 
         tuning = tuned(
@@ -111,10 +108,9 @@ def tune(  # noqa: PLR0913 - an option for each setting
         print_lines(tuning_lines(tuning, screen_width()))
     for path in files:
         with errors_printed():
-            written = tuning.page(path) if _is_page(path) else tuning.plot(path)
+            written = tuning.page(path) if is_page(path) else tuning.plot(path)
         if not as_json:
-            what = "Page" if _is_page(path) else "Figure"
-            typer.echo(f"\n{what} written to {printable(written)}")
+            say_written(written)
     if tuning.stopped is Stop.INTERRUPTED:
         raise typer.Exit(INTERRUPTED)
 
@@ -127,43 +123,6 @@ def _is_command(target: list[str]) -> bool:
 def _space(space: list[str] | None) -> dict[str, list[Any]]:
     pairs = [_pair(values, "--space") for values in space or []]
     return {name: _list(value) for name, value in pairs}
-
-
-def _is_page(path: Path) -> bool:
-    return path.suffix.lower() == EXTENSION
-
-
-def _check_writable(path: Path) -> None:
-    """Raises UsageError for an extension that nothing is written in, or a file of others."""
-    if _is_page(path):
-        check_replaceable(path)
-    else:
-        figure_path(path)
-
-
-def _named(place: str) -> Any:
-    """What a module has under a name. Raises LoadevalError where there is no such thing."""
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise typer.BadParameter(
-            f"{printable(place)!r} names nothing; expected MODULE:NAME, such as train:make_loader"
-        )
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        named: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise LoadevalError(
-            f"there is no module {module!r} in {folder}, nor installed; expected MODULE:NAME"
-        ) from error
-    for part in name.split("."):
-        if not hasattr(named, part):
-            raise LoadevalError(f"module {module!r} has no {name!r}; expected MODULE:NAME")
-        named = getattr(named, part)
-    return named
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from difflib import get_close_matches
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +12,18 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from loadeval.analysis.live import LiveJob, LiveRun
+from loadeval.analysis.followed import FollowedRun
+from loadeval.analysis.live import LiveJob
 from loadeval.cli.console import errors_printed, new_console, print_json
+from loadeval.cli.hangs import HangAfter, HangTeller
+from loadeval.cli.serve import address_in, serve
 from loadeval.errors import RunLogError
 from loadeval.report.terminal.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.log_file.reader import Follower
-from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.run_folder.folder import is_folder, logs_so_far, replayed_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -32,6 +34,10 @@ RUN = (
     "of the logs of its ranks, or of a `loadeval run`."
 )
 INTERVAL = "Seconds between two updates."
+SERVE = (
+    "Serve the state at http://localhost:PORT/metrics for Prometheus instead, until Ctrl-C; "
+    "0.0.0.0:PORT lets other machines ask too."
+)
 SHORTEST_S = 0.1
 LONGEST_S = 86_400
 
@@ -43,11 +49,16 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="With --once: print one JSON object instead.")
     ] = False,
+    served_at: Annotated[
+        str | None, typer.Option("--serve", metavar="[HOST:]PORT", help=SERVE)
+    ] = None,
+    hang_after: HangAfter = None,
 ) -> None:
     """Follow the run log of a running training.
 
     Throughput and time waiting, over the last minute and the whole run, epoch start, and the last
-    iterations over twice the median. Ends when the run does, and with Ctrl-C.
+    iterations over twice the median; and why no batch comes, where none does. Ends when the run
+    does, and with Ctrl-C.
     """
     if not SHORTEST_S <= interval <= LONGEST_S:
         raise typer.BadParameter(
@@ -55,9 +66,16 @@ def watch(
         )
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
+    if once and served_at is not None:
+        raise typer.BadParameter("--serve goes on until Ctrl-C: leave out --once")
     with errors_printed():
         try:
-            _show_once(run, as_json) if once else _follow(run, interval)
+            if served_at is not None:
+                serve(run, _ranks(run), address_in(served_at))
+            elif once:
+                _show_once(run, as_json)
+            else:
+                _follow(run, interval, hang_after)
         except KeyboardInterrupt:
             return
 
@@ -72,17 +90,10 @@ def states(
 
     None where there is no log yet, or not even its first line.
     """
-    follower, run = Follower(path), LiveRun()
+    followed = FollowedRun(path)
     while True:
-        appended = follower.read()
-        if appended is not None and appended.anew:
-            run = LiveRun()
-        for line in () if appended is None else appended.lines:
-            run.take(line)
-        if appended is not None and appended.more:
-            continue
-        quiet_s = 0.0 if appended is None else max(now_s() - appended.written_s, 0.0)
-        state = None if appended is None else run.state(round(quiet_s * SECOND_NS))
+        is_there = followed.read()
+        state = followed.run.state(followed.quiet_ns(now_s())) if is_there else None
         yield state
         if state is not None and state.ended:
             return
@@ -132,6 +143,24 @@ def _states(path: Path, interval_s: float) -> Iterator[LiveState | LiveJob | Non
         yield job.ranks[0][1] if job is not None and len(job.ranks) == 1 else job
 
 
+def _ranks(path: Path) -> Iterator[Sequence[tuple[str, LiveState]]]:
+    """The state of each rank under the name of its log, now, each time it is asked for."""
+    for state in _states(path, 0.0):
+        if isinstance(state, LiveJob):
+            yield state.ranks
+        else:
+            yield [] if state is None else [(state.name, state)]
+
+
+def _similar(path: Path) -> list[Path]:
+    """Files and folders beside `path` with a name like it: it may be mistyped."""
+    try:
+        names = [beside.name for beside in path.parent.iterdir()]
+    except OSError:
+        return []
+    return [path.with_name(name) for name in get_close_matches(path.name, names)]
+
+
 def _screen(state: LiveState | LiveJob) -> RenderableType:
     return live_job_screen(state) if isinstance(state, LiveJob) else live_screen(state)
 
@@ -161,22 +190,24 @@ def _show_once(path: Path, as_json: bool) -> None:
         typer.echo(_line(state))
 
 
-def _follow(path: Path, interval_s: float) -> None:
-    console = new_console()
+def _follow(path: Path, interval_s: float, hang_after_s: float | None) -> None:
+    console, hangs = new_console(), HangTeller(path, hang_after_s)
     if not console.is_terminal:
-        _print_lines(path, interval_s)
+        _print_lines(path, interval_s, hangs)
         return
     with Live(console=console, auto_refresh=False) as live:
         for state in _states(path, interval_s):
-            shown = Text(waiting_for(path)) if state is None else _screen(state)
+            hangs.poll()
+            shown = Text(waiting_for(path, _similar(path))) if state is None else _screen(state)
             live.update(shown, refresh=True)
 
 
-def _print_lines(path: Path, interval_s: float) -> None:
+def _print_lines(path: Path, interval_s: float, hangs: HangTeller) -> None:
     announced = False
     for state in _states(path, interval_s):
+        hangs.poll()
         if state is not None:
             typer.echo(_line(state))
         elif not announced:
-            typer.echo(waiting_for(path))
+            typer.echo(waiting_for(path, _similar(path)))
         announced = state is None

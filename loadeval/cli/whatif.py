@@ -85,7 +85,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     }
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        model = LoaderModel.of(read_each_once(list(map(_slowest, runs))))
+        model = LoaderModel.of(read_each_once(list(map(slowest_log, runs))))
         asked = any(value is not None for value in settings.values())
         try:
             prediction = model.predict(**settings) if asked else None
@@ -106,7 +106,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         typer.echo(f"\nFigure written to {printable(figure)}")
 
 
-def _slowest(path: Path) -> Path:
+def slowest_log(path: Path) -> Path:
     """The log at `path`; in a folder that of the rank that was last most often, said on stderr."""
     if not is_folder(path):
         return path

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     Writer = Callable[[Run, Path, NewFiles], None]
 
-PACKAGES = {"pyarrow", "tensorboard"}
-"""What the extra `export` installs."""
+EXTRAS = {"pyarrow": "export", "tensorboard": "export", "prometheus_client": "metrics"}
+"""Which extra installs a package that a format needs."""
 
 
 class Format(str, Enum):
@@ -28,6 +28,7 @@ class Format(str, Enum):
 
     CHROME = "chrome"
     CSV = "csv"
+    OPENMETRICS = "openmetrics"
     PARQUET = "parquet"
     TENSORBOARD = "tensorboard"
 
@@ -35,10 +36,11 @@ class Format(str, Enum):
 ENDINGS = {
     Format.CHROME: ".trace.json",
     Format.CSV: ".csv",
+    Format.OPENMETRICS: ".openmetrics.txt",
     Format.PARQUET: ".parquet",
     Format.TENSORBOARD: "-tensorboard",
 }
-TIMELINES = (Format.CHROME, Format.TENSORBOARD)
+TIMELINES = (Format.CHROME, Format.OPENMETRICS, Format.TENSORBOARD)
 
 
 def default_path(run_path: Path, form: Format) -> Path:
@@ -60,11 +62,12 @@ def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -
         with new_files(path, overwrite=overwrite) as files:
             write(run, path, files)
     except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
+        extra = EXTRAS.get(error.name or "")
+        if extra is None:
             raise
         raise UsageError(
             f"the format {form.value} needs the package {error.name}, which is not installed; "
-            'install it with: pip install "loadeval[export]"'
+            f'install it with: pip install "loadeval[{extra}]"'
         ) from error
     return files.paths
 
@@ -84,6 +87,10 @@ def _writer(form: Format) -> Writer:
         from loadeval.export.tensorboard import write_scalars  # noqa: PLC0415 - imports tensorboard
 
         return write_scalars
+    if form is Format.OPENMETRICS:
+        from loadeval.export.openmetrics import write_openmetrics  # noqa: PLC0415 - reads the report
+
+        return write_openmetrics
     if form is Format.PARQUET:
         return write_parquet
     return write_csv if form is Format.CSV else write_timeline

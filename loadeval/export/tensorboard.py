@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from itertools import chain
 from math import isfinite
 from typing import TYPE_CHECKING
@@ -12,8 +11,8 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from loadeval.errors import UsageError
 from loadeval.export.files import exists
+from loadeval.export.times import began_at_s
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
 
@@ -40,7 +39,7 @@ def write_scalars(run: Run, folder: Path, files: NewFiles) -> None:
 
     Raises UsageError if loadeval's event files exist already, or the run's start is unknown.
     """
-    steps, created_s = run.steps, _created_s(run)
+    steps, created_s = run.steps, began_at_s(run)
     alternates = run.header.mode == "alternate"
     places = {arm: folder / arm if alternates else folder for arm in ARMS}
     for place in [folder, *(folder / arm for arm in ARMS)]:
@@ -104,15 +103,3 @@ def _write(path: Path, created_s: float, moments: Iterable[Moment]) -> None:
             values = [Summary.Value(tag=tag, simple_value=value) for tag, value in pairs]
             event = Event(wall_time=time_s, step=number, summary=Summary(value=values))
             writer.write(event.SerializeToString())
-
-
-def _created_s(run: Run) -> float:
-    try:
-        created = datetime.fromisoformat(run.header.created)
-    except ValueError:
-        raise UsageError(
-            f"{run.path} was created at {run.header.created!r}, where a time in ISO 8601 was "
-            "expected: TensorBoard shows scalars by the time of day; export the run as csv or "
-            "parquet"
-        ) from None
-    return (created if created.tzinfo else created.replace(tzinfo=timezone.utc)).timestamp()

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
 
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
@@ -45,11 +47,12 @@ class Ended:
     """How a command ended.
 
     `code` is the return code of subprocess; `was_stopped` tells whether we ended the command, after
-    enough batches.
+    enough batches, and `was_aborted` whether we did because it hung.
     """
 
     code: int
     was_stopped: bool
+    was_aborted: bool = False
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -78,13 +81,16 @@ def run(
     settings: RunSettings,
     stop_after: int | None = None,
     grace_s: float | None = None,
+    is_hanging: Callable[[], bool] | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
     The other ranks of a job have RANKS_S to serve as many. After that it has `grace_s`, by default
-    GRACE_S, to end by itself. It has our terminal, stdin, stdout and stderr, and gets the signals
-    that we get. Raises LoadevalError if it cannot be started; the error's `code` is then a shell's
-    exit code.
+    GRACE_S, to end by itself. Once `is_hanging`, which is asked often, returns True, it and all
+    processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
+
+    It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
+    LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
     """
     with _signals_passed_on() as give:
         try:
@@ -93,7 +99,9 @@ def run(
             raise CannotStartError(command[0], error) from error
         give(child)
         folder, replayed = Path(settings.folder), bool(settings.suffix)
-        return _run_until(child, folder, stop_after, grace_s, replayed=replayed)
+        abortion = Abortion(child.pid, is_hanging or bool, grace_s or GRACE_S)
+        ended = _run_until(child, folder, stop_after, grace_s, abortion.poll, replayed=replayed)
+        return replace(ended, was_aborted=abortion.finish())
 
 
 class CannotStartError(LoadevalError):
@@ -129,9 +137,12 @@ def _flush() -> bool:
 
 def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
     """Why `folder` has no log of a command that ended with `code`; and what failed, if it did."""
-    mark = folder / loadeval_inject.FAILED_MARK
-    if mark.exists():
-        return NothingMeasured.FAILED, _first_line(mark)
+    for why, name in (
+        (NothingMeasured.REFUSED, loadeval_inject.REFUSED_MARK),
+        (NothingMeasured.FAILED, loadeval_inject.FAILED_MARK),
+    ):
+        if (folder / name).exists():
+            return why, _first_line(folder / name)
     if not (folder / loadeval_inject.PYTHON_MARK).exists():
         return NothingMeasured.NO_PYTHON, ""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
@@ -153,7 +164,7 @@ def _first_line(path: Path) -> str:
 def remove_marks(folder: Path) -> None:
     """Remove the marks, and the folder if nothing else is in it; as far as that can be done."""
     with suppress(OSError):
-        for mark in (loadeval_inject.PYTHON_MARK, loadeval_inject.FAILED_MARK):
+        for mark in loadeval_inject.MARKS:
             (folder / mark).unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()
@@ -210,6 +221,7 @@ def _run_until(
     folder: Path,
     stop_after: int | None,
     grace_s: float | None,
+    poll: Callable[[], object] = bool,
     *,
     replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
@@ -225,6 +237,7 @@ def _run_until(
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
             return Ended(child.wait(POLL_S), stopped_s is not None)
+        poll()
         if stop_after is None:
             continue
         reached, ranks = 0, 1
@@ -250,6 +263,38 @@ def _run_until(
         if not is_terminated and now_s() - stopped_s > (grace_s or GRACE_S):
             is_terminated = True
             _signal([*pids, child.pid], signal.SIGTERM)
+
+
+class Abortion:
+    """Ends the process `pid` and all below it once `is_hanging` says so, which `poll` asks."""
+
+    def __init__(self, pid: int, is_hanging: Callable[[], bool], grace_s: float) -> None:
+        self._pid, self._is_hanging, self._grace_s = pid, is_hanging, grace_s
+        self._tree: list[psutil.Process] = []
+        self._kill_s: float | None = None
+
+    def poll(self) -> None:
+        """Ask, or go on with the end."""
+        if self._kill_s is None:
+            if self._is_hanging():
+                self._kill_s = time.monotonic() + self._grace_s
+                process = psutil.Process(self._pid)
+                self._tree = [process, *process.children(recursive=True)]
+                self._signal(signal.SIGTERM)
+        elif time.monotonic() >= self._kill_s:
+            self._signal(signal.SIGKILL)
+
+    def finish(self) -> bool:
+        """End what is left of it, for a stuck worker outlives its parent; whether it was ended."""
+        if self._kill_s is None:
+            return False
+        self._signal(signal.SIGKILL)
+        return True
+
+    def _signal(self, number: int) -> None:
+        for process in self._tree:
+            with suppress(psutil.Error):
+                process.send_signal(number)
 
 
 def _signal(pids: Iterable[int], number: int) -> None:

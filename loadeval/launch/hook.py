@@ -280,7 +280,8 @@ def _session_for(caller: FrameType | None) -> Session | None:
             from loadeval.launch.session import Session  # noqa: PLC0415 - only who iterates needs it
             from loadeval.launch.settings import RunSettings  # noqa: PLC0415 - only who iterates needs it
 
-            _hook.session = Session(RunSettings.from_environment(os.environ))
+            settings = RunSettings.from_environment(os.environ)
+            _hook.session = Session(settings, of_command=True)
         except Exception as error:  # noqa: BLE001 - the program goes on
             _hook.is_off = True
             failed(error)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from loadeval.errors import UsageError
 from loadeval.launch.command import (
     BatchCounter,
     CannotStartError,
@@ -15,13 +18,14 @@ from loadeval.launch.command import (
     run,
     why_nothing,
 )
+from loadeval.launch.opened_files import data_files
 from loadeval.launch.settings import RunSettings
+from loadeval.probes.page_cache import drop, files_below
 from loadeval.runlog.run_folder.processes import processes_in
-from loadeval.runlog.run_folder.protocol_steps import FOLDERS, NotRun, Step, StepResult
+from loadeval.runlog.run_folder.protocol_steps import FOLDERS, Dropped, NotRun, Step, StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     from loadeval.runlog.model import Mode
 
@@ -40,7 +44,9 @@ class ProtocolPlan:
     """What to run, and for how many batches.
 
     `stop_after` None runs all of them; `warm_up` 0 leaves the warm-up out. `nsys` is the path of
-    the program, None if it is not run.
+    the program, None if it is not run. With `cold` the command is run once with its files out of
+    the page cache: those in `data`, or else those that it opened before. `settings` are those of
+    all steps, but for folder, mode and batches.
     """
 
     command: list[str]
@@ -48,6 +54,9 @@ class ProtocolPlan:
     stop_after: int | None
     warm_up: int
     nsys: str | None = None
+    settings: RunSettings = field(default_factory=lambda: RunSettings(""))
+    cold: bool = False
+    data: Sequence[Path] = ()
 
     @property
     def steps(self) -> list[Step]:
@@ -57,6 +66,8 @@ class ProtocolPlan:
             left_out.add(Step.WARM_UP)
         if self.nsys is None:
             left_out.add(Step.NSYS)
+        if not self.cold:
+            left_out.add(Step.COLD)
         return [step for step in Step if step not in left_out]
 
     def batches(self, step: Step) -> int | None:
@@ -74,7 +85,9 @@ def run_steps(
     """
     results: list[StepResult] = []
     left_out: NotRun | None = None
-    with _signals_noted() as noted:
+    with _signals_noted() as noted, TemporaryDirectory() as notes:
+        if plan.cold and not plan.data:
+            plan = replace(plan, settings=replace(plan.settings, notes_opened=notes))
         for step in plan.steps:
             if left_out is not None:
                 results.append(StepResult(step, left_out))
@@ -101,10 +114,17 @@ def run_steps(
 
 
 def _run_step(plan: ProtocolPlan, step: Step) -> StepResult:
+    dropped = None
+    if step is Step.COLD:
+        try:
+            dropped = _dropped(plan)
+        except UsageError as error:
+            return StepResult(step, NotRun.NOT_COLD, why_not_cold=str(error))
     folder = plan.folder / FOLDERS[step]
     folder.mkdir(exist_ok=True)
     mode, stop_after = MODES.get(step, "log"), plan.batches(step)
-    settings = RunSettings(str(folder), mode, stop_after if mode == "alternate" else None)
+    most = stop_after if mode == "alternate" else None
+    settings = replace(plan.settings, folder=str(folder), mode=mode, batches=most)
     command, grace_s = plan.command, None
     if step is Step.NSYS and plan.nsys is not None:
         command = [plan.nsys, *NSYS, f"--output={folder / PROFILE}", *command]
@@ -126,7 +146,20 @@ def _run_step(plan: ProtocolPlan, step: Step) -> StepResult:
         batches=batches,
         nothing=nothing,
         profile=profile,
+        dropped=dropped,
     )
+
+
+def _dropped(plan: ProtocolPlan) -> Dropped:
+    """Drop the files of the data set from the page cache. Raises UsageError."""
+    notes = plan.settings.notes_opened
+    files = files_below(plan.data) if notes is None else data_files(Path(notes))
+    if not files:
+        raise UsageError(
+            "Python code of the command opened no file to read it; name the folder of the data set "
+            "with --data"
+        )
+    return drop(files)
 
 
 def _batches(folder: Path, *, replayed: bool) -> int:

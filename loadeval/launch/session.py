@@ -13,15 +13,17 @@ import warnings
 import weakref
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from loadeval.errors import LoadevalWarning
+from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on
 from loadeval.launch.overrides import Overrides
+from loadeval.launch.refused import note_refused
 from loadeval.launch.tuned import ProgramTuning
 from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import placeholder
@@ -43,6 +45,10 @@ if TYPE_CHECKING:
 
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
+NOT_TRACKED = (
+    "the package {track} is not installed where the program runs, so this run is not tracked; "
+    "install it with: pip install {track}"
+)
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
 
 
@@ -50,6 +56,7 @@ class Session:
     """The loaders of this process.
 
     Only the beginning of an epoch is looked at: no batch costs more than in a LoaderEvaluator.
+    `of_command` tells that the process is of `loadeval run`, not one that called `install()`.
     """
 
     _name: str
@@ -57,10 +64,10 @@ class Session:
     _unhook: Callable[[], None]
     _unwrap: Callable[[], None]
 
-    def __init__(self, settings: RunSettings) -> None:
+    def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
-        self._settings = settings
+        self._settings, self._of_command = settings, of_command
         self._overrides = Overrides(settings)
         self._pid = os.getpid()
         self._lock = threading.RLock()
@@ -71,6 +78,7 @@ class Session:
         self._saving = threading.Lock()
         self._has_ended = False
         self._has_stepped = False
+        self._track = settings.track
         self._tuning = None if settings.tune is None else ProgramTuning(settings.tune, self.folder)
 
     def epoch(
@@ -82,8 +90,12 @@ class Session:
         raises passes through, and UsageError where the loader does not take the settings that it
         is to have; nothing else is raised.
         """
-        with self._lock:
-            self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
+        try:
+            with self._lock:
+                self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
+        except UsageError as error:
+            note_refused(self.folder, error, in_one_line=self._of_command)
+            raise
         try:
             with self._lock:
                 measured = self._measured(loader)
@@ -165,8 +177,12 @@ class Session:
         options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
         if mode == "alternate":
             options["batches"] = self._settings.batches
+        if has_gradients and mode != "replay":
+            options["track"] = self._tracker_once()
         if mode == "log":
             options["stages"] = self._tuning is None  # settings in turns are looked into
+        if has_gradients and mode != "replay" and self._tuning is None:
+            options["probe_transforms"] = self._settings.probe
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,
@@ -181,6 +197,14 @@ class Session:
         self.loaders.append(measured)
         self.save()
         return measured
+
+    def _tracker_once(self) -> str | None:
+        """The tracker to pass the first training loader on to; None where it is not installed."""
+        track, self._track = self._track, None
+        if track is not None and find_spec(track) is None:
+            warn(NOT_TRACKED.format(track=track))
+            return None
+        return track
 
     def _known(self, loader: Any) -> MeasuredLoader | None:
         has_gradients = self.has_gradients(loader)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from loadeval.errors import UsageError
-from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
+from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER, NOTES_OPENED
 from loadeval.runlog.run_folder.processes import REPLAYED
 from loadeval.runtime.adapter import change_of_batches, other_batches
 from loadeval.runtime.registry import registered
+from loadeval.runtime.settings import TrackerName
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Mode
@@ -53,7 +54,10 @@ class RunSettings:
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
     The training loader gets `settings` in place of its own, other loaders those whose name begins
     with VALIDATION; with `allow_changes` also such as change what is trained on. `threads` are
-    those that torch computes with. `tune` is None where nothing is tuned.
+    those that torch computes with. `tune` is None where nothing is tuned. `track` names the tracker
+    that the first training loader is passed on to, as in LoaderEvaluator. In `notes_opened`, a
+    folder, each process notes which files it opens. With `probe` it is looked at what of the
+    training loader's samples is random.
     """
 
     folder: str
@@ -64,6 +68,9 @@ class RunSettings:
     threads: int | None = None
     allow_changes: bool = False
     tune: TuneOptions | None = None
+    track: str | None = None
+    notes_opened: str | None = None
+    probe: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
@@ -79,6 +86,7 @@ class RunSettings:
         return {
             FOLDER: self.folder,
             SETTINGS: json.dumps(options),
+            NOTES_OPENED: self.notes_opened or "",
             ADAPTERS: ",".join(
                 f"{name}={point.module}:{point.attr}" for name, point in registered().items()
             ),
@@ -115,6 +123,10 @@ def check(settings: RunSettings) -> None:
         )
     if settings.mode not in {"log", "replay", "alternate"}:
         raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
+    if settings.track not in {*get_args(TrackerName), None}:
+        raise UsageError(
+            f"track is {settings.track!r}; expected one of {', '.join(get_args(TrackerName))}"
+        )
     if settings.batches is not None and settings.batches < 1:
         raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
     if settings.threads is not None and (type(settings.threads) is not int or settings.threads < 1):

@@ -1,4 +1,4 @@
-"""Tunes the training loader of a program that nobody edited, within its epochs."""
+"""Tunes the training loader of a program that nobody edited, within its epochs or by whole ones."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from loadeval.runtime.measurement import place_among_ranks
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.loop import restarting
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, EvaluatorSettings
+from loadeval.runtime.whole_epochs import WholeEpochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from loadeval.launch.settings import TuneOptions
     from loadeval.runtime.feeding import LoaderFeeding
     from loadeval.tuning.in_training import TrainingTuner
+    from loadeval.tuning.ranks import RankTurns
 
     Iter = Callable[[Any], Iterator[Any]]
 
@@ -31,9 +33,17 @@ RESULT = "tuned.json"
 """The file with what was found, or why nothing was."""
 STEPS_BEFORE = 3
 """Steps of an optimizer before settings take turns: the first ones are slow."""
-SEVERAL_RANKS = (
-    "the training has {ranks} ranks, which wait for each other at each step, so that all of them "
-    "would measure the settings that have their turn on one; tune the training of one rank"
+WHICH_RANK = (
+    "the training has {world_size} ranks, and it is not known which one this is; expected RANK "
+    "beside WORLD_SIZE, as torchrun sets it, or torch.distributed"
+)
+RANKS_BY_EPOCHS = (
+    "the dataset is iterable-style, so that settings could only take turns by whole epochs, and "
+    "the ranks of a training do so only within epochs; tune the training of one rank"
+)
+MADE_ANEW = (
+    "the dataset is iterable-style, so that settings take turns by whole epochs, and the program "
+    "makes another loader for an epoch; expected one loader for all"
 )
 END = object()
 
@@ -48,12 +58,14 @@ class ProgramTuning:
     """Tunes the loader on whose batches an optimizer first makes steps; others are left alone.
 
     Epochs after the search are those of a loader with the best settings. What fails in here ends
-    the tuning alone: training goes on with the program's own loader.
+    the tuning alone: training goes on with the program's own loader. Of several ranks the first one
+    writes what was found.
     """
 
     def __init__(self, options: TuneOptions, folder: Path) -> None:
         self._options = options
         self._file = folder / RESULT
+        self._ranks: RankTurns | None = None
         self._owner: Trained | None = None
         self._tuner: TrainingTuner | None = None
         self._loader: Any = None
@@ -79,15 +91,19 @@ class ProgramTuning:
         return original(loader)
 
     def begins(self, measured: Trained, loader: Any) -> bool:
-        """Whether settings take turns from now on, in the epoch of `loader` that is under way."""
+        """Whether settings take turns from now on, in the epoch of `loader` that is under way.
+
+        Where they have whole epochs they take turns from the next one on.
+        """
         if self._owner is not None or measured.optimizer_steps < STEPS_BEFORE:
             return False
         self._owner = measured
         try:
+            self._ranks = self._ranks_of(measured)
             self._tuner = self._tuner_of(loader)
         except Exception as error:  # noqa: BLE001 - the program goes on
             self._end(error)
-        return self._tuner is not None
+        return self._tuner is not None and not isinstance(self._feeding, WholeEpochs)
 
     def take_over(self, loader: Any, own: Iterator[Any]) -> tuple[Iterator[Any], int]:
         """See LoaderFeeding."""
@@ -107,36 +123,60 @@ class ProgramTuning:
             tuner.end()
 
     def _tuner_of(self, loader: Any) -> TrainingTuner:
-        from loadeval.tuning import values_of  # noqa: PLC0415 - only who trains needs it
-        from loadeval.tuning.in_training import TrainingTuner  # noqa: PLC0415 - as above
+        from loadeval.tuning import FEWEST_ROUNDS, values_of  # noqa: PLC0415 - only who trains needs it
+        from loadeval.tuning.in_training import TrainingTuner  # noqa: PLC0415 - who trains
 
-        ranks = place_among_ranks().get("world_size", 1)
-        if ranks > 1:
-            raise UsageError(SEVERAL_RANKS.format(ranks=ranks))
-        self._feeding_of(loader)
         options = self._options
+        space, rounds = values_of(options.space), options.rounds
+        by_epochs = isinstance(self._feeding_of(loader), WholeEpochs)
+        if by_epochs:
+            if self._ranks is not None:
+                raise UsageError(RANKS_BY_EPOCHS)
+            space = {"persistent_workers": [False], **space}
+            rounds = FEWEST_ROUNDS
         settings = EvaluatorSettings(
             mode="alternate",
             samples=None,
             unit="samples",
             max_cache_bytes=DEFAULT_CACHE_BYTES,
             overwrite=False,
-            pairs=options.rounds,
+            pairs=rounds,
             batches=options.batches,
             seed=0,
             clock=perf_counter_ns,
             probes=NAMES,
             stages=True,
         )
-        space = values_of(options.space)
         return TrainingTuner(
-            loader, settings, space, options.trials, length_of(loader), self._ended
+            loader,
+            settings,
+            space,
+            options.trials,
+            None if by_epochs else length_of(loader),  # a stream may not know its own
+            self._ended,
+            self._ranks,
         )
+
+    def _ranks_of(self, measured: Trained) -> RankTurns | None:
+        """The ranks that take turns with this one; None if it trains alone. Raises UsageError."""
+        from loadeval.tuning.ranks import RankTurns  # noqa: PLC0415 - only who trains needs it
+
+        place = place_among_ranks()
+        if not place:
+            return None
+        if "rank" not in place:
+            raise UsageError(WHICH_RANK.format_map(place))
+        folder, rank, ranks = self._file.parent, place["rank"], place["world_size"]
+        return RankTurns(folder, rank, ranks, lambda: measured.optimizer_steps)
 
     def _feeding_of(self, loader: Any) -> LoaderFeeding:
         """What feeds loaders like `loader`. Raises UsageError where nothing can."""
         if self._feeding is None or loader is not self._loader:
-            self._feeding, self._loader = adapter_for(loader).feeding(loader), loader
+            if isinstance(self._feeding, WholeEpochs):
+                raise UsageError(MADE_ANEW)
+            feeding = adapter_for(loader).feeding(loader)
+            self._feeding = WholeEpochs(loader) if feeding is None else feeding
+            self._loader = loader
         return self._feeding
 
     def _best_of(self, loader: Any, tuner: TrainingTuner) -> Any:
@@ -151,6 +191,8 @@ class ProgramTuning:
     def _end(self, error: Exception) -> None:
         """Tune no more, for what failed here."""
         self._tuner = None
+        if self._ranks is not None:
+            self._ranks.leave()
         self._write({"why_not": in_words(error)})
 
     def _ended(self) -> None:
@@ -161,14 +203,14 @@ class ProgramTuning:
             self._write(self._found(tuner))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
-        if self._options.stops and tuner.report is not None:
+        if self._options.stops and tuner.error is None:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _found(self, tuner: TrainingTuner) -> dict[str, Any]:
         if tuner.report is None:
             return {"why_not": "" if tuner.error is None else in_words(tuner.error)}
         from loadeval.report.terminal.tuning import tuning_lines  # noqa: PLC0415 - training needs no report
-        from loadeval.report.tuning import plain, tuning_as_dict  # noqa: PLC0415 - as above
+        from loadeval.report.tuning import plain, tuning_as_dict  # noqa: PLC0415 - no report
 
         loader = self._loader
         return {
@@ -179,6 +221,8 @@ class ProgramTuning:
         }
 
     def _write(self, result: dict[str, Any]) -> None:
+        if self._ranks is not None and not self._ranks.leads:
+            return
         try:
             self._file.write_text(json.dumps(result), encoding="utf-8")
         except OSError as error:

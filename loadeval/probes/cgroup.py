@@ -1,4 +1,4 @@
-"""The limits that control groups, of version 1 or 2, set to this process."""
+"""The limits that control groups, of version 1 or 2, set to processes."""
 
 from __future__ import annotations
 
@@ -61,10 +61,22 @@ class Cgroup:
                 return max(int(text) - sum(cached), 0)
         return None
 
+    @property
+    def kills_for_memory(self) -> int | None:
+        """How many of its processes the kernel has killed because memory ran out."""
+        for name in ("memory.events", "memory.oom_control"):
+            counts = _table(self.folder / name)
+            if "oom_kill" in counts:
+                return counts["oom_kill"]
+        return None
 
-def tightest_cpu(proc: Path = PROC) -> Cgroup | None:
-    """The group that limits this process' CPU time most; None where none does."""
-    return _tightest("cpu", attrgetter("quota_cores"), proc)
+
+def tightest_cpu(proc: Path = PROC, pid: int | None = None) -> Cgroup | None:
+    """The group that limits the CPU time of a process most; None where none does.
+
+    Of this process, unless `pid` says another.
+    """
+    return _tightest("cpu", attrgetter("quota_cores"), proc, pid)
 
 
 def tightest_memory(proc: Path = PROC) -> Cgroup | None:
@@ -86,15 +98,20 @@ def cpuset_cpus(groups_outwards: Iterable[Cgroup]) -> int | None:
     return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
 
 
-def _tightest(controller: str, limit_of: Callable[[Cgroup], Any], proc: Path) -> Cgroup | None:
-    limits = [(limit_of(group), group) for group in groups(controller, proc)]
+def _tightest(
+    controller: str, limit_of: Callable[[Cgroup], Any], proc: Path, pid: int | None = None
+) -> Cgroup | None:
+    limits = [(limit_of(group), group) for group in groups(controller, proc, pid)]
     limited = [pair for pair in limits if pair[0] is not None]
     return min(limited, key=itemgetter(0))[1] if limited else None
 
 
-def groups(controller: str, proc: Path = PROC) -> list[Cgroup]:
-    """The groups that this process is in for `controller`, from the innermost outwards."""
-    paths = _paths(proc)
+def groups(controller: str, proc: Path = PROC, pid: int | None = None) -> list[Cgroup]:
+    """The groups that a process is in for `controller`, from the innermost outwards.
+
+    This process, unless `pid` says another.
+    """
+    paths = _paths(proc, pid)
     for kind, name in ((V1, controller), (V2, "")):
         for mounted, root, point, options in _mounts(proc):
             if mounted == kind and name in paths and (kind == V2 or controller in options):
@@ -102,9 +119,9 @@ def groups(controller: str, proc: Path = PROC) -> list[Cgroup]:
     return []
 
 
-def _paths(proc: Path) -> dict[str, str]:
-    """The path of this process' group by controller; version 2 has one path, under ""."""
-    lines = _text(proc / "self" / "cgroup").splitlines()
+def _paths(proc: Path, pid: int | None) -> dict[str, str]:
+    """The path of a process' group by controller; version 2 has one path, under ""."""
+    lines = _text(proc / ("self" if pid is None else str(pid)) / "cgroup").splitlines()
     parts = [line.split(":", 2) for line in lines]
     return {name: path for _, names, path in parts for name in names.split(",")}
 

@@ -338,8 +338,16 @@ def used_devices() -> list[Device]:
     Raises ProbeError when there is no device, or it is not known which ones may be used.
     """
     devices = _all_devices()
-    used = [device for device in devices if _has_our_context(device)]
+    used = [device for device in devices if _has_context_of(device, os.getpid())]
     return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def devices_used_by(pid: int) -> list[Device]:
+    """The devices on which process `pid` has a context.
+
+    Raises ProbeError when there is no device.
+    """
+    return [device for device in _all_devices() if _has_context_of(device, pid)]
 
 
 def _all_devices() -> list[Device]:
@@ -387,12 +395,12 @@ def _is_divided(gpu: GPU) -> bool:
     return bool(mode == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
-def _has_our_context(device: Device) -> bool:
+def _has_context_of(device: Device, pid: int) -> bool:
     try:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle)
     except NVMLError:
         return False
-    return any(process.pid == os.getpid() for process in processes)
+    return any(process.pid == pid for process in processes)
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:

@@ -58,7 +58,7 @@ class On(Flag):
     ALL = SCREEN | FULL | PAGE | FIGURE
 
 
-class Kind(Enum):
+class FactKind(Enum):
     """What a fact is for its reader."""
 
     KEY = "a figure to read first"
@@ -69,10 +69,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class ShownFact:
     """A value under its label; `interval` is its 95% CI, and `detail` what belongs to it."""
 
-    kind: Kind
+    kind: FactKind
     label: str
     value: str
     shown: On
@@ -88,7 +88,7 @@ class Fact:
         return ", ".join(filter(None, (value, self.detail)))
 
 
-def report_facts(report: Report) -> list[Fact]:
+def report_facts(report: Report) -> list[ShownFact]:
     """All facts but those of the charts; of one run by itself, its figures."""
     job = [] if report.job is None else job_facts(report.job)
     job += [] if report.cost is None else [_text("", cost_sentence(report.cost), On.PAGE)]
@@ -99,20 +99,20 @@ def report_facts(report: Report) -> list[Fact]:
     return [*run_facts(report.runs[0]), *job]
 
 
-def sentences(facts: Iterable[Fact], kind: Kind, place: On) -> list[str]:
+def sentences(facts: Iterable[ShownFact], kind: FactKind, place: On) -> list[str]:
     """The facts of a kind that a place shows, as text."""
     return [fact.text for fact in facts if fact.kind is kind and place in fact.shown]
 
 
-def comparison_facts(comparison: Comparison) -> list[Fact]:
+def comparison_facts(comparison: Comparison) -> list[ShownFact]:
     """Real against ideal; why something was not measured comes last."""
     headroom = comparison.headroom
     facts = [*_figures(comparison)] if headroom.real_ns or headroom.ideal_ns else []
     if known := verdict.known(headroom):
-        facts.append(Fact(Kind.KEY, "known", printable(" ".join(known)), On.FULL))
+        facts.append(ShownFact(FactKind.KEY, "known", printable(" ".join(known)), On.FULL))
     if headroom.gpu_idle_ns is not None:
         idle = f"{duration(headroom.gpu_idle_ns)} per batch, by CUDA events"
-        facts.append(Fact(Kind.KEY, "GPU idle while waiting", idle, On.FULL))
+        facts.append(ShownFact(FactKind.KEY, "GPU idle while waiting", idle, On.FULL))
     measured = verdict.measured(headroom)
     loader = runs.described_loader(comparison.real)
     facts += [
@@ -127,19 +127,21 @@ def comparison_facts(comparison: Comparison) -> list[Fact]:
     remarks = [("caution", caution) for caution in verdict.cautions(headroom)]
     remarks += [(NOT_MEASURED, missing) for missing in verdict.not_measured(headroom)]
     return facts + [
-        Fact(Kind.CAUTION, label, printable(sentence), On.ALL) for label, sentence in remarks
+        ShownFact(FactKind.CAUTION, label, printable(sentence), On.ALL)
+        for label, sentence in remarks
+        for label, sentence in remarks
     ]
 
 
-def _figures(comparison: Comparison) -> list[Fact]:
+def _figures(comparison: Comparison) -> list[ShownFact]:
     headroom, unit = comparison.headroom, short_name(comparison.unit)
     times_ns = (headroom.real_ns, headroom.ideal_ns, headroom.loader_only_ns)
     labels = (f"real, {verdict.STEADY}", f"ideal, {verdict.STEADY}", "loader alone")
     arms = [
-        Fact(Kind.KEY, label, NOT_MEASURED, shown)
+        ShownFact(FactKind.KEY, label, NOT_MEASURED, shown)
         if rate is None or iteration_ns is None
-        else Fact(
-            Kind.KEY,
+        else ShownFact(
+            FactKind.KEY,
             label,
             formatting.per_second(rate.value, unit),
             shown,
@@ -159,17 +161,17 @@ def _figures(comparison: Comparison) -> list[Fact]:
         _estimate(f"speed-up, {verdict.STEADY}", headroom.steady_speedup, speedup, On.FULL),
         _estimate("time lost", headroom.lost_share, share, On.PAGE, span),
         *arms,
-        Fact(Kind.KEY, "lost per batch", verdict.lost_of_whole(headroom), On.FULL),
+        ShownFact(FactKind.KEY, "lost per batch", verdict.lost_of_whole(headroom), On.FULL),
         *(
-            Fact(Kind.KEY, f"  {part.name}", verdict.lost_part(part), On.FULL)
+            ShownFact(FactKind.KEY, f"  {part.name}", verdict.lost_part(part), On.FULL)
             for part in lost.lost_parts(headroom)
         ),
-        Fact(Kind.KEY, "required", verdict.required_in_words(headroom.required), On.FULL),
-        Fact(Kind.KEY, "epoch start", verdict.epoch_start_in_words(headroom), On.FULL),
+        ShownFact(FactKind.KEY, "required", verdict.required_in_words(headroom.required), On.FULL),
+        ShownFact(FactKind.KEY, "epoch start", verdict.epoch_start_in_words(headroom), On.FULL),
     ]
 
 
-def _what_to_do(comparison: Comparison) -> list[Fact]:
+def _what_to_do(comparison: Comparison) -> list[ShownFact]:
     """The advice of the verdict, where no finding says what to change or none would help."""
     headroom, diagnosis = comparison.headroom, comparison.diagnosis
     settled = headroom.verdict.objection is None
@@ -183,7 +185,7 @@ def _what_to_do(comparison: Comparison) -> list[Fact]:
     return facts
 
 
-def backend_facts(report: BackendReport) -> list[Fact]:
+def backend_facts(report: BackendReport) -> list[ShownFact]:
     """Several backends, the fastest first."""
     unit = short_name(report.unit)
     facts = []
@@ -195,7 +197,7 @@ def backend_facts(report: BackendReport) -> list[Fact]:
             )
             facts.append(rate)
         else:
-            facts.append(Fact(Kind.KEY, name, "failed", On.PAGE, detail=backend.error))
+            facts.append(ShownFact(FactKind.KEY, name, "failed", On.PAGE, detail=backend.error))
     differences = list(map(backends.difference_sentence, report.differences))
     # The headline leaves the size of a difference that is not shown out.
     if report.differences and not report.differences[0].shown:
@@ -208,15 +210,15 @@ def backend_facts(report: BackendReport) -> list[Fact]:
     ]
     if of_fastest:
         facts.append(_text("", f"Real throughput: {'; '.join(of_fastest)}.", On.FIGURE))
-    lists: tuple[tuple[Kind, str, Sequence[str], On], ...] = (
-        (Kind.LISTED, "Failed", backends.failures(report), ~On.FIGURE),
-        (Kind.LISTED, "Differences in real throughput", differences, ~On.FIGURE),
-        (Kind.CAUTION, "Cautions", backends.backend_cautions(report), On.ALL),
-        (Kind.LISTED, "GPUs", metrics.gpus_of_backends(report.backends), ~On.SCREEN),
-        (Kind.LISTED, "Not measured", backends.backend_not_measured(report), On.ALL),
+    lists: tuple[tuple[FactKind, str, Sequence[str], On], ...] = (
+        (FactKind.LISTED, "Failed", backends.failures(report), ~On.FIGURE),
+        (FactKind.LISTED, "Differences in real throughput", differences, ~On.FIGURE),
+        (FactKind.CAUTION, "Cautions", backends.backend_cautions(report), On.ALL),
+        (FactKind.LISTED, "GPUs", metrics.gpus_of_backends(report.backends), ~On.SCREEN),
+        (FactKind.LISTED, "Not measured", backends.backend_not_measured(report), On.ALL),
     )
     facts += [
-        Fact(kind, label, printable(sentence), shown)
+        ShownFact(kind, label, printable(sentence), shown)
         for kind, label, of_label, shown in lists
         for sentence in of_label
     ]
@@ -228,19 +230,19 @@ def backend_facts(report: BackendReport) -> list[Fact]:
     ]
 
 
-def job_facts(job: JobReport) -> list[Fact]:
+def job_facts(job: JobReport) -> list[ShownFact]:
     """The ranks of one job."""
     facts = [
         _text("", printable(ranks.described_job(job)), On.ALL),
         _text("", printable(ranks.stragglers_in_words(job)), On.ALL),
     ]
     return facts + [
-        Fact(Kind.CAUTION, "caution", printable(caution), On.ALL)
+        ShownFact(FactKind.CAUTION, "caution", printable(caution), On.ALL)
         for caution in ranks.job_cautions(job)
     ]
 
 
-def run_facts(report: RunReport) -> list[Fact]:
+def run_facts(report: RunReport) -> list[ShownFact]:
     """One run by itself."""
     (side,) = report.sides
     summary = side.summary
@@ -249,10 +251,10 @@ def run_facts(report: RunReport) -> list[Fact]:
     epochs = formatting.counted(summary.epochs, "epoch", "epochs")
     what = f"{runs.described_loader(report.run)}; {steady} of {summary.batches:,} in {epochs}."
     return [
-        Fact(Kind.KEY, "throughput", rate, On.PAGE),
-        Fact(Kind.KEY, "iteration, mean", duration(summary.iteration_ns), On.PAGE),
-        Fact(Kind.KEY, "wait, mean", duration(summary.wait_ns), On.PAGE),
-        Fact(Kind.KEY, "step, mean", duration(summary.step_ns), On.PAGE),
+        ShownFact(FactKind.KEY, "throughput", rate, On.PAGE),
+        ShownFact(FactKind.KEY, "iteration, mean", duration(summary.iteration_ns), On.PAGE),
+        ShownFact(FactKind.KEY, "wait, mean", duration(summary.wait_ns), On.PAGE),
+        ShownFact(FactKind.KEY, "step, mean", duration(summary.step_ns), On.PAGE),
         _text("", page.HOW_TO_MEASURE_GAIN, On.PAGE),
         _basis("", what, On.PAGE),
     ]
@@ -379,16 +381,18 @@ def _estimate(
     text: Callable[[float], str],
     shown: On,
     detail: str = "",
-) -> Fact:
+) -> ShownFact:
     if estimate is None:
-        return Fact(Kind.KEY, label, NOT_MEASURED, shown)
+        return ShownFact(FactKind.KEY, label, NOT_MEASURED, shown)
     interval = formatting.interval(estimate, text)
-    return Fact(Kind.KEY, label, text(estimate.value), shown, interval, detail, estimated=True)
+    return ShownFact(
+        FactKind.KEY, label, text(estimate.value), shown, interval, detail, estimated=True
+    )
 
 
-def _text(label: str, value: str, shown: On) -> Fact:
-    return Fact(Kind.TEXT, label, value, shown)
+def _text(label: str, value: str, shown: On) -> ShownFact:
+    return ShownFact(FactKind.TEXT, label, value, shown)
 
 
-def _basis(label: str, value: str, shown: On) -> Fact:
-    return Fact(Kind.BASIS, label, value, shown)
+def _basis(label: str, value: str, shown: On) -> ShownFact:
+    return ShownFact(FactKind.BASIS, label, value, shown)

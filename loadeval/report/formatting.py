@@ -6,13 +6,15 @@ import string
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from loadeval.runlog.stages import WHOLE_SAMPLE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.estimate.summary import Summary
-    from loadeval.analysis.live import Rates
+    from loadeval.analysis.rates import Rates
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -156,6 +158,12 @@ def settings_as_code(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
 
 
+def cached_at(name: str) -> str:
+    """Where samples are cached, by the transform behind which that is: `after decode`."""
+    places = {"": "before transforms", WHOLE_SAMPLE: "of whole samples"}
+    return places.get(name, f"after {short_name(name)}")
+
+
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """`template` with `values` put in: `{wait_ns:duration}`, `{lost:share}`, `{required:speedup}`.
 
@@ -179,5 +187,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "cpus": cpus,
     "shards": partial(counted, singular="shard", plural="shards"),
     "name": short_name,
+    "cached": cached_at,
     "code": code_place,
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from loadeval.report.formatting import cached_at
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
+from loadeval.report.wording import machine as machine_words
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.baseline import baseline_cautions, baseline_headline
 from loadeval.report.wording.cost import cost_sentence
@@ -22,7 +24,7 @@ from loadeval.runlog.remote import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.backends import BackendReport, BackendResult, Difference
     from loadeval.analysis.baseline import BaselineReport, ChangedFinding
     from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
+    from loadeval.analysis.machine import MachinePlan
+    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Comparison, Report, RunReport
@@ -153,18 +157,20 @@ def backends_as_dict(report: BackendReport) -> dict[str, Any]:
     """Several backends, but not their runs."""
     return {
         "backends": [_backend_as_dict(backend) for backend in report.backends],
-        "differences": [
-            {
-                **asdict(difference),
-                "shown": difference.shown,
-                "words": backend_words.difference_sentence(difference),
-            }
-            for difference in report.differences
-        ],
+        "differences": [difference_as_dict(difference) for difference in report.differences],
         "unit": report.unit,
         "cautions": backend_words.backend_cautions(report),
         "caution_codes": _codes(report.cautions),
         "not_measured": backend_words.backend_not_measured(report),
+    }
+
+
+def difference_as_dict(difference: Difference) -> dict[str, Any]:
+    """How the throughputs of two backends compare."""
+    return {
+        **asdict(difference),
+        "shown": difference.shown,
+        "words": backend_words.difference_sentence(difference),
     }
 
 
@@ -174,7 +180,7 @@ def baseline_as_dict(baseline: BaselineReport) -> dict[str, Any]:
     return {
         "pace": baseline.pace.value,
         "objection": None if baseline.objection is None else baseline.objection.value,
-        "span": baseline.span.value,
+        "period": baseline.period.value,
         "unit": baseline.unit,
         **{name: asdict(getattr(baseline, name)) for name in measured},
         "batches": baseline.batches,
@@ -298,6 +304,45 @@ def prediction_as_dict(prediction: Prediction) -> dict[str, Any]:
     }
 
 
+def machine_as_dict(plan: MachinePlan) -> dict[str, Any]:
+    """What feeding the devices of a machine takes, and how busy that keeps them."""
+    return {
+        **asdict(plan),
+        "limit": plan.limit.value,
+        "words": machine_words.headline(plan),
+        "caution": machine_words.caution(plan) or None,
+        "demands": [
+            {
+                **asdict(demand),
+                "need": demand.need.value,
+                "basis": None if demand.basis is None else demand.basis.value,
+                "why": None if demand.why is None else demand.why.value,
+            }
+            for demand in plan.demands
+        ],
+        "lifts": [{**asdict(lifted), "lift": lifted.lift.value} for lifted in plan.lifts],
+        "cache_places": [cache_place_as_dict(place) for place in plan.cache_places],
+        "by_cpus": [
+            {"cpus": cpus, "utilisation": asdict(utilisation)} for cpus, utilisation in plan.by_cpus
+        ],
+    }
+
+
+def cache_place_as_dict(place: CachePlace) -> dict[str, Any]:
+    """A place where samples could be kept in memory."""
+    return {
+        "name": place.name,
+        "words": cached_at(place.name),
+        "sample_bytes": place.sample_bytes,
+        "total_bytes": place.total_bytes,
+        "fits": place.fits,
+        "is_random": place.is_random,
+        "speedup": asdict(place.speedup),
+        "pays": place.pays,
+        "replaced": list(place.replaced),
+    }
+
+
 def growth_as_dict(growth: Growth) -> dict[str, Any]:
     """How memory grows."""
     return {
@@ -352,6 +397,7 @@ def _action_as_dict(action: Action) -> dict[str, Any]:
         "words": action_in_short(action),
         "place": action.place,
         "speedup": None if action.speedup is None else asdict(action.speedup),
+        "at_least": action.at_least,
         "at_most": action.at_most,
         "rules": [rule.value for rule in action.rules],
         "possible": action.possible,

@@ -122,8 +122,11 @@ class Adapter(Protocol):
         order, unless `allow_changes`. What the loader's constructor raises passes through.
         """
 
-    def feeding(self, loader: Any) -> LoaderFeeding:
-        """Makes loaders like `loader` that load what they are given; UsageError where it cannot."""
+    def feeding(self, loader: Any) -> LoaderFeeding | None:
+        """Makes loaders like `loader` that load what they are given; UsageError where it cannot.
+
+        None where what it serves depends on its settings, and settings may have whole epochs.
+        """
 
 
 class IterableAdapter:
@@ -230,7 +233,7 @@ class IterableAdapter:
             f"{', '.join(present)}; for others {instead}"
         )
 
-    def feeding(self, loader: Any) -> LoaderFeeding:
+    def feeding(self, loader: Any) -> LoaderFeeding | None:
         """Raises UsageError."""
         raise UsageError(NOT_FED.format(name=type(loader).__name__))
 
@@ -449,6 +452,7 @@ class MadeStages:
         self._begun: list[Callable[[int], object]] | None = None
         self.take = inside.take
         self.close = inside.close
+        self.probe_transforms = getattr(inside, "probe_transforms", None)
 
     def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - `made` has the loader
         """See LoaderStages."""

@@ -21,6 +21,7 @@ from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
 from loadeval.runtime.recording.new_recorder import new_recorder
+from loadeval.runtime.recording.stages import probing
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.annotate import annotation_for
 from loadeval.runtime.serving.counting import Counter
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import Enough, Schedule
     from loadeval.runtime.background.metrics_thread import Probes
+    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.recorder import Recorder
+    from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.runtime.serving.loop import EpochPlan
     from loadeval.runtime.settings import EvaluatorSettings
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
 
 IN_HEADER = (
     *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
-    *("pairs", "batches", "precision", "seed", "annotate", "stages"),
+    *("pairs", "batches", "precision", "seed", "annotate", "stages", "probe_transforms"),
 )
 """A run's header tells these settings."""
 CLOSED = (
@@ -60,7 +63,8 @@ class Measurement:
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
     `enough` tells an alternating run when to stop, see Schedule. `probes` are read while epochs
-    are served. What only one mode needs is imported in that mode.
+    are served, and `tracking` gets what is recorded. What only one mode needs is imported in that
+    mode.
     """
 
     _schedule: Schedule
@@ -72,6 +76,7 @@ class Measurement:
         cache: BatchCache | None = None,
         enough: Enough | None = None,
         probes: Probes = NO_PROBES,
+        tracking: Tracking | None = None,
     ) -> None:
         self.settings = settings
         self.annotation = annotation_for(settings.annotate)
@@ -91,7 +96,7 @@ class Measurement:
         self._real_left = settings.replay_after
         self._real: RealEpoch | None = None
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
-        self.recorder = self._recorder(loader, info, fill_ns, probes)
+        self.recorder = self._recorder(loader, info, fill_ns, probes, tracking)
         self.guard = self.recorder.guard
         self.alternation = None
         if settings.mode == "alternate":
@@ -289,7 +294,14 @@ class Measurement:
             )
         return len(cache)
 
-    def _recorder(self, loader: Any, info: LoaderInfo, fill_ns: int, probes: Probes) -> Recorder:
+    def _recorder(
+        self,
+        loader: Any,
+        info: LoaderInfo,
+        fill_ns: int,
+        probes: Probes,
+        tracking: Tracking | None,
+    ) -> Recorder:
         settings, cache = self.settings, self.cache
         file = None if settings.redact else settings.log_file
         file_name = None if file is None else Path(file).stem
@@ -307,8 +319,13 @@ class Measurement:
             },
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
-            stages=partial(self.adapter.stages, loader),
+            stages=partial(self._inside, loader),
+            tracking=tracking,
         )
+
+    def _inside(self, loader: Any) -> LoaderStages | None:
+        inside = self.adapter.stages(loader)
+        return probing(inside) if self.settings.probe_transforms else inside
 
 
 def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:

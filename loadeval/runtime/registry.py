@@ -27,6 +27,8 @@ OWN = "loadeval_adapters"
 """The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
 points, and must not measure a loader that it knows as a plain iterable."""
 
+Rows = tuple[tuple[str, ...], ...]
+
 NO_ADAPTERS = (
     f"cannot import {OWN}, so this loader is measured as a plain iterable: its workers and its "
     "queue are unknown, and results of mode='alternate' may be wrong. Install loadeval, or copy "
@@ -48,6 +50,21 @@ def own_adapters() -> Mapping[str, str]:
     except ImportError:
         return {}
     return adapters
+
+
+def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
+    """What tells the adapters that come with loadeval what a thread does, in its stack.
+
+    Functions: the end of the file's path, the name, what a thread does in it, the line where it
+    does if that is not all of the function, and what users call the loader. Variables: the end of
+    the file's path, the function, what it tells, and its name. Collective operations: a folder, and
+    a pattern of names. No framework is imported.
+    """
+    try:
+        declared = importlib.import_module(f"{OWN}.in_stacks")
+    except ImportError:
+        return (), (), ()
+    return declared.IN_STACKS, declared.VARIABLES, declared.COLLECTIVES
 
 
 def adapter_for(loader: Any) -> Adapter:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 Tool = Literal["nvtx", "torch"]
 """Ranges are made for these profilers."""
+TrackerName = Literal["mlflow", "wandb", "tensorboard"]
+"""These trackers get scalars while a run goes on."""
 DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
@@ -70,7 +72,9 @@ class EvaluatorSettings:
     annotate: Tool | None = None
     every: int = 1
     stages: bool | None = None
+    probe_transforms: bool = False
     redact: bool = False
+    track: TrackerName | Callable[[int, dict[str, float]], object] | None = None
 
     def __post_init__(self) -> None:
         if self.clock is not perf_counter_ns and type(self.clock) is not NeverBack:
@@ -100,6 +104,8 @@ class EvaluatorSettings:
                 "pass probes=() to record no system metrics"
             )
         _one_of((*get_args(Tool), None), "annotate", self.annotate)
+        track = None if callable(self.track) else self.track
+        _one_of((*get_args(TrackerName), None), "track", track)
         if self.samples is not None and not callable(self.samples):
             raise UsageError(
                 f"samples is {self.samples!r}; expected a function that returns a batch's number "
@@ -120,6 +126,16 @@ class EvaluatorSettings:
             raise UsageError(
                 "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; "
                 "pass mode='log', or omit stages="
+            )
+
+        if not isinstance(cast("object", self.probe_transforms), bool):
+            raise UsageError(
+                f"probe_transforms is {self.probe_transforms!r}; expected True or False"
+            )
+        if self.probe_transforms and not self.looks_inside:
+            raise UsageError(
+                "probe_transforms=True works only where the loader is looked into; pass "
+                "stages=True too, in mode 'log' or 'alternate'"
             )
 
     @property

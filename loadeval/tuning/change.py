@@ -38,7 +38,7 @@ def changed(source: str, line: int, settings: Mapping[str, Any]) -> str:
     """
     try:
         import libcst  # noqa: PLC0415 - an extra, and slow to import
-        from libcst.metadata import MetadataWrapper, PositionProvider  # noqa: PLC0415 - as above
+        from libcst.metadata import MetadataWrapper, PositionProvider  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise NoChangeError(NEEDS_LIBCST) from error
 

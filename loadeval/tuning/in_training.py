@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from loadeval.analysis.predict.tuning import MOST_IN_TURNS, WORKERS, Stop
 from loadeval.errors import UsageError
 from loadeval.probes import probes_named
-from loadeval.runtime.alternation.fed import EPOCH_IS_OVER, EpochBrokenOff, FedRun
+from loadeval.runtime.alternation.fed import EPOCH_IS_OVER, EpochBrokenOff, EpochRun, FedRun
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.feeding import Indices
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
+from loadeval.runtime.whole_epochs import WholeEpochs
 from loadeval.tuning.forecasts import Room
 from loadeval.tuning.loaders import LoaderMaker
 from loadeval.tuning.trials import group_result
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.tuning import TuningReport
     from loadeval.runtime.feeding import FedLoader, LoaderFeeding
     from loadeval.runtime.settings import EvaluatorSettings
+    from loadeval.tuning.ranks import Decision, RankTurns
     from loadeval.tuning.trials import GroupResult
     from loadeval.tuning.tuner import Request
 
@@ -39,11 +41,16 @@ IN_ORDER = "in_order"
 class TrainingTuner:
     """Serves the epochs of a training, tuning its loader meanwhile.
 
-    Each batch is served once, in the sampler's order. Once the search has ended `report` is what
+    Each batch is served once, in the sampler's order; with WholeEpochs each epoch is one that the
+    loader would serve with the setting whose turn it is. Once the search has ended `report` is what
     it found, and the epoch goes on with the best settings; if it cannot end, `error` says why, and
     the epoch goes on with the present ones. `on_end` is called at either. `settings` are those of
     an alternating run: `pairs` is the number of rounds, and `batches` about how many real ones to
     measure of each setting.
+
+    With `ranks` the settings take turns on all of them at the same batches, for they wait for each
+    other at each step. Rank 0 measures, searches and reports; until what it decides begins, all
+    have the present settings.
     """
 
     def __init__(
@@ -54,13 +61,20 @@ class TrainingTuner:
         max_trials: int,
         epoch_batches: int | None,
         on_end: Callable[[], object],
+        ranks: RankTurns | None = None,
     ) -> None:
         self.report: TuningReport | None = None
         self.error: Exception | None = None
+        self._chosen: Mapping[str, Any] | None = None
+        self._ranks = ranks
+        self._served = 0
         present = {WORKERS: adapter_for(loader).tunable(loader)[WORKERS]}
         self._maker = maker = LoaderMaker(loader, present)
         in_order = {IN_ORDER: [True]} if maker.accepts(IN_ORDER) else {}
-        self._tuner = Tuner(maker, {**in_order, **space}, max_trials, Room.free(MOST_IN_TURNS))
+        processes = 1 if ranks is None else ranks.ranks
+        room = Room.free(MOST_IN_TURNS * processes)
+        self._tuner = Tuner(maker, {**in_order, **space}, max_trials, room, processes)
+        self._fence = adapter_for(loader).fence
         self._settings = settings
         self._epoch_batches = epoch_batches
         self._on_end = on_end
@@ -76,13 +90,12 @@ class TrainingTuner:
     @property
     def is_over(self) -> bool:
         """Whether the search has ended."""
-        return self.report is not None or self.error is not None
+        return self._chosen is not None or self.error is not None
 
     @property
     def changes(self) -> dict[str, Any]:
         """The best settings, where they differ from the present ones."""
-        best = {} if self.report is None else self.report.best.settings
-        return {name: value for name, value in best.items() if value != self._maker.value(name)}
+        return dict(self._chosen or {})
 
     def end(self) -> None:
         """The training ends before the search: report what was measured until now."""
@@ -92,7 +105,7 @@ class TrainingTuner:
         if search is None:
             self._give_up(UsageError(TOO_SHORT))
             return
-        search.stopped = Stop.TRAINING_ENDED
+        search.stopped = search.stopped or Stop.TRAINING_ENDED
         self._found()
 
     def epoch(self, feeding: LoaderFeeding, indices: Iterator[Any]) -> Iterator[Any]:
@@ -112,6 +125,7 @@ class TrainingTuner:
                 if batch is EPOCH_IS_OVER:
                     is_served = True
                     break
+                self._served += 1
                 yield batch
                 if self._under_way is not this:  # the program has begun another one
                     return
@@ -119,6 +133,8 @@ class TrainingTuner:
         except Exception as error:  # noqa: BLE001 - training goes on
             is_left = False
             self._give_up(error)
+            if self._ranks is not None:
+                self._ranks.leave()
         finally:
             self._leave(this, early=is_left)
         if not is_served:
@@ -141,16 +157,55 @@ class TrainingTuner:
 
     def _searching(self) -> Generator[Any, None, None]:
         """The batches of all turns, with EPOCH_IS_OVER where an epoch of the program ends."""
-        requests = self._tuner.requests()
-        request = next(requests)
-        with suppress(StopIteration):
-            while True:
-                result = yield from self._measure(request)
-                request = requests.send(result)
+        ranks = self._ranks
+        search = self._tuner.requests()
+        request: Request | None = next(search)
+        while request is not None:
+            result = yield from self._measure(request)
+            if ranks is None or ranks.leads:
+                request = _next_of(search, result)
+            if ranks is not None:
+                if ranks.leads:
+                    changes = self._changes_to(self._report()) if request is None else None
+                    ranks.decide(request, changes, self._served)
+                _, request, self._chosen = yield from self._until_decided(ranks)
         self._found()
 
+    def _until_decided(self, ranks: RankTurns) -> Generator[Any, None, Decision]:
+        """Batches with the present settings, until what rank 0 decides begins."""
+        while True:
+            assert self._feeding is not None  # noqa: S101 - an epoch is under way
+            loader = self._feeding.make(self._maker.present)
+            try:
+                loader.open()
+                loader.put(self._indices.take(loader.depth))
+                while True:
+                    self._fence()  # no rank's device is a step ahead of the others'
+                    decision = ranks.decided(self._served)
+                    if decision is not None:
+                        return decision
+                    loader.put(self._indices.take(1))
+                    if not loader.unserved:
+                        break
+                    yield next(loader)
+            except EpochBrokenOff:
+                pass
+            finally:
+                self._indices.put_back(loader.unserved)
+                loader.close()
+            yield EPOCH_IS_OVER
+
+    def _report(self) -> TuningReport:
+        return self._tuner.report(self._settings.unit, step=True)
+
+    def _changes_to(self, report: TuningReport) -> dict[str, Any]:
+        best = report.best.settings
+        return {name: value for name, value in best.items() if value != self._maker.value(name)}
+
     def _found(self) -> None:
-        self.report = self._tuner.report(self._settings.unit, step=True)
+        if self._ranks is None or self._ranks.leads:
+            self.report = self._report()
+            self._chosen = self._changes_to(self.report)
         self._on_end()
 
     def _measure(self, request: Request) -> Generator[Any, None, GroupResult]:
@@ -187,7 +242,8 @@ class TrainingTuner:
         assert self._feeding is not None  # noqa: S101 - an epoch is under way
         persists = bool(chosen.get("persistent_workers", self._persists))
         probes = probes_named(settings.probes, threads=settings.looks_inside)
-        return FedRun(
+        kind = EpochRun if isinstance(self._feeding, WholeEpochs) else FedRun
+        return kind(
             self._feeding.make(chosen),
             persists,
             settings,
@@ -204,8 +260,9 @@ class TrainingTuner:
             self._indices = Indices(iter(()))
             with suppress(StopIteration, EpochBrokenOff):  # Ctrl-C may have ended it
                 self._batches.throw(EpochBrokenOff())
-        if not self._persists:
-            self._close_loaders()
+        for run in self._runs.values():
+            if not run.persists:
+                run.loader.close()
 
     def _give_up(self, error: Exception) -> None:
         self.error = error
@@ -245,3 +302,11 @@ class Rest:
         except Exception:
             self._loader.unserved.popleft()
             raise
+
+
+def _next_of(search: Generator[Request, GroupResult, None], result: GroupResult) -> Request | None:
+    """What is to be measured after `result`; None where the search has ended."""
+    try:
+        return search.send(result)
+    except StopIteration:
+        return None

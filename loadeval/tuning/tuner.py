@@ -57,7 +57,10 @@ class Request(NamedTuple):
 
 
 class Tuner:
-    """Measures the present settings, chooses the space, and then what the search asks for."""
+    """Measures the present settings, chooses the space, and then what the search asks for.
+
+    So many `processes` of this machine have such a loader each.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Tuner:
         space: Mapping[str, list[Any]],
         max_trials: int,
         room: Room | None = None,
+        processes: int = 1,
     ) -> None:
         for name in space:
             if not maker.accepts(name):
@@ -79,6 +83,7 @@ class Tuner:
         self._by_sample: bool | None = None
         self._forecaster: Forecaster | None = None
         self._room = room
+        self._cpus = max(cpus() // processes, 1)
         self._left: dict[int, Estimate] = {}
 
     def run(self, measure: Callable[..., GroupResult]) -> Self:
@@ -247,7 +252,7 @@ class Tuner:
         return float(PREFETCHES[0] * max(space[WORKERS]))
 
     def _predicted_space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
-        most_workers = max(PER_CPU * cpus(), 1)
+        most_workers = PER_CPU * self._cpus
         starts_matter = whole.factor is not None and 1 - whole.factor >= STARTS_MATTER
         values: dict[str, list[Any]] = {
             WORKERS: [count for count in COUNTS if count <= most_workers],
@@ -265,7 +270,7 @@ class Tuner:
         present = {name: self._maker.value(name) for name in self._maker.climbed}
         numbers = {name: value for name, value in present.items() if type(value) is int}
         for name, value in numbers.items():
-            largest = cpus() if name in self._maker.of_cpus else value << DOUBLINGS
+            largest = self._cpus if name in self._maker.of_cpus else value << DOUBLINGS
             up = [max(value, 1) << power for power in range(DOUBLINGS)]
             down = [value >> power for power in range(value.bit_length())]
             none = [0] if name == WORKERS else []

@@ -129,7 +129,10 @@ def test_it_stops_when_it_is_closed_and_can_be_opened_again() -> None:
 @pytest.mark.parametrize(
     ("loader", "why"),
     [
-        (lambda: DataLoader(Stream(), batch_size=8), "iterable-style"),
+        (
+            lambda: DataLoader(Stream(), num_workers=1, persistent_workers=True),
+            "iterable-style, and its workers persist",
+        ),
         (lambda: Halved(Numbers, 4), "a constructor of its own"),
         (lambda: DataLoader(Numbers, in_order=False, num_workers=1), "in_order=False"),
         (lambda: StatefulDataLoader(Numbers), "state_dict"),
@@ -140,6 +143,11 @@ def test_others_are_refused_with_the_reason(loader: Any, why: str) -> None:
     """What depends on workers, cannot be made again, or knows where its own sampler is."""
     with pytest.raises(UsageError, match=why):
         feeding(loader())
+
+
+def test_what_an_iterable_style_dataset_yields_is_not_chosen() -> None:
+    """Settings may take turns by whole epochs."""
+    assert feeding(DataLoader(Stream(), batch_size=8)) is None
 
 
 def test_what_a_function_makes_is_not_fed() -> None:

@@ -13,10 +13,10 @@ from loadeval.analysis.baseline import (
     BaselineCaution,
     BaselineReport,
     ChangedFinding,
+    ChangedIn,
     Examined,
     Pace,
-    Span,
-    Where,
+    Period,
     pace_of,
 )
 from loadeval.analysis.estimate.stats import Estimate
@@ -146,7 +146,7 @@ def test_throughputs_are_of_whole_epochs_and_of_the_steady_state() -> None:
     assert value(baseline.epochs.ratio) == pytest.approx(30 / 55)
     assert value(baseline.steady.now) == value(baseline.steady.before) == pytest.approx(160)
     assert value(baseline.steady.ratio) == pytest.approx(1.0)
-    assert (baseline.span, baseline.pace) == (Span.WHOLE_EPOCHS, Pace.SLOWER)
+    assert (baseline.period, baseline.pace) == (Period.WHOLE_EPOCHS, Pace.SLOWER)
     assert (baseline.unit, baseline.batches, baseline.before_batches) == ("images", 36, 36)
 
 
@@ -167,7 +167,7 @@ def test_a_slower_steady_state_is_enough_where_epoch_starts_differ() -> None:
     now, before = (make_run(waits, step_ms * MS, epochs=[20] * 3, warmup=1) for step_ms in (23, 20))
     baseline = against(now, before)
     assert pace_of(baseline.epochs.ratio or Estimate(1.0)) is Pace.UNDECIDED
-    assert (baseline.span, baseline.pace) == (Span.STEADY, Pace.SLOWER)
+    assert (baseline.period, baseline.pace) == (Period.STEADY, Pace.SLOWER)
     assert BaselineCaution.STARTS_NOT_JUDGED in codes(baseline.cautions)
 
 
@@ -177,7 +177,7 @@ def test_one_epoch_is_judged_by_its_steady_state() -> None:
     baseline = against(trained(1, steps, epochs=1), trained(0, steps))
     assert baseline.epochs.ratio is not None
     assert baseline.epochs.ratio.low is None
-    assert (baseline.span, baseline.judged) == (Span.STEADY, baseline.steady.ratio)
+    assert (baseline.period, baseline.judged) == (Period.STEADY, baseline.steady.ratio)
     expected = [BaselineCaution.STARTS_NOT_JUDGED, BaselineCaution.SEPARATE_RUNS]
     assert codes(baseline.cautions) == expected
 
@@ -374,11 +374,11 @@ def test_what_changed_is_told_if_both_runs_know_it() -> None:
     runs = [replace(make_run([MS] * 60, MS), header=header) for header in (now, before)]
     baseline = against(*runs)
     assert [(c.where, c.name, c.before, c.now) for c in baseline.changes] == [
-        (Where.LOADER, "workers", 2, 1),
-        (Where.VERSIONS, "torch", "2.1", "2.2"),
-        (Where.MACHINE, "host", "a", "b"),
-        (Where.MEASUREMENT, "warmup", 1, 2),
-        (Where.MEASUREMENT, "num_cached_batches", 20, 30),
+        (ChangedIn.LOADER, "workers", 2, 1),
+        (ChangedIn.VERSIONS, "torch", "2.1", "2.2"),
+        (ChangedIn.MACHINE, "host", "a", "b"),
+        (ChangedIn.MEASUREMENT, "warmup", 1, 2),
+        (ChangedIn.MEASUREMENT, "num_cached_batches", 20, 30),
     ]
     assert BaselineCaution.OTHER_MACHINE in codes(baseline.cautions)
 

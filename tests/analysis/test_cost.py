@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loadeval.analysis.cost import Basis, cost_of
+from loadeval.analysis.cost import PricedTime, cost_of
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import Objection, Verdict
@@ -30,7 +30,7 @@ def test_a_share_of_the_day_is_lost_on_each_device() -> None:
     cost = cost_of(run, with_share(0.25, 0.125, 0.375), 2.5)
     assert cost.device_hours == Estimate(48, 24, 72)
     assert cost.per_day == Estimate(120, 60, 180)
-    assert (cost.devices, cost.devices_known, cost.basis) == (8, True, Basis.LOST)
+    assert (cost.devices, cost.devices_known, cost.basis) == (8, True, PricedTime.LOST)
 
 
 def test_a_job_that_is_not_told_has_one_device() -> None:
@@ -67,7 +67,7 @@ def test_a_wide_interval_has_its_price() -> None:
 def test_a_log_costs_what_it_waited() -> None:
     """Half of the time, first batches included; without batches that is not known."""
     cost = cost_of(make_run([MS] * 40, MS, warmup=1), None, 2.0)
-    assert (cost.basis, cost.device_hours) == (Basis.WAITED, Estimate(12.0))
+    assert (cost.basis, cost.device_hours) == (PricedTime.WAITED, Estimate(12.0))
     assert cost_of(make_run([]), None, 2.0).device_hours is None
 
 

@@ -10,22 +10,21 @@ import pytest
 
 from loadeval.analysis import live
 from loadeval.analysis.estimate.summary import summarise
-from loadeval.analysis.live import (
-    BatchSums,
-    LiveJob,
-    LiveOutliers,
-    LiveRun,
-    LiveState,
-    Outlier,
-    Rates,
-    rates,
-    together,
-    total,
-)
+from loadeval.analysis.live import LiveJob, LiveOutliers, LiveRun, LiveState, Outlier, Silence
+from loadeval.analysis.rates import BatchSums, Rates, rates, together, total
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.log_file.codec import Line, RunEnd
 from loadeval.runlog.log_file.reader import Follower, read_run
-from loadeval.runlog.model import Block, EpochEnd, Event, Header, LoaderInfo, Readings
+from loadeval.runlog.model import (
+    ARMS,
+    Aggregate,
+    Block,
+    EpochEnd,
+    Event,
+    Header,
+    LoaderInfo,
+    Readings,
+)
 from tests.runs import given
 from tests.runs.given import HEADER, MS
 from tests.runs.measured import record
@@ -237,6 +236,57 @@ def test_a_batch_that_was_ready_is_no_epoch_start() -> None:
     assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, None)
 
 
+@pytest.mark.parametrize("every", [1, 20])
+def test_the_arms_add_up_all_batches(tmp_path: Path, every: int) -> None:
+    """Warm-up too: batches, samples, waits and steps, of each arm; kept in detail or not."""
+    mode = "log" if every > 1 else "alternate"
+    path = recorded(tmp_path / "run.jsonl", every, mode)
+    state, whole = watch(path), read_run(recorded(tmp_path / "whole.jsonl", 1, mode)).steps
+    assert set(state.arms) == ({"real"} if every > 1 else {"real", "ideal"})
+    for arm, sums in state.arms.items():
+        rows = whole.arm == ARMS.index(arm)
+        assert (sums.batches, sums.samples) == (rows.sum(), 4 * rows.sum())
+        assert (sums.wait_ns, sums.step_ns) == (
+            whole.wait_ns[rows].sum(),
+            whole.step_ns[rows].sum(),
+        )
+
+
+def test_a_step_that_nobody_saw_end_is_in_no_arm(tmp_path: Path) -> None:
+    """Of a killed run the last batch; in a run that keeps one batch in N too."""
+    path = recorded(tmp_path / "run.jsonl", every=10)
+    assert watch(path).arms["real"].batches == 1500
+    appended = Follower(path).read()
+    assert appended is not None
+    aggregate = next(line for line in appended.lines if isinstance(line, Aggregate))
+    alone = replace(aggregate, batches=1, step_ns=None, slowest_step_ns=None)
+    assert after(header(), alone).arms == {}
+    assert after(header(), block([0])).arms == {}
+
+
+def test_the_last_memory_that_was_read_is_kept() -> None:
+    """Of the process and of its workers; a gap or another quantity changes nothing."""
+    time_ns = np.array([1, 2]) * SECOND
+    read = {"pss_bytes": np.array([5.0, 7.0]), "rss_bytes": np.array([9.0, 9.0])}
+    gap = {"pss_bytes": np.array([np.nan, np.nan])}
+    state = after(
+        header(),
+        Readings("host", "process", time_ns, read),
+        Readings("host", "process", time_ns, gap),
+        Readings("host", "machine", time_ns, {"busy_percent": np.array([1.0, 2.0])}),
+        Readings("other", "workers", time_ns, read),
+    )
+    assert state.memory_bytes == {"process": 7.0}
+
+
+def test_the_rank_and_the_last_batch_are_told() -> None:
+    """Of a process that trains alone there is no rank, and before the first batch none was last."""
+    state = after(replace(header(), environment={"rank": 3, "world_size": 4}), block([5]))
+    assert (state.rank, state.last_batch_ns) == (3, 6 * SECOND)
+    assert (after(header()).rank, after(header()).last_batch_ns) == (None, None)
+    assert after(replace(header(), environment={"rank": []})).rank is None
+
+
 def test_empty_blocks_are_nothing() -> None:
     """A line that holds no batch changes nothing."""
     empty = block([])
@@ -308,3 +358,50 @@ def test_the_ranks_that_wait_most_come_first() -> None:
     assert [name for name, _ in job.most_waiting] == ["many", "few", "none"]
     assert not job.ended
     assert (job.now, job.overall) == (None, None)
+
+
+def silence(*lines: Line, quiet_s: int = 0) -> Silence | None:
+    run = LiveRun()
+    for line in lines:
+        run.take(line)
+    return run.silence(quiet_s * SECOND)
+
+
+def test_how_long_no_batch_came() -> None:
+    """With what is usual: the longest wait, and the longest time between two batches."""
+    known = silence(header(), block([0, 2, 10]), block([12], wait_s=3), quiet_s=5)
+    assert known is not None
+    assert (known.silent_ns, known.batches) == (5 * SECOND, 4)
+    assert (known.longest_wait_ns, known.longest_gap_ns) == (3 * SECOND, 8 * SECOND)
+    assert known.is_open
+    assert known.environment == HEADER.environment
+
+
+def test_before_the_first_batch_the_whole_time_is_silent() -> None:
+    """Its epoch goes on; a run without a header, or that has ended, is not silent."""
+    known = silence(header(), quiet_s=5)
+    assert known is not None
+    assert (known.silent_ns, known.longest_wait_ns, known.is_open) == (5 * SECOND, None, True)
+    assert silence(quiet_s=5) is None
+    assert silence(header(), block([0]), RunEnd(1), quiet_s=5) is None
+
+
+def test_between_two_epochs_none_is_open() -> None:
+    ended = silence(header(), block([0]), EpochEnd(0, "exhausted", 4 * SECOND, 1), quiet_s=9)
+    assert ended is not None
+    assert not ended.is_open
+    begun = silence(header(), EpochEnd(0, "exhausted", 4, 1), block([5], epoch=1))
+    assert begun is not None
+    assert begun.is_open
+
+
+def test_a_log_that_rarely_tells_of_batches_is_not_silent(tmp_path: Path) -> None:
+    """Of one batch in N there is a line a minute; what it sums up counts for what is usual."""
+    path = recorded(tmp_path / "run.jsonl", every=10_000)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    appended = Follower(path).read()
+    assert appended is not None
+    assert silence(*appended.lines, quiet_s=1) is None
+    known = silence(*appended.lines, quiet_s=100)
+    assert known is not None
+    assert (known.longest_wait_ns, known.batches) == (SECOND, 1500)

@@ -106,6 +106,7 @@ def in_a_training(workload: Workload) -> Mapping[str, Any]:
     """As `loadeval tune -- COMMAND`: settings take turns in the epochs of a training."""
     loader = workload.loader(**Setting(workload.workers).options())
     feeding = adapter_for(loader).feeding(loader)
+    assert feeding is not None
     settings = EvaluatorSettings(
         mode="alternate",
         samples=None,

@@ -155,7 +155,7 @@ def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
     document = json.loads(out)
     assert document["mode"] == "log"
     baseline = document["baseline"]
-    assert (baseline["pace"], baseline["span"]) == ("slower", "whole epochs")
+    assert (baseline["pace"], baseline["period"]) == ("slower", "whole epochs")
     assert baseline["epochs"]["ratio"]["value"] == pytest.approx(21 / 24.5, rel=0.01)
     assert baseline["changes"] == [{"where": "loader", "name": "workers", "before": 2, "now": 1}]
     assert [change["finding"]["rule"] for change in baseline["new_findings"]] == ["waiting"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
 from loadeval.report.json import report_as_dict
 from loadeval.runlog.log_file.reader import read_run
 from tests.cli.commands import COMMAND, runner
-from tests.runs.given import write_run
+from tests.runs import DEMO
+from tests.runs.given import MS, write_run
 from tests.runs.measured import record
 from tests.runs.staged import staged
 
@@ -164,3 +167,28 @@ def test_everything_includes_the_inside_of_the_loader(alternated: Path, tmp_path
     screen = run(log)[1].splitlines()
     assert sum(line.startswith("inside the loader  fetch") for line in screen) == 1
     assert len(screen) <= 25
+
+
+def test_decoding_that_is_waited_for_has_the_command_that_measures_decoders() -> None:
+    """It imitates the step of the run, whose path can be pasted."""
+    code, out, _ = run(DEMO)
+    assert code == 0
+    assert f"other decoders  loadeval backends FOLDER --like {DEMO}\n" in out
+
+
+def test_what_is_no_decoding_has_no_such_command(tmp_path: Path) -> None:
+    """Most of this loader's time is a blur."""
+    _, out, _ = run(write_run(staged(), tmp_path / "staged.jsonl"))
+    assert "highly input-bound" in out.lower()
+    assert "other decoders" not in out
+
+
+def test_decoding_that_nobody_waits_for_has_no_such_command(tmp_path: Path) -> None:
+    """The same run without waits: training may take as long with ideal loading."""
+    demo = read_run(DEMO)
+    wait_ns, step_ns = np.zeros_like(demo.steps.wait_ns), np.full_like(demo.steps.step_ns, 9 * MS)
+    steps = replace(demo.steps, wait_ns=wait_ns, step_ns=step_ns)
+    without = replace(demo, steps=steps, windows=())
+    _, out, _ = run(write_run(without, tmp_path / "no-waits.jsonl"))
+    assert out.startswith("Not to moderately input-bound")
+    assert "other decoders" not in out

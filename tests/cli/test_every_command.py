@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.commands import imported_by, runner
+from tests.runs import DEMO
 from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-READING = ["show", "compare", "report", "whatif", "export", "watch"]
-FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
+READING = ["show", "compare", "report", "whatif", "plan", "export", "watch"]
+FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas", "prometheus_client"}
 DRAWING = {"matplotlib", "plotly", "jinja2"}
 
 
@@ -55,6 +56,16 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.html"))
 
 
+def test_a_run_to_imitate_that_cannot_be_read_exits_with_1(tmp_path: Path) -> None:
+    """As a run that is shown does."""
+    (tmp_path / "1.jpg").touch()
+    code, out, err = runner("backends")(tmp_path, "--like", tmp_path / "\x1b[2J")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert r"\x1b[2J" in err
+    assert err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", ["show", "compare"])
 def test_exit_codes_are_in_the_help(command: str) -> None:
     """What an exit code means is said where the command is described."""
@@ -71,8 +82,11 @@ def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> Non
         ["show", *runs],
         ["compare", *runs],
         ["compare", runs[0], record(tmp_path / "other.jsonl")],
+        ["plan", DEMO],
         ["export", runs[0], "-f", "chrome"],
         ["export", runs[0], "-f", "csv"],
+        ["watch", runs[0], "--once"],
+        ["backends", tmp_path],
         ["doctor"],
     )
     assert not packages & (FRAMEWORKS | DRAWING)

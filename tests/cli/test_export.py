@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WRITTEN = {
     "chrome": ["run.trace.json"],
     "csv": ["run.csv", "run-readings.csv"],
+    "openmetrics": ["run.openmetrics.txt"],
     "parquet": ["run.parquet", "run-readings.parquet"],
     "tensorboard": ["run-tensorboard/events.out.tfevents.*.loadeval"],
 }
@@ -68,7 +69,19 @@ def test_another_place_can_be_named(form: str, log: Path, tmp_path: Path) -> Non
     assert files_in(tmp_path) == {log, *files_in(tmp_path / "there")}
 
 
-@pytest.mark.parametrize("form", ["chrome", "csv", "parquet"])
+def test_of_a_folder_it_is_the_only_log(tmp_path: Path) -> None:
+    """One of several has to be named."""
+    record(tmp_path / "rank0.jsonl")
+    assert run(tmp_path, "--format", "chrome")[0] == 0
+    assert list(tmp_path.glob("rank0*.json"))
+    record(tmp_path / "rank1.jsonl")
+    code, _, err = run(tmp_path, "--format", "chrome", "--overwrite")
+    assert code == 1
+    assert "has 2 run logs; give one, such as" in err
+    assert "rank0.jsonl" in err
+
+
+@pytest.mark.parametrize("form", ["chrome", "csv", "openmetrics", "parquet"])
 def test_a_folder_that_is_not_there_is_told(form: str, log: Path, tmp_path: Path) -> None:
     """One error, and nothing is left behind."""
     code, _, err = run(log, "-f", form, "-o", tmp_path / "none" / "it")
@@ -96,17 +109,22 @@ def test_what_fails_half_way_leaves_nothing(
 
 
 @pytest.mark.parametrize(
-    ("form", "package"), [("parquet", "pyarrow"), ("tensorboard", "tensorboard")]
+    ("form", "package", "extra"),
+    [
+        ("parquet", "pyarrow", "export"),
+        ("tensorboard", "tensorboard", "export"),
+        ("openmetrics", "prometheus_client", "metrics"),
+    ],
 )
 def test_a_missing_package_is_told(
-    form: str, package: str, log: Path, monkeypatch: pytest.MonkeyPatch
+    form: str, package: str, extra: str, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message names the extra that installs it."""
     without(package, monkeypatch)
     code, out, err = run(log, "-f", form)
     assert (code, out) == (1, "")
     assert f"needs the package {package}, which is not installed" in err
-    assert 'pip install "loadeval[export]"' in err
+    assert f'pip install "loadeval[{extra}]"' in err
 
 
 def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +157,7 @@ def test_another_missing_module_is_no_usage(log: Path, monkeypatch: pytest.Monke
 
 
 def test_an_unknown_format_is_wrong_usage(log: Path) -> None:
-    """The four there are named."""
+    """The error names all that there are."""
     code, _, err = run(log, "--format", "excel")
     assert code == 2
     assert all(form in err for form in WRITTEN)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 run = runner("compare", columns=200)
 
 
-@pytest.fixture(name="alternated")
-def _alternated(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module", name="alternated")
+def _alternated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that loses 75% in every pair: waits of 30 ms and of none, steps of 10 ms."""
-    return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
+    return record(tmp_path_factory.mktemp("run") / "alternated.jsonl", "alternate", epochs=4)
 
 
 def headroom_with(low: float | None, high: float | None, run: Path, **changes: Any) -> Headroom:

@@ -42,6 +42,7 @@ class Command:
     batches: int = 200
     before: Callable[[str], object] = lambda _: None
     seen: list[tuple[str, str, int | None, int | None]] = field(default_factory=list)
+    settings: list[dict[str, Any]] = field(default_factory=list)
     words: list[list[str]] = field(default_factory=list)
 
     def __call__(
@@ -50,11 +51,12 @@ class Command:
         folder = Path(settings.folder)
         self.seen.append((folder.name, settings.mode, stop_after, settings.batches))
         self.words.append(words)
+        self.settings.append(dict(settings.settings))
         self.before(settings.mode)
         if self.batches:
             name = f"rank0{settings.suffix}"
             log = folder / f"{name}.jsonl"
-            wait_ms = self.waits_ms.get(settings.mode, 30)
+            wait_ms = self.waits_ms.get(folder.name, self.waits_ms.get(settings.mode, 30))
             record(log, settings.mode, batches=self.batches, wait_ms=wait_ms)
             loader = LoaderRecord(log.name, "training", settings.mode, "x", None, True, 1, 1)
             ProcessRecord(name, 0, 1, socket.gethostname(), True, (loader,)).save(folder)
@@ -104,6 +106,101 @@ def test_how_many_batches_is_a_choice(command: Command, tmp_path: Path) -> None:
     assert "step 2 of 4, real: the command as it is, to its end" in err
     page = text_of(tmp_path / "logs" / "report.html")
     assert "loadeval protocol --stop-after 0 --warm-up 0 -- train" in page
+
+
+def test_every_step_runs_with_other_settings(command: Command, tmp_path: Path) -> None:
+    """As `loadeval run --set` runs the command; the page has them in its command line."""
+    options = ("--set", "num_workers=4", "--set", "pin_memory=True", "--output", tmp_path / "logs")
+    assert protocol(*options, "--", "train")[0] == 0
+    assert command.settings == [{"num_workers": 4, "pin_memory": True}] * 4
+    assert "--set num_workers=4 --set pin_memory=True -- train" in text_of(
+        tmp_path / "logs" / "report.html"
+    )
+
+
+@pytest.fixture(name="data")
+def _data(tmp_path: Path) -> Path:
+    """A folder with a file that can be dropped from the page cache, wherever the tests run."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.jpg").write_bytes(bytes(5000))
+    return folder
+
+
+@pytest.mark.usefixtures("on_a_disk")
+def test_a_run_with_cold_files_tells_storage_from_preparing(
+    command: Command, data: Path, tmp_path: Path
+) -> None:
+    """It is made last, for all other runs are of files in the page cache."""
+    command.waits_ms = {"replay": 0, "cold": 70}
+    options = ("--cold", "--data", data, "--output", tmp_path / "logs")
+    code, _, err = protocol(*options, "--", "train")
+    assert code == 0
+    assert command.seen[-1] == ("cold", "log", 300, None)
+    assert "cold files     storage 50.0%, preparation 37.5%, neither 12.5% of 80.0 ms" in err
+    page = text_of(tmp_path / "logs" / "report.html")
+    assert "Most is lost to storage" in page
+    assert "1 file (5.00 kB) dropped from the page cache." in page
+    assert f"--cold --data {data} -- train" in page
+
+
+def test_without_files_there_is_no_cold_run(command: Command, tmp_path: Path) -> None:
+    """The program, which here opens none, is run for the other steps, and the page says why."""
+    code, _, _ = protocol("--cold", "--output", tmp_path / "logs", "--", "train")
+    assert code == 0
+    assert command.seen[-1][0] == "alternate"
+    assert "name the folder of the data set with --data" in text_of(
+        tmp_path / "logs" / "report.html"
+    )
+
+
+@pytest.mark.usefixtures("on_a_disk")
+def test_a_cold_run_of_few_batches(command: Command, data: Path, tmp_path: Path) -> None:
+    """Nothing is said of storage but that, and how many are needed."""
+    command.batches = 10
+    options = ("--cold", "--data", data, "--output", tmp_path / "logs")
+    assert protocol(*options, "--", "train")[0] == 0
+    assert "each need 20 batches" in text_of(tmp_path / "logs" / "report.html")
+
+
+@pytest.mark.usefixtures("on_a_disk")
+def test_a_cold_run_that_measured_nothing(command: Command, data: Path, tmp_path: Path) -> None:
+    def empty(_: str) -> None:
+        command.batches = 0 if len(command.seen) == 5 else 200
+
+    command.before = empty
+    options = ("--cold", "--data", data, "--output", tmp_path / "logs")
+    code, _, err = protocol(*options, "--", "train")
+    assert code == 0
+    assert "cold files" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--data", "."), "--data names the files of --cold"),
+        (("--cold", "--data", "nowhere"), "nowhere is no folder or file; expected the folder"),
+    ],
+)
+def test_cold_files_that_cannot_be(
+    options: tuple[str, ...], said: str, command: Command, tmp_path: Path
+) -> None:
+    """Nothing is run."""
+    code, _, err = protocol(*options, "--output", tmp_path / "logs", "--", "train")
+    assert code
+    assert said in " ".join(err.split())
+    assert not command.seen
+
+
+def test_settings_that_change_training_must_be_allowed(command: Command, tmp_path: Path) -> None:
+    """Else nothing is run."""
+    options = ("--set", "batch_size=8", "--output", tmp_path / "logs")
+    code, _, err = protocol(*options, "--", "train")
+    assert code
+    assert "pass --allow-changes" in err
+    assert not command.seen
+    assert protocol("--allow-changes", *options, "--", "train")[0] == 0
+    assert "--allow-changes -- train" in text_of(tmp_path / "logs" / "report.html")
 
 
 def test_the_folder_is_named_after_the_command(

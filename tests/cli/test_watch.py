@@ -173,8 +173,22 @@ def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     code, out, err = run(path)
     assert (code, err) == (0, "")
     waiting, ended = out.splitlines()
-    assert waiting == f"Waiting for a run log at {path}"
+    assert waiting == f"Waiting for a run log at {path}; Ctrl-C ends it"
     assert ended.startswith("ended after")
+
+
+def test_a_mistyped_name_is_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What there is of that name is named, where the folder can be read."""
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "states", partial(states, sleep=interrupt))
+    mistyped = log.with_name(f"{log.stem}x{log.suffix}")
+    _, out, _ = run(mistyped)
+    assert out == f"Waiting for a run log at {mistyped}; Ctrl-C ends it. There is {log}\n"
+    nowhere = log.parent / "no" / log.name
+    assert run(nowhere)[1] == f"Waiting for a run log at {nowhere}; Ctrl-C ends it\n"
 
 
 def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:

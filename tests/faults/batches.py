@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy.typing as npt
+
+    from tests.faults.programs import Training
 
     Floats = npt.NDArray[np.float32]
 
@@ -149,6 +152,29 @@ class Stretches(IterableDataset[Any]):
                 yield [torch.zeros(length) for length in lengths]
 
 
+class Words(IterableDataset[Any]):
+    """Whole batches of a few small tensors, or of one array with as many rows."""
+
+    def __init__(self, *, packed: bool = False) -> None:
+        self.packed = packed
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
+        for index in range(first, 2 * BATCHES, workers):
+            batch = [torch.full((8,), float(index + number)) for number in range(4)]
+            yield torch.stack(batch).numpy() if self.packed else batch
+
+
+def shared_by(strategy: str) -> Training:
+    """A training whose tensors are passed by that strategy of torch's, until it is closed."""
+    sharing: Any = torch.multiprocessing
+    before = sharing.get_sharing_strategy()
+    sharing.set_sharing_strategy(strategy)
+    close = partial(sharing.set_sharing_strategy, before)
+    return train(Words(), batch_size=None, step_ms=6.0, close=close)
+
+
 class Pictures(Dataset[Any]):
     def __init__(self, side: int, *, packed: bool) -> None:
         self.images = [image.resize((side, side)) for image in photographs()]
@@ -236,6 +262,15 @@ PROGRAMS = (
         "",
         faulty=lambda _: train(Stretches(48, packed=False), batch_size=None),
         healthy=lambda _: train(Stretches(48, packed=True), batch_size=None),
+    ),
+    Program(
+        "four small tensors a batch",
+        "transfer",
+        "whatever its size",
+        faulty=lambda _: shared_by("file_descriptor"),
+        healthy=lambda _: train(Words(packed=True), batch_size=None, step_ms=6.0),
+        fixed=lambda _: shared_by("file_system"),
+        follows="send_less_often",
     ),
     Program(
         "a list of PIL images",

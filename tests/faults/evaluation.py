@@ -23,11 +23,17 @@ ALSO_RIGHT = {
 """Other findings that name the same thing to change, as `Program.named` checks."""
 
 
-def measured(make: Callable[[Path], Training], folder: Path) -> tuple[Finding, ...]:
-    """What is found in an alternating run of a training that keeps its files in `folder`."""
+def measured(
+    program: Program, make: Callable[[Path], Training], folder: Path
+) -> tuple[Finding, ...]:
+    """What is found in an alternating run of a training of `program`'s.
+
+    It keeps its files in `folder`.
+    """
+    stages = None if program.looks_inside else False
     folder.mkdir(parents=True, exist_ok=True)
     training = make(folder)
-    loader = LoaderEvaluator(training.loader, mode="alternate", seed=0)
+    loader = LoaderEvaluator(training.loader, mode="alternate", seed=0, stages=stages)
     try:
         training.run(loader)
         return diagnose(loader.recorded()).findings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -28,6 +29,8 @@ ROWS = 600
 """Rows of a table in a batch."""
 COLUMNS = 256
 """The numbers in a row of a Parquet file."""
+BYTES = 16_384
+"""Those in a row of an HDF5 file."""
 
 
 class Samples(Dataset[Any]):
@@ -114,6 +117,25 @@ def row_groups(folder: Path, rows: int) -> Training:
     return train(Samples(read_row))
 
 
+def chunks(folder: Path, rows: int) -> Training:
+    """An array of an HDF5 file in compressed chunks of so many rows, of which a sample is one.
+
+    The rows come in random order, and few chunks fit into HDF5's cache, of 1 or 8 MB.
+    """
+    path = folder / "rows.h5"
+    values = np.random.default_rng(0).integers(0, 24, (SAMPLES, BYTES), dtype=np.uint8)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("rows", data=values, chunks=(rows, BYTES), compression="lzf")
+    opened: list[Any] = []
+
+    def read_row(index: int) -> Any:
+        if not opened:
+            opened.append(h5py.File(path)["rows"])
+        return opened[0][index * 7919 % SAMPLES, :ROW]
+
+    return train(Samples(read_row))
+
+
 def shards(folder: Path, *, whole: bool) -> Training:
     """Shards of 12 MB, of which a sample is one row."""
     shard = np.random.default_rng(0).random((1000, 1500), dtype=np.float64)
@@ -166,5 +188,12 @@ PROGRAMS = (
         "row group",
         faulty=lambda folder: row_groups(folder, rows=1600),
         healthy=lambda folder: row_groups(folder, rows=1),
+    ),
+    Program(
+        "a chunk of HDF5 for each row",
+        "data format",
+        "one sample in a chunk",
+        faulty=lambda folder: chunks(folder, rows=24),
+        healthy=lambda folder: chunks(folder, rows=1),
     ),
 )

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset, IterableDataset, RandomSampler, Sampler, get_worker_info
+from torch.utils.data import (
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
 
 from tests.faults.programs import BATCHES, SIZE, STEP_MS, Program, burn, train
 from tests.faults.transforms import decoded
@@ -211,6 +218,31 @@ class InParts(Sampler[int]):
             yield from order[first : min(first + 10_000, len(self))].tolist()
 
 
+class WeightedInParts(Sampler[int]):
+    """Draws by sums of the weights that are made once."""
+
+    def __init__(self, weights: torch.Tensor, count: int) -> None:
+        self.sums, self.count = weights.cumsum(0), count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[int]:
+        for first in range(0, self.count, 10_000):
+            drawn = self.sums[-1] * torch.rand(min(10_000, self.count - first), dtype=torch.double)
+            yield from torch.searchsorted(self.sums, drawn).tolist()
+
+
+def drawn_at_once(weights: torch.Tensor, count: int) -> Sampler[int]:
+    return WeightedRandomSampler(weights, count)  # type: ignore[arg-type]  # it takes a tensor too
+
+
+def weighted(sampler: Callable[[torch.Tensor, int], Sampler[int]], samples: int) -> Training:
+    """Each epoch takes 500 of so many samples by their weights."""
+    weights = torch.rand(samples, dtype=torch.double, generator=seeded())
+    return train(Documents(ms=0, samples=samples), sampler=sampler(weights, 25 * SIZE), epochs=8)
+
+
 def of_many(sampler: Callable[[Any], Sampler[int]]) -> Training:
     """Each epoch takes 1,000 of four million samples."""
     samples = Documents(ms=0, samples=4_000_000)
@@ -335,6 +367,14 @@ PROGRAMS = (
         faulty=lambda _: of_many(permuted),
         healthy=lambda _: of_many(partial(permuted, replacement=True)),
         fixed=lambda _: of_many(lambda samples: InParts(len(samples))),
+    ),
+    Program(
+        "five hundred of twelve million samples by their weights",
+        "sampler start",
+        "Sum up the weights once",
+        faulty=lambda _: weighted(drawn_at_once, 12_000_000),
+        healthy=lambda _: weighted(drawn_at_once, 12_000),
+        fixed=lambda _: weighted(WeightedInParts, 12_000_000),
     ),
     Program(
         "samples that are sorted anew in each epoch",

@@ -75,7 +75,7 @@ class Program:
     Each makes its files in a folder of its own. `costs_time` is false for a fault that costs
     something else. `healthy` needs so many `cpus`: one for each worker
     that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
-    nothing.
+    nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Program:
     costs_time: bool = True
     cpus: int = 1
     fault_cpus: int = 1
+    looks_inside: bool = True
 
 
 def least_ms(work: Callable[[], Any]) -> float:

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -121,9 +122,10 @@ def evaluate(program: Program, advised: set[Enum]) -> bool:
     What it advises first is added to `advised`.
     """
     with TemporaryDirectory() as folder:
-        findings = measured(program.faulty, Path(folder) / "faulty")
+        find = partial(measured, program)
+        findings = find(program.faulty, Path(folder) / "faulty")
         is_twin_healthy = program.cpus <= CPUS
-        healthy = measured(program.healthy, Path(folder) / "healthy") if is_twin_healthy else ()
+        healthy = find(program.healthy, Path(folder) / "healthy") if is_twin_healthy else ()
     right = is_named(program, findings)
     say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
     for finding in findings:

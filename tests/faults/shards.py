@@ -52,6 +52,14 @@ PROGRAMS = (
         healthy=lambda _: shards(*[40] * 4, workers=4),
     ),
     Program(
+        "one shard for two workers",
+        "few shards",
+        "the dataset has 1 shard",
+        faulty=lambda _: shards(160, workers=2),
+        healthy=lambda _: shards(*[40] * 4, workers=4),
+        fixed=lambda _: shards(80, 80, workers=2),
+    ),
+    Program(
         "one large shard among small ones",
         "uneven shards",
         "equal",

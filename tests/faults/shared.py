@@ -309,13 +309,14 @@ class DownloadsAnew(Downloads):
 
 
 class DownloadsAtOnce(Downloads):
-    """The objects of a batch at once, over a connection for each thread."""
+    """`at_once` objects of a batch at once, over a connection for each thread."""
 
     threads: ThreadPoolExecutor | None = None
+    at_once = MANY
 
     def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
         if self.threads is None:
-            self.threads = ThreadPoolExecutor(len(indices))
+            self.threads = ThreadPoolExecutor(self.at_once)
             self.connections = local()
         return list(self.threads.map(self.__getitem__, indices))
 
@@ -325,6 +326,12 @@ class DownloadsAtOnce(Downloads):
         connection: HTTPConnection = self.connections.own
         connection.request("GET", f"/{index}")
         return connection.getresponse().read()
+
+
+class DownloadsInPairs(DownloadsAtOnce):
+    """In too few threads."""
+
+    at_once = 2
 
 
 class Ranged(IterableDataset[Any]):
@@ -430,6 +437,14 @@ PROGRAMS = (
         "__getitems__",
         faulty=lambda _: over_http(SlowStore, batch_size=MANY),
         healthy=lambda _: over_http(SlowStore, dataset=DownloadsAtOnce, batch_size=MANY),
+    ),
+    Program(
+        "downloads by too few threads",
+        "storage latency",
+        "threads of the same worker",
+        faulty=lambda _: over_http(Store, dataset=DownloadsInPairs, batch_size=MANY),
+        healthy=lambda _: over_http(Store, dataset=DownloadsAtOnce, batch_size=MANY),
+        follows="more_requests_at_once",
     ),
     Program(
         "a new connection for each sample",

@@ -52,7 +52,7 @@ def test_the_fault_is_found_first(
     """The fault is named by its rule, and by the name of what is slow or is to be changed."""
     if len(os.sched_getaffinity(0)) < program.fault_cpus:
         pytest.skip(f"with fewer than {program.fault_cpus} CPUs the fault costs next to nothing")
-    findings = measured(program.faulty, tmp_path_factory.mktemp("training"))
+    findings = measured(program, program.faulty, tmp_path_factory.mktemp("training"))
     assert is_named(program, findings), (program.cause, findings)
 
 
@@ -66,5 +66,5 @@ def test_nothing_is_found_in_the_twin(
         pytest.skip(
             f"with fewer than {program.cpus} CPUs it is not healthy: they are what it lacks"
         )
-    findings = measured(program.healthy, tmp_path_factory.mktemp("training"))
+    findings = measured(program, program.healthy, tmp_path_factory.mktemp("training"))
     assert is_nothing_found(findings), findings

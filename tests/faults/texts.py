@@ -142,9 +142,9 @@ class Raw(Written):
         return np.stack([one.ids[:LONGEST] for one in encoded])
 
 
-def train_on_raw() -> Training:
+def train_on_raw(start: str = "fork") -> Training:
     texts = Raw(before=False)
-    return train(texts, epochs=2, collate_fn=texts.collate)
+    return train(texts, epochs=2, collate_fn=texts.collate, multiprocessing_context=start)
 
 
 PROGRAMS = (
@@ -161,6 +161,13 @@ PROGRAMS = (
         "tokenizer.encode_batch",
         faulty=lambda _: train_on_raw(),
         healthy=lambda _: train(Written(before=True), epochs=2),
+    ),
+    Program(
+        "texts that threads of each spawned worker tokenise",
+        "tokenising",
+        "tokenizer.encode_batch",
+        faulty=lambda _: train_on_raw("spawn"),
+        healthy=lambda _: train(Written(before=True), epochs=2, multiprocessing_context="spawn"),
     ),
     Program(
         "texts of all lengths in a batch",

@@ -292,8 +292,8 @@ PROGRAMS = (
         "no workers",
         "zero workers",
         "num_workers",
-        faulty=lambda _: train(Augmented(1.0), batch_size=1, workers=0),
-        healthy=lambda _: train(Augmented(1.0), batch_size=1, workers=2),
+        faulty=lambda _: train(Augmented(0.75), batch_size=1, workers=0),
+        healthy=lambda _: train(Augmented(0.75), batch_size=1, workers=2),
     ),
     Program(
         "a stream without workers",
@@ -419,6 +419,14 @@ PROGRAMS = (
         "load_vocabulary",
         faulty=lambda _: with_vocabulary(persistent=False),
         healthy=lambda _: with_vocabulary(persistent=True),
+    ),
+    Program(
+        "a vocabulary, in workers that nobody looks into",
+        "epoch boundaries",
+        "try persistent_workers",
+        faulty=lambda _: with_vocabulary(persistent=False),
+        healthy=lambda _: with_vocabulary(persistent=True),
+        looks_inside=False,
     ),
     Program(
         "an iterator for each batch",

@@ -21,9 +21,12 @@ EXAMPLES = [
     for block in re.findall(r"(?ms)^```python\n(.*?)^```$", section)
 ]
 BEGINNING = EXAMPLES[0][1]
-MODULE, ON_ONE, ON_SEVERAL = (block for title, block in EXAMPLES if title == "Lightning")
+MODULE, ON_ONE, ON_SEVERAL, MONITORED = (b for title, b in EXAMPLES if title == "Lightning")
+SUBCLASS, WITH_CALLBACK = (b for title, b in EXAMPLES if title == "Hugging Face Trainer")
+BEFORE = {ON_ONE: MODULE, MONITORED: MODULE, WITH_CALLBACK: SUBCLASS}
+"""What a block goes on from."""
 RUNNABLE = [
-    pytest.param(MODULE + block if block == ON_ONE else block, id=title)
+    pytest.param(BEFORE.get(block, "") + block, id=title)
     for title, block in EXAMPLES
     if block not in {BEGINNING, MODULE, ON_SEVERAL}
 ]
@@ -38,7 +41,7 @@ def test_an_example_measures(block: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(BEGINNING + block, scope)
-    evaluator = scope.get("loader") or scope.get("evaluator") or scope["trainer"].evaluator
+    evaluator = scope.get("evaluator") or scope.get("loader") or scope["trainer"].evaluator
     assert isinstance(evaluator, LoaderEvaluator)
     read_to_build = int("keras" in scope)
     assert len(evaluator.recorded().steps) == BATCHES + read_to_build

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
@@ -13,8 +14,8 @@ from loadeval.report.page.plotly import PlotlyJs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+IMAGES = str(Path(__file__).parents[2] / "docs" / "images")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("show",),
     ("show", "--full"),
@@ -30,11 +31,14 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("whatif", "--num-workers", "4"),
     ("whatif", "--batch-size", "8", "--cpus", "1.5", "--prefetch-factor", "1", "--json"),
     ("whatif", "--out-of-order", "--faster", "GaussianBlur=2", "--output", "figure.svg"),
+    ("plan", "--json"),
+    ("plan", "--devices", "2", "--step", "20ms", "--read", "1GB/s", "--output", "page.html"),
     ("watch", "--once"),
     ("watch", "--once", "--json"),
+    ("backends", IMAGES, "--code", "pillow", "--like"),
     *(
         ("export", "--format", name, "--overwrite", "--output", f"exported-{name}")
-        for name in ("chrome", "csv", "parquet", "tensorboard")
+        for name in ("chrome", "csv", "openmetrics", "parquet", "tensorboard")
     ),
 )
 OF_FOLDERS = ("show", "compare", "report", "watch")
@@ -53,7 +57,7 @@ def give(words: Sequence[str], paths: Sequence[Path], folder: Path) -> str:
     name, *options = words
     if "--output" in options:
         options[-1] = str(folder / options[-1])
-    done = CliRunner().invoke(app, [name, *map(str, paths), *options], catch_exceptions=False)
+    done = CliRunner().invoke(app, [name, *options, *map(str, paths)], catch_exceptions=False)
     if not done.exit_code:
         assert not done.stderr, done.stderr
     elif done.exit_code in LOST:
@@ -68,7 +72,7 @@ def give(words: Sequence[str], paths: Sequence[Path], folder: Path) -> str:
     assert not steering, steering
     if "--json" in options and not done.exit_code:
         json.loads(done.stdout, parse_constant=_no_json)
-    if name == "report" and not done.exit_code:
+    if options[-1:] == [str(folder / "page.html")] and not done.exit_code:
         check_page((folder / "page.html").read_text(encoding="utf-8"))
     return "refused" if done.stderr else "done"
 

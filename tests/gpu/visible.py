@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from loadeval.errors import ProbeError
-from loadeval.probes.gpu import GPUProbe, _all_devices, _has_our_context, used_devices
+from loadeval.probes.gpu import GPUProbe, devices_used_by, used_devices
 from tests.gpu.device import is_stand_in, missing
 
 
@@ -28,7 +28,7 @@ def read() -> dict[str, Any]:
         probe.open()
     except ProbeError as error:
         return {"uuids": [], "subjects": [], "said": str(error)}
-    by_process = any(map(_has_our_context, _all_devices()))
+    by_process = bool(devices_used_by(os.getpid()))
     uuids = [device.uuid for device in used_devices()]
     subjects = list(probe.read())
     probe.close()

@@ -27,11 +27,6 @@ TRAINS = pytest.mark.parametrize("mode", ["log", "alternate"])
 LENGTH = 60
 
 
-@pytest.fixture(autouse=True)
-def _short_naps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_activity, "NAP_S", 0.001)
-
-
 class Script:
     """Gives what is in its script, raises the exceptions in it, and calls its functions."""
 

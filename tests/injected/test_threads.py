@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runtime import measurement
-from loadeval.runtime.alternation import worker_activity
 from loadeval.runtime.serving.loop import Remaining, served
 from tests.injected.reading import IN_EACH_MODE, Asking
 
@@ -61,9 +60,8 @@ class NumbersRead:
 
 
 @pytest.fixture(autouse=True)
-def _often_another_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Threads take turns after a few instructions, and nobody naps long."""
-    monkeypatch.setattr(worker_activity, "NAP_S", 0.001)
+def _often_another_thread() -> Iterator[None]:
+    """Threads take turns after a few instructions."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

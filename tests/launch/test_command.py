@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
@@ -316,6 +317,45 @@ def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path
 
 def test_marks_that_are_gone_are_no_error(tmp_path: Path) -> None:
     remove_marks(tmp_path / "gone")
+
+
+ENDLESS = """
+import signal, subprocess, sys, time
+if {ignores}:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open(sys.argv[1], "w").write(str(child.pid))
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_program_that_hangs_is_ended_with_all_below_it(
+    ignores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGTERM, or SIGKILL where that does not help; nothing of it is left."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    started = tmp_path / "started"
+
+    def is_hanging() -> bool:
+        return started.exists() and bool(started.read_text())
+
+    words = [PYTHON, "-c", ENDLESS.format(ignores=ignores), str(started)]
+    grace_s = 0.2 if ignores else 60.0
+    settings = RunSettings(str(tmp_path / "logs"))
+    ended = command.run(words, settings, grace_s=grace_s, is_hanging=is_hanging)
+    assert (-ended.code, ended.was_aborted) == (9 if ignores else 15, True)
+    child = (
+        psutil.Process(int(started.read_text()))
+        if psutil.pid_exists(int(started.read_text()))
+        else None
+    )
+    assert child is None or child.wait(10) is None or not child.is_running()
+
+
+def test_a_program_that_does_not_hang_is_left_alone(tmp_path: Path) -> None:
+    ended = command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path)), is_hanging=lambda: False)
+    assert (ended.code, ended.was_aborted) == (0, False)
 
 
 def test_a_folder_that_is_gone_ends_nothing(

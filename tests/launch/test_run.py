@@ -15,7 +15,8 @@ from loadeval import LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
-from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK
+from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK, REFUSED_MARK
+from loadeval.launch.refused import SHOWN
 from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
@@ -67,7 +68,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resu
     monkeypatch.setenv("COLUMNS", "100")
 
     def result_of(does: Command, *options: str) -> Result:
-        def run(_: Sequence[str], settings: RunSettings, __: int | None) -> Ended:
+        def run(_: Sequence[str], settings: RunSettings, __: int | None, **___: object) -> Ended:
             return does(Path(settings.folder), settings)
 
         monkeypatch.setattr("loadeval.cli.run.run_command", run)
@@ -247,6 +248,20 @@ def test_a_replay_is_compared_with_the_real_run(told: Callable[..., Result]) -> 
     assert "For the gain" not in shown
 
 
+@pytest.mark.usefixtures("on_a_disk")
+def test_files_are_dropped_before_the_command_runs(
+    told: Callable[..., Result], tmp_path: Path
+) -> None:
+    """What is no folder of files is an error before that."""
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a.jpg").write_bytes(bytes(4000))
+    shown = text(told(one_training, "--cold", "photos"))
+    assert "1 file (4.00 kB) dropped from the page cache. loadeval: logs in logs" in shown
+    refused = told(one_training, "--cold", "nowhere")
+    assert refused.exit_code == 1
+    assert "nowhere is no folder or file; expected the folder" in text(refused)
+
+
 def test_no_training_is_told(told: Callable[..., Result]) -> None:
     """Its loaders are named, with what shows more."""
 
@@ -289,6 +304,7 @@ def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
             Ended(2, was_stopped=False),
             "the command ended with exit code 2 before it iterated a data loader",
         ),
+        ((PYTHON_MARK, REFUSED_MARK), ENDED, "TypeError: no"),
         ((PYTHON_MARK, FAILED_MARK), ENDED, "TypeError: no. Is loadeval installed in the Python"),
     ],
 )
@@ -309,6 +325,18 @@ def test_why_nothing_was_measured(
     assert not Path("logs").exists()
 
 
+def test_what_a_program_has_said_is_not_said_again(told: Callable[..., Result]) -> None:
+    """Which setting its loader does not take."""
+
+    def does(folder: Path, _: RunSettings) -> Ended:
+        (folder / REFUSED_MARK).write_text(f"no num_worker\n{SHOWN}\n")
+        return Ended(1, was_stopped=False)
+
+    result = told(does)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_command_that_failed_is_not_replayed(told: Callable[..., Result]) -> None:
     modes: list[str] = []
 
@@ -318,6 +346,23 @@ def test_a_command_that_failed_is_not_replayed(told: Callable[..., Result]) -> N
 
     assert told(does, "--replay").exit_code == 3
     assert modes == ["log"]
+
+
+def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(
+    told: Callable[..., Result],
+) -> None:
+    """It is not replayed, and no advice is given on what was mostly the hang."""
+    modes: list[str] = []
+
+    def does(folder: Path, settings: RunSettings) -> Ended:
+        modes.append(settings.mode)
+        one_training(folder, settings)
+        return Ended(-15, was_stopped=False, was_aborted=True)
+
+    result = told(does, "--replay", "--abort-on-hang")
+    assert (result.exit_code, modes) == (5, ["log"])
+    assert "ended the program, which hung, for --abort-on-hang" in result.stderr
+    assert "Training waited" not in result.stderr  # most of that was the hang
 
 
 def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]) -> None:

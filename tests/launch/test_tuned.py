@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
 import loadeval
 from loadeval.errors import UsageError
 from loadeval.launch import hook, tuned
 from loadeval.launch.settings import RunSettings, TuneOptions
 from loadeval.launch.tuned import RESULT, ProgramTuning
+from loadeval.runtime import whole_epochs
 from loadeval.tuning import in_training, tuner
+from loadeval.tuning.ranks import MARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,17 +155,125 @@ def test_a_loader_without_steps_is_left_alone(program: Program) -> None:
 
 
 class Stream(IterableDataset[Any]):
+    """Samples that are divided among the workers, unless `repeats`.
+
+    One of them may be bad, and so many workers too many.
+    """
+
+    def __init__(self, samples: int = 120, repeats: bool = False, too_many: int = 99) -> None:
+        self._samples, self._repeats, self._too_many = samples, repeats, too_many
+        self.bad: int | None = None
+
     def __iter__(self) -> Any:
-        return ((torch.tensor(n),) for n in range(20))
+        worker: Any = get_worker_info()
+        first, step = (0, 1) if worker is None or self._repeats else (worker.id, worker.num_workers)
+        if step == self._too_many:
+            raise OSError("too many open files")
+        for number in range(first, self._samples, step):
+            if number == self.bad:
+                raise ValueError("a bad sample")
+            yield torch.tensor(number)
 
 
-def test_an_iterable_style_dataset_is_refused_with_the_reason(program: Program) -> None:
-    """It is trained on as it is."""
-    loader: Any = DataLoader(Stream(), batch_size=None)
-    seen = [int(n) for (n,) in stepped(program, loader)]
-    assert seen == list(range(20))
-    assert [int(n) for (n,) in stepped(program, loader)] == seen
-    assert "iterable-style" in program.found["why_not"]
+def streamed(stream: Stream, workers: int) -> list[list[int]]:
+    """The batches of an epoch with so many workers, without loadeval."""
+    loader: Any = DataLoader(stream, batch_size=2, num_workers=workers)
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.slow
+def test_epochs_of_an_iterable_style_dataset_take_turns(program: Program) -> None:
+    """Each is what the program would get with one of the settings; then come those of the best."""
+    loader: Any = DataLoader(Stream(), batch_size=2, num_workers=1)
+    of_setting = {workers: streamed(Stream(), workers) for workers in (0, 1, 2)}
+    epochs = []
+    for _ in range(40):
+        epochs.append([batch.tolist() for batch in stepped(program, loader)])
+        session: Any = hook.current()
+        if session._tuning._tuner.is_over:
+            break
+    epochs.append([batch.tolist() for batch in stepped(program, loader)])
+    assert all(epoch in of_setting.values() for epoch in epochs)
+    assert of_setting[2] in epochs
+    found = program.found
+    assert {trial["settings"]["num_workers"] for trial in found["tuning"]["trials"]} >= {1, 2}
+    assert epochs[-1] == of_setting[found["tuning"]["settings"]["num_workers"]]
+
+
+@pytest.mark.slow
+def test_workers_that_repeat_the_samples_are_no_gain(program: Program) -> None:
+    """A setting that would make another epoch has failed."""
+    loader: Any = DataLoader(Stream(60, repeats=True), batch_size=2, num_workers=1)
+    for _ in range(40):
+        assert len(list(stepped(program, loader))) in {30, 60}
+    errors = {
+        trial["settings"]["num_workers"]: trial["error"]
+        for trial in program.found["tuning"]["trials"]
+    }
+    assert "an epoch has 60 batches, and one with the present settings 30" in errors[2]
+
+
+@pytest.mark.slow
+def test_a_setting_that_cannot_begin_an_epoch_is_a_result(program: Program) -> None:
+    """Another one serves the epoch."""
+    loader: Any = DataLoader(Stream(60, too_many=2), batch_size=2, num_workers=1)
+    for _ in range(30):
+        assert len(list(stepped(program, loader))) == 30
+    errors = {
+        trial["settings"]["num_workers"]: trial["error"]
+        for trial in program.found["tuning"]["trials"]
+    }
+    assert "too many open files" in errors[2]
+
+
+def test_an_error_in_an_epoch_that_had_its_turn_passes(program: Program) -> None:
+    """As without loadeval; so do the next epochs, and the reason is known."""
+    loader: Any = DataLoader(Stream(), batch_size=2)
+    assert len(list(stepped(program, loader))) == 60
+    loader.dataset.bad = 50
+    for _ in range(2):
+        seen: list[int] = []
+        with pytest.raises(ValueError, match="a bad sample"):
+            seen.extend(n for batch in stepped(program, loader) for n in batch.tolist())
+        assert seen == list(range(50))
+    assert "a bad sample" in program.found["why_not"]
+
+
+def test_epochs_that_take_turns_may_be_left_early(program: Program) -> None:
+    """The next one begins with its first batch."""
+    loader: Any = DataLoader(Stream(), batch_size=2)
+    whole = streamed(Stream(), 0)
+    for _ in range(4):
+        batches = [batch.tolist() for batch in islice(stepped(program, loader), 20)]
+        assert batches == whole[:20]
+
+
+def test_long_epochs_do_not_take_turns(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the reason; the training goes on as it is."""
+    monkeypatch.setattr(whole_epochs, "LONGEST_EPOCH_NS", 0)
+    loader: Any = DataLoader(Stream(), batch_size=2)
+    epochs = [[batch.tolist() for batch in stepped(program, loader)] for _ in range(4)]
+    assert epochs == 4 * [streamed(Stream(), 0)]
+    assert "only take turns by whole epochs" in program.found["why_not"]
+
+
+def test_a_stream_of_several_ranks_is_refused(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loader: Any = DataLoader(Stream(), batch_size=2)
+    for _ in range(2):
+        assert len(list(stepped(program, loader))) == 60
+    assert "only within epochs" in program.found["why_not"]
+
+
+def test_a_loader_that_is_made_for_each_epoch_ends_the_turns(program: Program) -> None:
+    """Its epochs are as they are."""
+    for _ in range(3):
+        loader: Any = DataLoader(Stream(), batch_size=2)
+        assert len(list(stepped(program, loader))) == 60
+    assert "makes another loader" in program.found["why_not"]
 
 
 def stepped(program: Program, loader: Any) -> Iterator[Any]:
@@ -172,13 +282,39 @@ def stepped(program: Program, loader: Any) -> Iterator[Any]:
         program._optimizer.step()
 
 
-def test_several_ranks_are_refused_with_the_reason(
-    program: Program, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_waits_for_no_other(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 alone, of two, has the present settings, and says why."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert sorted(program.epoch(program.loader())) == list(range(2 * BATCHES))
-    assert "2 ranks" in program.found["why_not"]
+    assert "of the training's 2 ranks only 1" in program.found["why_not"]
+
+
+def test_the_first_rank_alone_writes_what_was_found(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one leaves a mark as long as it follows."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    loader = program.loader()
+    assert sorted(program.epoch(loader)) == list(range(2 * BATCHES))
+    mark = program.folder / MARK.format(1)
+    assert mark.exists()
+    session: Any = hook.current()
+    monkeypatch.setattr(session._tuning, "_feeding_of", broken_now)
+    assert sorted(program.epoch(loader)) == list(range(2 * BATCHES))
+    assert not mark.exists()
+    loadeval.uninstall()
+    assert not (program.folder / RESULT).exists()
+
+
+def test_ranks_that_do_not_know_their_number_are_refused(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert sorted(program.epoch(program.loader())) == list(range(2 * BATCHES))
+    assert "not known which one this is" in program.found["why_not"]
 
 
 def test_what_fails_in_loadeval_does_not_end_the_training(

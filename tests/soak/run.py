@@ -10,8 +10,9 @@ moments the memory, file descriptors, threads and child processes are counted, a
 each batch since the last one. Prints a table; exit status 1 where one of them grew.
 
 Memory is told twice: what the process has of the system (RSS), which creeps up while allocators
-find no room among what is in use, and what is in use of the C heap, once garbage is collected and
-with it Python's free lists are empty. A leak shows in the second, however small it is.
+find no room among what is in use, and what is in use of the C heap, once the log is written and
+garbage is collected, and with it Python's free lists are empty. A leak shows in the second, however
+small it is.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ MOST_COST = 1.5
 """What a batch may cost at the end, times that at the beginning; the machine may be busy."""
 PACED = 200
 """After so many batches the loop sleeps, if it is early."""
+WRITTEN_S = 0.6
+"""Before memory is read the loop sleeps so long: by then what was measured is in the log."""
 
 
 class Items(Dataset[dict[str, torch.Tensor]]):
@@ -199,6 +202,18 @@ LIBC = ctypes.CDLL(None)
 LIBC.mallinfo2.restype = HeapInfo
 
 
+def fill_cache_of_numpy() -> None:
+    """Let NumPy keep all the memory that it ever will.
+
+    Of freed arrays of each size up to a kilobyte it keeps seven blocks to use again, which are in
+    use for the C heap: 3.6 MB in the end (NBUCKETS and NCACHE in its multiarray/alloc.c). Until
+    then that looks like a leak.
+    """
+    for size in range(1025):
+        arrays = [np.empty(size, np.uint8) for _ in range(8)]
+        arrays.clear()
+
+
 def heap_mb() -> float:
     """What is in use of the C heap, garbage apart."""
     gc.collect()
@@ -232,6 +247,7 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
             **phase.options,
         )  # fmt: skip
     process, samples, served = psutil.Process(), [], 0
+    fill_cache_of_numpy()
     gc.freeze()  # to collect garbage then costs next to nothing beside the batches
     due = [round(phase.batches * part / SAMPLES) for part in range(SAMPLES, 0, -1)]
     began_s = time.perf_counter()
@@ -241,6 +257,7 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
                 served += 1
                 if served == due[-1]:
                     due.pop()
+                    time.sleep(min(WRITTEN_S, seconds / SAMPLES / 2))
                     samples.append(sample(process, served))
                     if not due:
                         break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
@@ -42,6 +43,11 @@ FROM_DISK = 0.3
 LEAST_FROM_DISK = 16_384
 """The least bytes of a batch from the disk: less may be Python's own files."""
 LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
+FUTEX = "futex"
+THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.pool|fsspec)\..+")
+"""Functions in which a thread waits for others of its own process, by their full names."""
+MOSTLY = 0.5
+"""A worker waits for its own threads where it is seen in these, or they compute, for so long."""
 SLEEPS = "nanosleep"
 DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
 """How Linux names the places where a process waits for a lock, or for a disk."""
@@ -233,6 +239,29 @@ class StageReport:
         return max(blocked, key=lambda line: line.blocked_share, default=None)
 
     @property
+    def awaits_threads(self) -> bool:
+        """Whether a worker that is blocked by a futex waits for threads of its own process.
+
+        No other worker can hold these up. The functions that it waits in say so, or the threads
+        compute meanwhile.
+        """
+        blocked = sum(line.blocked_share for line in self.code)
+        awaited = sum(call.share for call in self.calls if THREADS.fullmatch(call.function))
+        return awaited >= MOSTLY * blocked or self.computing_threads > 0
+
+    @property
+    def computing_threads(self) -> float:
+        """The share of the time blocked by a futex in which other threads of a worker compute.
+
+        0 where that is so little that it may be for something else.
+        """
+        line, blocked_ns = self.blocked_line, self.blocked_ns or 0.0
+        if line is None or FUTEX not in line.blocked_in or not blocked_ns:
+            return 0.0
+        share = min((self.other_cpu_ns or 0.0) / blocked_ns, 1.0)
+        return share if share >= MOSTLY else 0.0
+
+    @property
     def workers_differ(self) -> bool:
         """Whether the slowest worker typically takes over UNEVEN times as long as the fastest."""
         batch_ns = [worker.typical_ns for worker in self.workers]
@@ -294,6 +323,8 @@ def blockage_of(stages: StageReport, workers: int, blocked: float) -> Blockage:
     is_read = read and from_disk and from_disk >= max(FROM_DISK * read, LEAST_FROM_DISK)
     if blocked_in.startswith(DISKS) or is_read:
         return Blockage.DISK
+    if FUTEX in blocked_in and (workers <= 1 or stages.awaits_threads):
+        return Blockage.OTHER
     if blocked_in.startswith(LOCKS):
         return Blockage.LOCK
     # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do

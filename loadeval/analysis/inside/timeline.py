@@ -147,6 +147,8 @@ class LoaderTimeline:
         if (times.worker != UNKNOWN).any():
             delivered = times.delivered_ns[rows]
             indices = np.maximum(delivered - or_0(times.index_ns[rows]), pinned)
+            # To hand it over the training process needs a CPU, and Python's lock.
+            yield Stage.RECEIVE, pinned, indices
             yield Stage.INDICES, indices, delivered
 
     def head_of_line_ns(self) -> Column:

@@ -107,6 +107,13 @@ class Costs:
         share = 1 - self.run_queue_ns / np.maximum(self.fetch_ns, 1.0)
         return replace(self.with_parts_in(share), run_queue_ns=np.zeros(len(self)))
 
+    def computed_while_blocked(self, share: float) -> Costs:
+        """The same with that share of the blocked time on a CPU, where other threads compute."""
+        computed_ns = share * self.blocked_ns
+        return replace(
+            self, cpu_ns=self.cpu_ns + computed_ns, blocked_ns=self.blocked_ns - computed_ns
+        )
+
     def with_parts_in(self, share: float | Series) -> Costs:
         """The same, with transforms and slow samples that take that share of their time."""
         named_ns = {name: part_ns * share for name, part_ns in self.named_ns.items()}

@@ -25,6 +25,7 @@ from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.estimate.memory import memory_there
 from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - dataclass fields
+from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.estimate.throughput import throughputs
 from loadeval.analysis.inside.stages import LEAF, Blockage, StageReport, blockage_of, stages_of
@@ -39,7 +40,7 @@ from loadeval.runlog.stages import TORCHS_OWN
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Series
     from loadeval.analysis.estimate.summary import Summary
-    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.runlog.model import Arm, LoaderInfo, Run
 
 NO_EFFECT = 0.01
 """A change of less than this share of the iteration has no effect."""
@@ -51,6 +52,8 @@ BLOCKAGE_MATTERS = 0.2
 """From this share of fetching on it matters whether blocked time would grow with more workers."""
 MOSTLY = 0.8
 """When fewer of the batches are without a slow sample, that is what batches are like."""
+UNDISTURBED = 0.1
+"""The quantile of steps that stands for one that has a CPU whenever it wants one."""
 USUAL_PREFETCH = 2
 """Torch keeps so many batches ready for each worker, unless told otherwise."""
 START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
@@ -85,7 +88,8 @@ class Recorded:
     """One run, as findings and predictions take it.
 
     `costs` and `setting` are as recorded; `setting` has the workers that have something to do.
-    `measured_ns` is the iteration in the steady state. `shares_cpus` tells whether the replay makes
+    `measured_ns` is the iteration in the steady state, and `undisturbed_ns` a step that no other
+    program disturbs, as one in ten was. `shares_cpus` tells whether the replay makes
     workers wait for CPUs. `spinning` are threads of the step that wait for each other by computing.
     """
 
@@ -93,6 +97,7 @@ class Recorded:
     costs: Costs
     setting: Setting
     measured_ns: float
+    undisturbed_ns: float
     rate: Estimate
     unit: str
     stages: StageReport
@@ -218,6 +223,7 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
     costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
     if costs is None:
         return None
+    costs = costs.computed_while_blocked(stages.computing_threads)
     lines = {line.function: line.share * costs.fetch_ns for line in reversed(stages.code)}
     called = {name: share * costs.fetch_ns for name, share in _called(run).items()}
     setting = setting_of(run, costs, use)
@@ -230,6 +236,7 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         replace(costs, named_ns={**called, **lines, **costs.named_ns}),
         setting,
         measured_ns,
+        _undisturbed_ns(ideal or run, "real" if gain is None else "ideal", step_ns),
         rate,
         run.header.unit if by_sample else "batches",
         stages,
@@ -272,6 +279,15 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
         share.work_ns for share in stages.stages if share.stage.value in ("indices", "receive")
     )
     return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
+
+
+def _undisturbed_ns(run: Run, arm: Arm, step_ns: float) -> float:
+    """What the quicker steps of an arm take, which others disturbed least; or the mean, `step_ns`.
+
+    Of a run that keeps one batch in N single steps may not be known.
+    """
+    steps_ns = run.steps.step_ns[steady(run, arm)]
+    return float(np.quantile(steps_ns, UNDISTURBED)) if len(steps_ns) else step_ns
 
 
 def _start_ns(run: Run) -> float:

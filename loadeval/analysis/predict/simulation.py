@@ -103,6 +103,29 @@ class _Work(NamedTuple):
     threads: int = 1
 
 
+def _step_of(costs: Costs, setting: Setting) -> _Work:
+    """The training step.
+
+    It was measured beside other programs, so that these alone do not make it longer: what it waits
+    for them is taken from what it does elsewhere, and then from what it computes.
+    """
+    cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
+    threads = max(round(costs.step_cpus), 1)
+
+    def taken_ns(others_cpus: float) -> float:
+        cpus = Cpus(setting.cpus, others_cpus, setting.growth, setting.affinity)
+        cpus.begin(TRAINING, cpu_ns, threads)
+        return cpus.run(math.inf)[0]
+
+    other_ns = costs.step_ns - cpu_ns
+    if not setting.others_cpus or not cpu_ns:
+        return _Work(cpu_ns, other_ns, threads)
+    beside_ns = taken_ns(setting.others_cpus)
+    left_ns = taken_ns(0.0) + other_ns - beside_ns
+    shorter = 1 + min(left_ns, 0.0) / beside_ns
+    return _Work(cpu_ns * shorter, max(left_ns, 0.0), threads)
+
+
 class _Batch(NamedTuple):
     """A batch that a worker was asked for, and what it takes."""
 
@@ -124,9 +147,7 @@ class _Replay:
     def __init__(self, costs: Costs, setting: Setting, *, in_pairs: bool = False) -> None:
         self._setting, self._in_pairs = setting, in_pairs
         self._costs = self._endless(costs)
-        step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
-        threads = max(round(costs.step_cpus), 1)
-        self._step = _Work(step_cpu_ns, costs.step_ns - step_cpu_ns, threads)
+        self._step = _step_of(costs, setting)
         self._after_ns = 0.0  # of what training does, once it has computed
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth, setting.affinity)

@@ -106,8 +106,9 @@ class LoaderModel:
         in_order: bool | None = None,
         batch_size: int | None = None,
         faster: Mapping[str, float] | None = None,
+        change: Change | None = None,
     ) -> Prediction:
-        """What training would do under these settings, as `whatif`."""
+        """What training would do under these settings, as `whatif`; with `change`, after it."""
         _check(num_workers, prefetch_factor, cpus, batch_size, faster)
         last = self._recorded[-1]
         workers = self.num_workers if num_workers is None else num_workers
@@ -126,7 +127,9 @@ class LoaderModel:
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
             affinity=last.setting.affinity if cpus is None else None,
         )
-        changed = ChangedLoader(nearest, setting, batch_size, _in_full(nearest, faster or {}))
+        changed = ChangedLoader(
+            nearest, setting, batch_size, _in_full(nearest, faster or {}), change
+        )
         return self._predicted(changed)
 
     def speedup(self, num_workers: int, length: Length) -> float:

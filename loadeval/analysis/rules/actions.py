@@ -62,6 +62,7 @@ TARGETS: dict[Enum, Target] = {
             Advice.READ_WHAT_IS_USED,
             Advice.READ_LESS,
             Advice.CACHE_LOCALLY,
+            Advice.CACHE_SAMPLES,
             Advice.FETCH_LESS,
             Advice.MORE_SHARDS,
             Advice.EQUAL_SHARDS,
@@ -117,15 +118,16 @@ class Action:
     `change` is what: a code of Advice with its numbers, such as `setting` and `proposed`, or `name`
     and `times`. `place` is where, FILE:LINE; None where that is not known. `speedup` is what
     training gains by this and all actions before it, over whole epochs, with its expected range.
-    `at_most` is that where it is only bounded, for what was found is taken to be gone. Both are
-    None where nothing is predicted. `rules` are those of the findings that ask for it, and it is
-    `possible` where all of them are only possible.
+    Where it is only bounded, `at_most` is with all gone that was found, and `at_least` with none of
+    it. All are None where nothing is predicted. `rules` are those of the findings that ask for it,
+    and it is `possible` where all of them are only possible.
     """
 
     target: Target
     change: Remark
     place: str | None
     speedup: Range | None = None
+    at_least: float | None = None
     at_most: float | None = None
     rules: tuple[Rule, ...] = ()
     possible: bool = False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.inside.stages import Blockage, blockage_of
+from loadeval.analysis.inside.stages import FUTEX, Blockage, blockage_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, facts
 from loadeval.analysis.rules.inside import DOMINATES
@@ -26,6 +26,8 @@ OF_BLOCKAGE = {
     Blockage.DISK: Rule.DISK,
     Blockage.OTHER: Rule.STORAGE_LATENCY,
 }
+NO_PLACE, NO_KERNEL = "a place not seen", "not known"
+"""In place of the line where loading is blocked, and of the kernel's function."""
 SOCKETS = ("sk_wait", "inet_", "tcp_", "wait_woken")
 """How Linux names the places where a process waits for the network."""
 CLIENTS = re.compile(
@@ -72,11 +74,13 @@ def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: A
         return None
     values: dict[str, Value] = {
         "share": inside.recorded.blocked,
-        "place": line.place if line else "a place not seen",
+        "place": line.place if line else NO_PLACE,
     }
-    values["kernel"] = line.blocked_in if line and line.blocked_in else "not told"
+    values["kernel"] = line.blocked_in if line and line.blocked_in else NO_KERNEL
     if rule == Rule.DISK:
         values["disk_bytes"] = inside.stages.disk_bytes
+    if rule == Rule.STORAGE_LATENCY and FUTEX in str(values["kernel"]):
+        problem = Problem.THREADS_AWAITED if inside.stages.awaits_threads else problem
     cause = Remark(problem, values)
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:

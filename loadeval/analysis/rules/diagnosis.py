@@ -63,6 +63,7 @@ RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.SLOW_OPERATOR: operators.slow_operator,
     Rule.PYTHON_LOCK: operators.python_lock,
     Rule.CONTENTION: cpus.contention,
+    Rule.OVERSUBSCRIPTION: cpus.oversubscription,
     Rule.SHARED_MACHINE: cpus.shared_machine,
     Rule.STALLS: variability.stalls,
     Rule.EPOCH_BOUNDARIES: starts.epoch_boundaries,
@@ -76,7 +77,6 @@ RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.OUTLIERS: variability.outliers,
     Rule.PROCESS_MEMORY: resources.process_memory,
     Rule.WORKER_MEMORY: resources.worker_memory,
-    Rule.OVERSUBSCRIPTION: cpus.oversubscription,
     Rule.UNPINNED_MEMORY: resources.unpinned_memory,
     Rule.HIDDEN_WAITS: resources.waits_hidden,
     Rule.IDLE_GPU: resources.idle_gpu,
@@ -88,6 +88,8 @@ MOST_OF_THE_WAITING = 0.5
 NEARLY = 0.8
 EASILY_CHANGED = {Rule.SHALLOW_QUEUE, Rule.FEW_SHARDS}
 """A setting, or how data is divided, is easier to change than what workers do with it."""
+BLOCKED = set(blocked.OF_BLOCKAGE.values())
+"""What workers wait for that have something to load."""
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -236,12 +238,13 @@ def _in_precedence(case: Case, inside: Inside, causes: list[Finding]) -> list[Fi
     says_why = any(finding.rule in GENERAL - {Rule.CAPACITY} for finding in causes)
     if says_why and not is_too_few:  # which say how many workers help
         causes = [finding for finding in causes if finding.rule != Rule.CAPACITY]
-    most = max(
-        (_cost_of(finding) for finding in causes if finding.rule not in GENERAL), default=0.0
-    )
+    special = [finding for finding in causes if finding.rule not in GENERAL]
 
     def precedence(finding: Finding) -> tuple[bool | float, ...]:
         cost = _cost_of(finding)
+        # A worker without a shard waits for nothing: what the others wait for comes after it.
+        after = BLOCKED if finding.rule == Rule.FEW_SHARDS else set[Rule]()
+        most = max((_cost_of(rival) for rival in special if rival.rule not in after), default=0.0)
         is_easy = finding.rule in EASILY_CHANGED and cost >= NEARLY * most
         return (
             finding.rule != Rule.CONFINED,
@@ -346,12 +349,12 @@ def _is_one_worker_too_few(case: Case, inside: Inside) -> bool:
 
 
 def _crowds_itself(case: Case, finding: Finding) -> bool:
-    """Whether it is the work of loading and of the steps that takes all CPUs, which others name."""
+    """Whether the work of loading and of the steps is too much for all CPUs, which others name."""
     change, inside, cpus = finding.changes[0], case.inside, case.cpus
     if finding.rule != Rule.OVERSUBSCRIPTION or change.code != Advice.FREE_CPUS:
         return False
     if case.cpu_use.others is not None:
-        return "others_cpus" not in change.values
+        return "others_cpus" not in change.values or (inside is not None and not inside.keeps_up)
     # What loading and steps compute themselves shows what is left for others that were not read.
     return inside is not None and cpus is not None and inside.computing_cpus >= BUSY * cpus
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.inside.formats import slow_format
+from loadeval.analysis.inside.stages import FUTEX
 from loadeval.analysis.inside.timeline import Stage
 from loadeval.analysis.predict.recorded import Recorded  # noqa: TC001 - a dataclass field
 from loadeval.analysis.predict.whatif import LoaderModel
@@ -107,10 +108,22 @@ class Inside:
 
     @property
     def crowded_out(self) -> bool:
-        """Whether workers mostly wait for CPUs that others use: then no code of theirs is slow."""
+        """Whether workers mostly wait for CPUs that others use, and would keep up if they did not.
+
+        Then no code of theirs is slow.
+        """
         cpus, others_cpus = self.setting.cpus, self.setting.others_cpus
         is_taken = cpus is not None and others_cpus >= CROWDED_OUT * cpus
-        return is_taken and self.recorded.run_queue >= CROWDED_OUT
+        return is_taken and self.keeps_up and self.recorded.run_queue >= CROWDED_OUT
+
+    @property
+    def keeps_up(self) -> bool:
+        """Whether workers with a CPU each would take no longer for a batch than a step does.
+
+        That is a step with a CPU of its own, too.
+        """
+        alone_ns = float(self.costs.off_the_run_queue().fetch_ns.mean())
+        return alone_ns <= self.recorded.undisturbed_ns * max(self.setting.workers, 1)
 
     @property
     def line(self) -> CodeLine | None:
@@ -176,7 +189,7 @@ class Inside:
         They are blocked meanwhile, by a futex, where threads of the tokeniser do it.
         """
         line = self.stages.blocked_line
-        by_threads = line is not None and "futex" in line.blocked_in
+        by_threads = line is not None and FUTEX in line.blocked_in
         charged = self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
         is_at_work = not self.crowded_out and (by_threads or not self.mostly_blocked)
         return self.tokenising >= DOMINATES and charged and is_at_work

@@ -167,18 +167,26 @@ class _Effect(NamedTuple):
 
 @dataclass(frozen=True)
 class _Done:
-    """What training is like once some actions are done; workers `live_on` between epochs or not."""
+    """What training is like once some actions are done; workers `live_on` between epochs or not.
+
+    `surely` is the same without the actions whose effect is only bounded; None where all are
+    predicted.
+    """
 
     change: Change = field(default_factory=lambda: Change(more_workers=True))
     saved: tuple[float, float, float] = NONE_SAVED
-    at_most: bool = False
     live_on: bool = True
+    surely: _Done | None = None
 
     def then(self, effect: _Effect) -> _Done:
         """The same with one action more."""
         likely, least, most = (sum(both) for both in zip(self.saved, effect.saved, strict=True))
-        at_most = self.at_most or effect.at_most
-        return _Done(self.change + effect.change, (likely, least, most), at_most, self.live_on)
+        surely = self.surely
+        if effect.at_most:
+            surely = surely or self
+        elif surely is not None:
+            surely = surely.then(effect)
+        return _Done(self.change + effect.change, (likely, least, most), self.live_on, surely)
 
 
 class _Planner:
@@ -327,7 +335,7 @@ class _Planner:
         while left:
             # What is only bounded comes last: what follows is only bounded then too.
             tried = [
-                (self._done.at_most < done.at_most, self._share_left(done), place, done, effect)
+                (effect.at_most, self._share_left(done), place, done, effect)
                 for place, (_, effects) in enumerate(left)
                 for effect in effects
                 if self._pays(done := self._done.then(effect))
@@ -353,8 +361,10 @@ class _Planner:
         """Take an action on, with what all of them bring by then."""
         self._done, model = done, self._model
         self._prediction = None if model is None else model.with_change(done.change)
-        if model is None or self._prediction is None or done.at_most:
-            self._actions.append(replace(action, at_most=1 / self._share_left(done)))
+        if model is None or self._prediction is None or done.surely is not None:
+            at_least = 1 / self._share_left(done.surely or _Done())
+            at_most = 1 / self._share_left(done)
+            self._actions.append(replace(action, at_least=at_least, at_most=at_most))
             return
         iteration = self._prediction.iteration_ns
         value, low, high = (
@@ -421,7 +431,7 @@ def _effects(case: Case, asked: _Asked) -> list[_Effect]:
     if finding.cost_share is None or asked.setting in {*SIMULATED, PERSISTENT}:
         return []
     rule = Rule.SLOW_SAMPLES if change.code is Advice.FIX_SAMPLES else finding.rule
-    fix, kind, followed = FIXES.get(rule), record_of(change).kind, followed_by(change)
+    fix, kind, followed = FIXES.get(rule), record_of(change).kind, followed_by(case, change)
     cost = part_of_cost(finding, change)
     gone = _Effect(saved=(cost, 0.0, cost), at_most=True)
     # Without anyone who waits for a CPU, nothing that follows would be limited by CPUs.

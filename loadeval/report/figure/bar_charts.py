@@ -68,7 +68,7 @@ class Row:
     """Bars in one row, with their value as text and its 95% CI, or why there is none.
 
     `group` is the run that the row is of, where there are several. A `thin` row is a part of one
-    above it.
+    above it. `beside` is what stands behind the value and its unit.
     """
 
     label: str
@@ -77,6 +77,7 @@ class Row:
     interval: str = ""
     group: str = ""
     thin: bool = False
+    beside: str = ""
 
     @property
     def name(self) -> str:
@@ -114,14 +115,14 @@ def throughput_chart(report: Report) -> BarChart:
     if report.comparison is not None:
         return comparison_chart(report.comparison)
     (run,) = report.runs
-    return BarChart((_rate(run.sides[0].arm, run.rate),), run.unit)
+    return BarChart((rate_row(run.sides[0].arm, run.rate),), run.unit)
 
 
 def comparison_chart(comparison: Comparison) -> BarChart:
     """The throughputs of a comparison; two separate runs have none of the loader alone."""
     labels = ("real", "ideal", "loader") if comparison.ideal is None else ARMS
     rates = zip(labels, comparison.rates, strict=False)
-    return BarChart(tuple(_rate(label, rate) for label, rate in rates), comparison.unit)
+    return BarChart(tuple(rate_row(label, rate) for label, rate in rates), comparison.unit)
 
 
 def ranks_chart(job: JobReport) -> BarChart:
@@ -146,17 +147,21 @@ def backends_chart(report: BackendReport) -> BarChart:
     rows: list[Row] = []
     for backend in ranked(report.backends):
         rates = {"real": backend.real, "ideal": backend.ideal, "loader": backend.loader_only}
-        measured = [_rate(color, rate, backend.name) for color, rate in rates.items()]
+        measured = [rate_row(color, rate, backend.name) for color, rate in rates.items()]
         rows += [Row("", "failed", group=backend.name)] if backend.error is not None else measured
     return BarChart(tuple(rows), report.unit)
 
 
-def _rate(color: str, rate: Estimate | None, group: str = "") -> Row:
+def rate_row(
+    color: str, rate: Estimate | None, group: str = "", label: str = "", beside: str = ""
+) -> Row:
+    """A rate with its CI; its label is the name of what has that color where none is given."""
+    label = label or NAMES[color]
     if rate is None:
-        return Row(NAMES[color], NOT_MEASURED, group=group)
+        return Row(label, NOT_MEASURED, group=group)
     text = number(rate.value)
     bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
-    return Row(NAMES[color], text, (bar,), interval(rate, number), group)
+    return Row(label, text, (bar,), interval(rate, number), group, beside=beside)
 
 
 def iteration_chart(report: Report) -> BarChart:

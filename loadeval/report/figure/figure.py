@@ -12,7 +12,14 @@ from loadeval.analysis.backends import ranked
 from loadeval.analysis.report import Comparison
 from loadeval.errors import UsageError
 from loadeval.report.extra import check_installed
-from loadeval.report.facts import Kind, On, backend_facts, comparison_facts, job_facts, sentences
+from loadeval.report.facts import (
+    FactKind,
+    On,
+    backend_facts,
+    comparison_facts,
+    job_facts,
+    sentences,
+)
 from loadeval.report.figure import bar_charts, drawing, stage_charts
 from loadeval.report.figure.point_charts import iterations_chart, waits_of_two
 from loadeval.report.formatting import LONGEST_NAME, counted, interval, share, shortened
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Report, Side
-    from loadeval.report.facts import Fact
+    from loadeval.report.facts import ShownFact
     from loadeval.report.figure.bar_charts import BarChart
     from loadeval.runlog.model import Run
 
@@ -111,10 +118,10 @@ def comparison_figure(comparison: Comparison) -> Figure:
     """Throughput, where an iteration's time goes, and iterations or waits; the finding as title."""
     shown = comparison_facts(comparison)
     stages = None if comparison.stages is None else stage_charts.stages_chart(comparison.stages)
-    details = [*sentences(shown, Kind.TEXT, On.FIGURE), *_described(comparison)]
+    details = [*sentences(shown, FactKind.TEXT, On.FIGURE), *_described(comparison)]
     footer = [
         *([] if stages is None else [stage_words.WHAT_BARS_ARE]),
-        *sentences(shown, Kind.CAUTION, On.FIGURE),
+        *sentences(shown, FactKind.CAUTION, On.FIGURE),
         *gpus_in_words(comparison.metrics),
         f"Verdicts: {verdict_words.THRESHOLDS}.",
         *_notes(comparison.runs),
@@ -184,8 +191,8 @@ def job_figure(report: Report, job: JobReport) -> Figure:
     """The waits of the ranks that cost a job most, and its loss as a title."""
     chart = bar_charts.ranks_chart(job)
     shown = job_facts(job)
-    details = sentences(shown, Kind.TEXT, On.FIGURE)
-    footer = sentences(shown, Kind.CAUTION, On.FIGURE)
+    details = sentences(shown, FactKind.TEXT, On.FIGURE)
+    footer = sentences(shown, FactKind.CAUTION, On.FIGURE)
     heights = [HEADING + rows_height(chart)]
     title = rank_words.job_headline(report, job)
     figure, (part,) = drawing.page(title, details, footer, heights)
@@ -198,7 +205,7 @@ def backends_figure(report: BackendReport) -> Figure:
     """A group of bars for each backend, its loss beside it, and the finding as a title."""
     order = ranked(report.backends)
     shown = backend_facts(report)
-    details = [" ".join(sentences(shown, Kind.BASIS, On.FIGURE)), INTERVALS]
+    details = [" ".join(sentences(shown, FactKind.BASIS, On.FIGURE)), INTERVALS]
     loaders = [(backend.name, backend.stages) for backend in order if backend.stages is not None]
     heights = [HEADING + BACKEND * len(order)]
     heights += [HEADING + LOADER * len(loaders)] if loaders else []
@@ -257,13 +264,13 @@ def _draw_loaders(part: SubFigure, loaders: Sequence[tuple[str, StageReport]]) -
     drawing.color_legend(part, dict.fromkeys(bar.color for row in chart.rows for bar in row.bars))
 
 
-def _footer(report: BackendReport, shown: Sequence[Fact]) -> list[str]:
+def _footer(report: BackendReport, shown: Sequence[ShownFact]) -> list[str]:
     looked_into = any(backend.stages is not None for backend in report.backends)
     return [
         *([f"{stage_words.SPLIT_CAPTION} {stage_words.WHAT_BARS_ARE}"] if looked_into else []),
         *(
             sentence
-            for kind in (Kind.TEXT, Kind.CAUTION, Kind.LISTED)
+            for kind in (FactKind.TEXT, FactKind.CAUTION, FactKind.LISTED)
             for sentence in sentences(shown, kind, On.FIGURE)
         ),
         f"Verdicts: {verdict_words.THRESHOLDS}.",

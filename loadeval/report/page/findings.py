@@ -34,7 +34,7 @@ def findings(report: Report) -> Section:
 
 
 def _of(diagnosis: Diagnosis, level: int) -> list[Block]:
-    blocks: list[Block] = [_advised(finding, level) for finding in diagnosis.findings]
+    blocks: list[Block] = [advised(finding, level) for finding in diagnosis.findings]
     if len(blocks) > 1:
         blocks.insert(0, findings_table(diagnosis))
     if not blocks:
@@ -57,7 +57,8 @@ def _checks(title: str, checks: Sequence[Check]) -> Table:
     return Table(caption, ("question", "answer", "why"), rows, folded=True)
 
 
-def _advised(finding: Finding, level: int) -> Advised:
+def advised(finding: Finding, level: int) -> Advised:
+    """A finding as a block, whose heading has that level."""
     cost = finding.cost_share
     costs = UNKNOWN_COST if cost is None else f"costs {share(cost)} of the training time"
     rows = tuple((fact.name, wording.value_in_words(fact)) for fact in finding.evidence)

@@ -53,6 +53,7 @@ def _steps(report: ProtocolReport) -> Section:
         blocks.append(
             Table("What each way to measure says, with 95% CI", protocol_words.HEAD, answers)
         )
+    blocks += _phases(report)
     blocks.append(Table("The steps", ("step", "how it ended", "batches"), rows))
     if report.nsys is not None:
         quoted = shlex.quote(str(report.nsys))
@@ -61,6 +62,16 @@ def _steps(report: ProtocolReport) -> Section:
             Code((f"nsys stats {quoted}", f"nsys-ui {quoted}")),
         ]
     return Section("protocol", "Steps", tuple(blocks))
+
+
+def _phases(report: ProtocolReport) -> list[Block]:
+    phases = report.phases
+    dropped = next((result.dropped for result in report.results if result.dropped), None)
+    if phases is None or dropped is None:
+        return []
+    said = (protocol_words.most_lost(phases), protocol_words.dropped_in_words(dropped))
+    rows = tuple(protocol_words.phase_rows(phases))
+    return [Text(said), Table(protocol_words.PHASES_CAPTION, protocol_words.PHASES_HEAD, rows)]
 
 
 def _doctor(report: ProtocolReport) -> Section:

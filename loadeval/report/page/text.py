@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval.report.baseline import changes_table, measured_table
 from loadeval.report.facts import (
     LONGEST_FACT,
-    Kind,
+    FactKind,
     On,
     backend_facts,
     loader_facts,
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.report import Report
-    from loadeval.report.facts import Fact
+    from loadeval.report.facts import ShownFact
     from loadeval.report.page.blocks import Block
     from loadeval.report.tables import Rows
 
@@ -44,19 +45,20 @@ FILES_HEAD = ("file", "run", "mode", "id", "batches", "complete")
 def top(report: Report) -> list[Block]:
     """What is under the headline: a few figures, the time lost, what to do, and cautions."""
     shown = [fact for fact in report_facts(report) if On.PAGE in fact.shown]
-    keys = [fact for fact in shown if fact.kind is Kind.KEY]
+    keys = [fact for fact in shown if fact.kind is FactKind.KEY]
     blocks: list[Block] = [Keys(tuple(map(_key, keys[:MOST_KEYS])))] if keys else []
-    blocks.append(Text(tuple(sentences(shown, Kind.TEXT, On.PAGE))))
+    blocks.append(Text(tuple(sentences(shown, FactKind.TEXT, On.PAGE))))
     if report.comparison is not None and report.comparison.plan.actions:
         plan = report.comparison.plan
-        blocks.append(plan_table(plan))
+        # The caption says what is in the first column.
+        blocks.append(replace(plan_table(plan), head=("", *plan_words.HEAD[1:])))
         limit = plan_words.limit_in_words(plan)
         blocks.append(Text(tuple(filter(None, (limit, plan_words.EACH_ON_TOP))), "small"))
-    blocks.append(Text(tuple(sentences(shown, Kind.CAUTION, On.PAGE)), "caution"))
-    return [*blocks, Text((" ".join(sentences(shown, Kind.BASIS, On.PAGE)),), "small")]
+    blocks.append(Text(tuple(sentences(shown, FactKind.CAUTION, On.PAGE)), "caution"))
+    return [*blocks, Text((" ".join(sentences(shown, FactKind.BASIS, On.PAGE)),), "small")]
 
 
-def _key(fact: Fact) -> tuple[str, str, str]:
+def _key(fact: ShownFact) -> tuple[str, str, str]:
     """What belongs to a figure: its interval, or why there is none, and more."""
     bounds = f"95% CI {fact.interval}" if fact.interval else ""
     if not fact.interval and fact.estimated and fact.value != NOT_MEASURED:

@@ -62,17 +62,13 @@ def _figure(name: str, chart: CurveChart) -> Figure:
     form |= {
         "xaxis": plotly.value_axis(chart.workers) | ticks,
         "yaxis": plotly.value_axis(replace(chart.throughput, title=title)),
-        "shapes": [_band(chart.predicted)],
+        "shapes": [band(_ends(chart.predicted), PREDICTED_COLOR)],
         "annotations": [],
     }
     caption = whatif_words.CAPTION.format(unit=shortened(chart.unit, LONGEST_NAME))
     if chart.cpus is not None:
         caption += whatif_words.CPU_MARK
-        line = {"color": "line", "width": 1.5, "dash": "dot"}
-        form["shapes"].append(
-            {"type": "line", "xref": "x", "yref": "paper", "layer": "below", "line": line}
-            | {"x0": chart.cpus, "x1": chart.cpus, "y0": 0, "y1": 1}
-        )
+        form["shapes"].append(upright(chart.cpus))
         late = {"xanchor": "right", "xshift": -6} if chart.mark_is_late else {"xshift": 6}
         form["annotations"].append(plotly.note(chart.mark, chart.cpus, 0, "bottom") | late)
     return Figure(name, caption, [_predicted(chart), _measured(chart)], form)
@@ -107,16 +103,25 @@ def _trace(name: str, points: Sequence[CurvePoint]) -> Json:
     return plotly.trace("scatter", name, workers, values, words)
 
 
-def _band(points: Sequence[CurvePoint]) -> Json:
-    """The area between the low and the high ends of what is predicted."""
-    ends = [(point.workers, point.low) for point in points]
-    ends += [(point.workers, point.high) for point in reversed(points)]
-    path = " L".join(f"{workers},{end}" for workers, end in ends)
+def _ends(points: Sequence[CurvePoint]) -> list[tuple[float, float, float]]:
+    return [(point.workers, point.low or 0.0, point.high or 0.0) for point in points]
+
+
+def band(points: Sequence[tuple[float, float, float]], color: str) -> Json:
+    """The area between the low and the high ends of what is predicted, each at its place."""
+    ends = [(x, low) for x, low, _ in points] + [(x, high) for x, _, high in reversed(points)]
     return {
         "type": "path",
-        "path": f"M{path} Z",
-        "fillcolor": PREDICTED_COLOR,
+        "path": f"M{' L'.join(f'{x},{end}' for x, end in ends)} Z",
+        "fillcolor": color,
         "opacity": OPACITY,
         "line": {"width": 0},
         "layer": "below",
     }
+
+
+def upright(x: float) -> Json:
+    """A dotted line from the bottom of a figure to its top."""
+    line = {"color": "line", "width": 1.5, "dash": "dot"}
+    place = {"xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {"type": "line", "layer": "below", "line": line, **place}

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.doctor import MachineCheck
+    from loadeval.analysis.phases import Phases
     from loadeval.analysis.protocol import Answers
     from loadeval.report.tables import Rows
     from loadeval.runlog.run_folder.protocol_steps import StepResult
@@ -28,7 +29,7 @@ class ProtocolReport:
     """All that the protocol found.
 
     `command` is as it is typed into a shell, with loadeval before it; `problems` say what could not
-    be compared, and why.
+    be compared, and why. `phases` are None where no run had cold files.
     """
 
     command: str
@@ -37,6 +38,7 @@ class ProtocolReport:
     checks: Sequence[MachineCheck]
     answers: Answers
     problems: Sequence[str] = ()
+    phases: Phases | None = None
 
     @property
     def headline(self) -> str:
@@ -47,7 +49,8 @@ class ProtocolReport:
     @property
     def not_measured(self) -> Rows:
         """What was not measured, and why."""
-        return wording.all_not_measured(self.results, self.checks, self.answers, self.problems)
+        problems = [*self.problems, *wording.why_no_phases(self.results, self.phases)]
+        return wording.all_not_measured(self.results, self.checks, self.answers, problems)
 
     @property
     def nsys(self) -> Path | None:
@@ -68,6 +71,7 @@ def protocol_screen(protocol: ProtocolReport, more: Rows, width: int) -> list[st
             for result in protocol.results
             if result.failed or result.signal
         ),
+        *wording.phases_in_short(protocol.phases),
         ("doctor", wording.changes_in_short(protocol.checks)),
         *([("not measured", missing)] if missing else []),
         *more,

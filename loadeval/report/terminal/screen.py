@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.inside.stages import Basis
 from loadeval.report import facts
-from loadeval.report.facts import Kind, On, sentences
+from loadeval.report.facts import FactKind, On, sentences
 from loadeval.report.formatting import (
     counted,
     duration,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report
-    from loadeval.report.facts import Fact
+    from loadeval.report.facts import ShownFact
     from loadeval.report.tables import Rows
 
 MOST_LINES = 25
@@ -83,9 +83,9 @@ def comparison_screen(
     least = len(listed)
     if items and _height([*parts, listed, labelled(more)]) > MOST_LINES:
         least = len(items[0]) + 1 + len(limit)
-    advice = sentences(shown, Kind.TEXT, On.SCREEN)
+    advice = sentences(shown, FactKind.TEXT, On.SCREEN)
     room = max(MOST_LINES - least - _height([*parts, [], [], labelled(more)]), len(advice))
-    caution = " ".join(sentences(shown, Kind.CAUTION, On.SCREEN))
+    caution = " ".join(sentences(shown, FactKind.CAUTION, On.SCREEN))
     below = [
         *(line for sentence in advice for line in wrapped(sentence, width, 2)),
         *(wrapped(f"Caution: {caution}", width, 1 if advice else 2) if caution else []),
@@ -96,12 +96,12 @@ def comparison_screen(
 def backends_screen(backends: BackendReport, more: Rows, width: int) -> list[str]:
     """The screen of up to five backends."""
     shown = facts.backend_facts(backends)
-    basis = " ".join(sentences(shown, Kind.BASIS, On.SCREEN))
+    basis = " ".join(sentences(shown, FactKind.BASIS, On.SCREEN))
     title = [*wrapped(printable(backends_headline(backends)), width, 2), *wrapped(basis, width, 3)]
     details = [
-        wrapped(f"{'Caution: ' * (fact.kind is Kind.CAUTION)}{fact.text}", width, 2)
+        wrapped(f"{'Caution: ' * (fact.kind is FactKind.CAUTION)}{fact.text}", width, 2)
         for fact in shown
-        if fact.kind in (Kind.LISTED, Kind.CAUTION) and On.SCREEN in fact.shown
+        if fact.kind in (FactKind.LISTED, FactKind.CAUTION) and On.SCREEN in fact.shown
     ]
     return _fitted([title, _backends(backends).lines(width)], details, [], more)
 
@@ -109,7 +109,7 @@ def backends_screen(backends: BackendReport, more: Rows, width: int) -> list[str
 def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[str]:
     """The screen of a job: what it loses, its stragglers, and the ranks that cost it most."""
     shown = facts.job_facts(job)
-    ranks_of_job, stragglers = sentences(shown, Kind.TEXT, On.SCREEN)
+    ranks_of_job, stragglers = sentences(shown, FactKind.TEXT, On.SCREEN)
     parts = [
         wrapped(printable(runs.report_headline(report)), width, 3),
         [*wrapped(ranks_of_job, width, 2), *wrapped(stragglers, width, 4)],
@@ -120,7 +120,7 @@ def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[s
         shown += [
             fact for fact in facts.comparison_facts(report.comparison) if fact.label == "caution"
         ]
-    cautions = " ".join(sentences(shown, Kind.CAUTION, On.SCREEN))
+    cautions = " ".join(sentences(shown, FactKind.CAUTION, On.SCREEN))
     below = [wrapped(f"Caution: {cautions}", width, 2)] if cautions else []
     rows = ranks.rank_rows(ranks.worst_first(job), LONGEST_IN_TABLE)
     lines = Table("", ranks.HEAD, rows).lines(max(width, NARROWEST))
@@ -157,10 +157,10 @@ def _arms(comparison: Comparison) -> Table:
     return Table("", (verdict.STEADY, "throughput", "iteration", "wait", "step"), rows)
 
 
-def _measured(comparison: Comparison, shown: Sequence[Fact], width: int) -> Part:
+def _measured(comparison: Comparison, shown: Sequence[ShownFact], width: int) -> Part:
     idle_ns = comparison.headroom.gpu_idle_ns
     idle = "" if idle_ns is None else f"; GPU idle while waiting: {duration(idle_ns)} per batch"
-    return wrapped(f"{' '.join(sentences(shown, Kind.BASIS, On.SCREEN))}{idle}", width, 2)
+    return wrapped(f"{' '.join(sentences(shown, FactKind.BASIS, On.SCREEN))}{idle}", width, 2)
 
 
 def _cost(cost: Cost | None, width: int) -> Part:

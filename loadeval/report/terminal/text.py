@@ -15,7 +15,7 @@ from rich.text import Text
 
 from loadeval.analysis.backends import ranked
 from loadeval.report import facts
-from loadeval.report.facts import Kind, On, sentences
+from loadeval.report.facts import FactKind, On, sentences
 from loadeval.report.formatting import (
     duration,
     estimated,
@@ -104,7 +104,7 @@ def job_text(report: Report, job: JobReport) -> RenderableType:
     parts: list[RenderableType] = []
     if report.comparison is None:
         parts += [Paragraph(printable(runs.report_headline(report)), "bold"), Text()]
-    parts += [*map(Paragraph, sentences(shown, Kind.TEXT, On.FULL)), Text()]
+    parts += [*map(Paragraph, sentences(shown, FactKind.TEXT, On.FULL)), Text()]
     worst = ranks.worst_first(job)
     parts.append(
         Table("", ranks.HEAD, ranks.rank_rows(worst[: ranks.MOST_RANKS], LONGEST_IN_TABLE))
@@ -113,7 +113,7 @@ def job_text(report: Report, job: JobReport) -> RenderableType:
         parts.append(Text(f"and {len(worst) - ranks.MOST_RANKS:,} more"))
     below = (
         ranks.WHAT_RANKS_ARE,
-        *sentences(shown, Kind.CAUTION, On.FULL),
+        *sentences(shown, FactKind.CAUTION, On.FULL),
         ranks.clocks_in_words(job),
         ranks.OF_ONE_RANK.format(rank=job.shown),
     )
@@ -138,7 +138,7 @@ def comparison_rows(comparison: Comparison) -> Rows:
 def backends_text(report: BackendReport) -> str:
     """All that is known of several backends; lines are as long as they need to be."""
     shown = facts.backend_facts(report)
-    measured, *basis = sentences(shown, Kind.BASIS, On.FULL)
+    measured, *basis = sentences(shown, FactKind.BASIS, On.FULL)
     parts = [
         [backends.backends_headline(report), measured, " ".join(basis)],
         _rates(report).lines(NO_LIMIT),
@@ -146,14 +146,14 @@ def backends_text(report: BackendReport) -> str:
     if not all(backend.error for backend in report.backends):
         parts.append(gains_table(report, LONGEST_IN_TABLE).lines(NO_LIMIT))
     parts += [[title, *lines] for title, lines in lists_of(shown)]
-    if cautions := sentences(shown, Kind.CAUTION, On.FULL):
+    if cautions := sentences(shown, FactKind.CAUTION, On.FULL):
         parts.append(["Cautions", *cautions])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
-def lists_of(shown: Sequence[facts.Fact]) -> list[tuple[str, list[str]]]:
+def lists_of(shown: Sequence[facts.ShownFact]) -> list[tuple[str, list[str]]]:
     """Titles, and the sentences under each."""
-    listed = (fact for fact in shown if fact.kind is Kind.LISTED)
+    listed = (fact for fact in shown if fact.kind is FactKind.LISTED)
     return [
         (title, [fact.text for fact in group])
         for title, group in groupby(listed, lambda fact: fact.label)

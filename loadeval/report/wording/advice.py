@@ -216,7 +216,7 @@ ADVICE: dict[Enum, Words] = {
     ),
     Advice.FIND_SLOWDOWN: Words(
         "Look for other work on the machine, CPUs that throttle from heat, and growing memory.",
-        short="measure on a quiet machine",
+        short="find what slowed the machine",
     ),
     Advice.WARM_UP_CACHE: Words(
         "A page cache that fills makes reading faster: run an epoch before the one that you "
@@ -408,6 +408,11 @@ ADVICE: dict[Enum, Words] = {
         "Or wait less often: keep what was read on a local disk, or read shards of many samples.",
         short="a local cache, or larger shards",
     ),
+    Advice.CACHE_SAMPLES: Words(
+        "Keep samples in memory for later epochs, {name:cached}: {total_bytes:size} for the whole "
+        "set.",
+        short="cache {name:cached}",
+    ),
     Advice.FETCH_LESS: Words(
         "Fetch fewer bytes: compressed or smaller samples, only the parts that are used, a cache "
         "on a local disk; or store the data nearer. More workers share the same connection.",
@@ -435,7 +440,7 @@ ADVICE: dict[Enum, Words] = {
     ),
     Advice.MORE_SHARDS: Words(
         "Split the data into at least {workers} shards of equal size, or lower the number of "
-        "workers to {busy}: the other {idle} only take memory.",
+        "workers to {busy}: any more only take memory.",
         short="at least {workers} shards",
     ),
     Advice.SHARDS_MADE_BY: Words("To make more shards: {setting}."),

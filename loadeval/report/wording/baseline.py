@@ -9,7 +9,7 @@ from loadeval.analysis.baseline import (
     LEAST_CHANGE,
     BaselineCaution,
     Pace,
-    Span,
+    Period,
 )
 from loadeval.analysis.estimate.verdict import FEWEST_BATCHES, GateOutcome, Objection
 from loadeval.report.formatting import estimated, filled, share, speedup
@@ -27,7 +27,7 @@ PACES: dict[Enum, str] = {
     Pace.EQUAL: f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {{throughput}}",
     Pace.UNDECIDED: "Undecided against the baseline: {reason}",
 }
-SPANS = {Span.WHOLE_EPOCHS: "over whole epochs", Span.STEADY: "in the steady state"}
+PERIODS = {Period.WHOLE_EPOCHS: "over whole epochs", Period.STEADY: "in the steady state"}
 OBJECTIONS: dict[Enum, str] = {
     Objection.NOT_MEASURED: "one of the runs has no steady-state batches",
     Objection.TOO_FEW_BATCHES: (
@@ -126,7 +126,7 @@ def _listed(label: str, findings: Sequence[ChangedFinding], unchecked: str) -> l
 
 def _throughput(baseline: BaselineReport) -> str:
     ratio = estimated(baseline.judged, speedup)
-    return f"{ratio} of its throughput, {SPANS[baseline.span]}"
+    return f"{ratio} of its throughput, {PERIODS[baseline.period]}"
 
 
 def _reason(baseline: BaselineReport) -> str:

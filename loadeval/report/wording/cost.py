@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.cost import Basis
+from loadeval.analysis.cost import PricedTime
 from loadeval.report.formatting import NOT_MEASURED, counted, estimated, number
 
 if TYPE_CHECKING:
     from loadeval.analysis.cost import Cost
 
 BASES = {
-    Basis.LOST: "Lost to data loading in a day of training",
-    Basis.WAITED: "Waited for batches in a day of training, contention not included",
+    PricedTime.LOST: "Lost to data loading in a day of training",
+    PricedTime.WAITED: "Waited for batches in a day of training, contention not included",
 }
 ONE_DEVICE = "the log names no other ranks"
 

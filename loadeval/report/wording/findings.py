@@ -204,6 +204,9 @@ WORDS = {
         workers_blocked="Loading is blocked {share:share} of its time, neither on a CPU nor "
         "waiting for one, at {place:code}: storage, the network or another process is slow to "
         "answer.",
+        threads_awaited="Loading waits {share:share} of its time for threads of the same worker, "
+        "at {place:code}, which hardly compute meanwhile: storage, the network or another process "
+        "is slow to answer them.",
         network_latency="Each sample waits {sample_ns:duration} for the network, for "
         "{sample_bytes:size}, at {place:code}: that is latency, not bandwidth. Loading is blocked "
         "{share:share} of its time.",

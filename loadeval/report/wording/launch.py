@@ -21,6 +21,7 @@ WHY_NOTHING = {
         "loadeval.LoaderEvaluator(loader), which takes any iterable or function. If the command "
         "sets PYTHONPATH for a Python that it starts, write PYTHONPATH=.:$PYTHONPATH"
     ),
+    NothingMeasured.REFUSED: "{what}",
     NothingMeasured.FAILED: (
         "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
     ),

@@ -19,16 +19,22 @@ from loadeval.report.wording.verdict import NO_STEADY_BATCH
 from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
-    from loadeval.analysis.live import LiveState, Outlier, Rates
+    from collections.abc import Sequence
+
+    from loadeval.analysis.live import LiveState, Outlier
+    from loadeval.analysis.rates import Rates
 
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 FEW_SECONDS = 100
 """Seconds: a shorter time has no other unit."""
 
 
-def waiting_for(path: object) -> str:
-    """What to print while there is no log yet."""
-    return f"Waiting for a run log at {printable(path)}"
+def waiting_for(path: object, similar: Sequence[object] = ()) -> str:
+    """What to print while there is no log yet; `similar` are files and folders that there are."""
+    text = f"Waiting for a run log at {printable(path)}; Ctrl-C ends it"
+    if not similar:
+        return text
+    return f"{text}. There is {' and '.join(map(printable, similar))}"
 
 
 def status(state: LiveState) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.predict.prediction import Limit
 from loadeval.analysis.rules.finding import Advice
+from loadeval.analysis.rules.gains import LEAST_SPEEDUP
 from loadeval.report.formatting import code_place, share, speedup
 from loadeval.report.wording.advice import in_short
 from loadeval.report.wording.whatif import ranged
@@ -58,7 +59,14 @@ def gain_in_short(action: Action) -> str:
     """What training gains by it and all before it: 1.40x [1.31x, 1.49x]."""
     if action.speedup is not None:
         return ranged(action.speedup, speedup)
-    return NOT_PREDICTED if action.at_most is None else f"at most {speedup(action.at_most)}"
+    return NOT_PREDICTED if action.at_most is None else _bounds(action)
+
+
+def _bounds(action: Action) -> str:
+    """1.31x to 1.49x, or at most 1.49x."""
+    if action.at_least is None or action.at_least < LEAST_SPEEDUP:
+        return f"at most {speedup(action.at_most)}"
+    return f"{speedup(action.at_least)} to {speedup(action.at_most)}"
 
 
 def action_in_words(action: Action) -> str:
@@ -74,11 +82,9 @@ def limit_in_words(plan: Plan) -> str:
     last = plan.whole
     if plan.limit is None or last is None:
         return ""
-    gained, most = speedup(last.predicted), speedup(plan.most)
-    if last.speedup is None:
-        gained = f"at most {gained}"
-    else:
-        most = f"at most {most}"
+    gained, most = _bounds(last), speedup(plan.most)
+    if last.speedup is not None:
+        gained, most = speedup(last.speedup.value), f"at most {most}"
     of_most = "" if plan.most is None else f" of {most}"
     return f"then {LIMITED_BY[plan.limit]}: {gained}{of_most}"
 

@@ -6,12 +6,15 @@ import signal
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.doctor import CheckStatus
+from loadeval.analysis.phases import FEWEST_BATCHES, Phase
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
+    duration,
     estimated,
     printable,
     share,
+    size,
     speedup,
 )
 from loadeval.report.wording.doctor import check_text
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.doctor import MachineCheck
+    from loadeval.analysis.phases import Phases
     from loadeval.analysis.protocol import Answers
     from loadeval.analysis.report import Report
-    from loadeval.runlog.run_folder.protocol_steps import StepResult
+    from loadeval.runlog.run_folder.protocol_steps import Dropped, StepResult
 
 PURPOSE = {
     Step.DOCTOR: "is this machine set up well for loading data?",
@@ -40,6 +44,7 @@ PURPOSE = {
     Step.REAL: "the command as it is, {batches}",
     Step.REPLAY: "the command with a few batches served over and over, {batches}",
     Step.ALTERNATE: "real and ideal loading in turn, {batches}",
+    Step.COLD: "the command as it is, its files out of the page cache, {batches}",
     Step.NSYS: "the real run once more under nsys profile, {batches}",
 }
 WHY_NOT_RUN = {
@@ -47,6 +52,7 @@ WHY_NOT_RUN = {
     NotRun.NOT_INSTALLED: "{step} is not installed",
     NotRun.NO_LOADER: "the first run of the command measured nothing",
     NotRun.INTERRUPTED: "interrupted before",
+    NotRun.NOT_COLD: "{why}",
 }
 NO_ANSWER = "No verdict: neither the real run nor the alternating one has a batch"
 ONE_ANSWER = "The two ways to measure cannot be checked against each other: {missing}."
@@ -95,6 +101,24 @@ DOCTOR_CAPTION = (
     "What loadeval doctor says of this machine, for the loader that was measured where there is one"
 )
 MOST_NAMES = 4
+MOST_LOST = {
+    Phase.STORAGE: "Most is lost to storage: reading files that are not in memory.",
+    Phase.PREPARATION: "Most is lost to preparing: decoding, transforms and collating.",
+    Phase.NEITHER: "Next to nothing is lost to storage, or to preparing.",
+}
+PHASES_CAPTION = "Where a batch's time goes while its files are not in memory, with 95% CI"
+PHASES_HEAD = ("", "per batch", "of the time")
+TOO_FEW_COLD = (
+    "what storage costs: the cold, the real and the replayed run each need "
+    f"{FEWEST_BATCHES} batches, the cold one in its first epoch"
+)
+DROPPED = "{files} ({size}) dropped from the page cache."
+STAYED = (
+    "{share} of them stayed in memory, as files do that another program has mapped: storage costs "
+    "more than this."
+)
+LEAST_STAYED = 0.05
+"""If less of the files stayed in memory, the rest shows what storage costs."""
 SEPARATE, ALTERNATING = "separate runs", "alternating run"
 HEAD = ("", "verdict", "if loading were free", "time lost", "measured")
 
@@ -108,7 +132,8 @@ def purpose(step: Step, batches: int | None) -> str:
 def outcome(result: StepResult) -> str:
     """How a step ended, in a few words, without what it measured."""
     if result.not_run is not None:
-        return f"not run: {WHY_NOT_RUN[result.not_run].format(step=result.step.value)}"
+        why = WHY_NOT_RUN[result.not_run]
+        return f"not run: {why.format(step=result.step.value, why=result.why_not_cold)}"
     if result.signal is not None:
         return f"interrupted by {signal.Signals(result.signal).name}"
     if result.failed:
@@ -154,6 +179,47 @@ def agreement_in_short(answers: Answers) -> list[tuple[str, str]]:
         speedup=estimated(other, speedup), apart=answers.apart
     )
     return [(label, sentence)]
+
+
+def phases_in_short(phases: Phases | None) -> list[tuple[str, str]]:
+    """What is lost to storage and to preparing; nothing where that was not asked for."""
+    if phases is None:
+        return []
+    parts = ", ".join(f"{name} {part}" for name, _, part in phase_rows(phases))
+    return [("cold files", f"{parts} of {duration(phases.cold_ns.value)} a batch")]
+
+
+def phase_rows(phases: Phases) -> list[tuple[str, str, str]]:
+    """Each phase: its name, its time in a batch, and its share of it."""
+    lost = {
+        Phase.STORAGE: phases.storage_ns,
+        Phase.PREPARATION: phases.preparation_ns,
+        Phase.NEITHER: phases.ideal_ns,
+    }
+    return [
+        (phase.value, estimated(ns, duration), share(phases.shares[phase]))
+        for phase, ns in lost.items()
+    ]
+
+
+def most_lost(phases: Phases) -> str:
+    """What most is lost to, in a sentence."""
+    return MOST_LOST[phases.most]
+
+
+def dropped_in_words(dropped: Dropped) -> str:
+    """What was dropped from the page cache, and whether it is gone."""
+    files = counted(dropped.files, "file", "files")
+    text = DROPPED.format(files=files, size=size(dropped.nbytes))
+    if dropped.stayed is None or dropped.stayed < LEAST_STAYED:
+        return text
+    return f"{text} {STAYED.format(share=share(dropped.stayed))}"
+
+
+def why_no_phases(results: Sequence[StepResult], phases: Phases | None) -> list[str]:
+    """Why storage and preparing are not told apart, where the cold run was made."""
+    was_run = any(result.step is Step.COLD and result.batches for result in results)
+    return [TOO_FEW_COLD] if was_run and phases is None else []
 
 
 def answer_rows(answers: Answers) -> list[tuple[str, ...]]:

@@ -90,7 +90,7 @@ def basis(tuning: TuningReport) -> str:
         text += ", in turns"
     if not tuning.step:
         text += ", without a training step: throughput of the loader alone"
-    text += ". Throughput: steady state; speed-up: over the present settings"
+    text += ". Throughput: steady state; speed-up: over the present settings, turn by turn"
     if tuning.epoch_batches is not None:
         text += ", with epoch starts"
     text += ". Brackets: 95% CI of what was measured"

@@ -52,7 +52,8 @@ THINNED = 2
 
 
 TIMES, ELEMENTS = ("transform_ns", "transform_calls"), ("elements_before", "elements_after")
-"""Columns by transform: both of a pair, or none, have one."""
+BYTES, VARIES = ("bytes_before", "bytes_after"), ("varies",)
+"""Columns by transform: all of a group, or none, have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,9 @@ def encode(line: Line) -> Fields:
         content = {"format": FORMAT, "version": version, **content}
         if version == VERSION:
             del content["every"]
-    for name in ELEMENTS if isinstance(line, StageTimes) and not line.elements_before else ():
-        del content[name]
+    for name in (*ELEMENTS, *BYTES, *VARIES) if isinstance(line, StageTimes) else ():
+        if not content[name]:
+            del content[name]
     return {"type": LINE_TYPES[type(line)], **content}
 
 
@@ -200,14 +202,15 @@ def _check_transforms(values: Fields) -> None:
 
     Or when one of what belongs together is not known, such as its calls.
     """
-    for pair in (TIMES, ELEMENTS):
-        first, second = (values.get(name, {}) for name in pair)
-        if first.keys() != second.keys():
-            raise RunLogError(
-                f"has other transforms in {pair[0]!r} than in {pair[1]!r}, where the same were "
-                "expected"
-            )
-        for name, columns in zip(pair, (first, second), strict=True):
+    for group in (TIMES, ELEMENTS, BYTES, VARIES):
+        first = values.get(group[0], {})
+        for name in group:
+            columns = values.get(name, {})
+            if columns.keys() != first.keys():
+                raise RunLogError(
+                    f"has other transforms in {group[0]!r} than in {name!r}, where the same were "
+                    "expected"
+                )
             by_transform = {f"{name}: {key}": column for key, column in columns.items()}
             check_lengths({"batch": values["batch"], **by_transform}, "batch")
 

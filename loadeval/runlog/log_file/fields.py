@@ -33,7 +33,7 @@ MAY_BE_MISSING = (
     *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
     *("made_at", "calls"),
     *LATER_STAGE_COLUMNS,
-    *("elements_before", "elements_after"),
+    *("elements_before", "elements_after", "bytes_before", "bytes_after", "varies"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),
 )
 """Older logs do not have these."""

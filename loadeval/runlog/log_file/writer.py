@@ -160,6 +160,12 @@ def why(error: OSError) -> str:
 
 def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     """Write the metrics of `run`, and under the key `run` the whole of it, as JSON."""
+    fields = {**metrics_of(run), "run": [encode(line) for line in lines_of(run)]}
+    Path(path).write_text(to_text(fields), encoding="utf-8")
+
+
+def lines_of(run: Run) -> list[Line]:
+    """The lines of a log of `run`, those of a type together."""
     lines: list[Line] = [
         run.header,
         *(run.steps.blocks() if run.header.every == 1 else run.steps.excerpts()),
@@ -178,8 +184,7 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     ]
     if run.closed:
         lines.append(RunEnd(run.batches))
-    fields = {**metrics_of(run), "run": [encode(line) for line in lines]}
-    Path(path).write_text(to_text(fields), encoding="utf-8")
+    return lines
 
 
 def metrics_of(run: Run) -> dict[str, Any]:

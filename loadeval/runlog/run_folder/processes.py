@@ -23,6 +23,7 @@ class NothingMeasured(Enum):
 
     NO_PYTHON = "no Python was started that reads PYTHONPATH"
     NO_LOADER = "no known loader was iterated"
+    REFUSED = "a loader does not take the settings of --set"
     FAILED = "a loader could not be measured"
     NO_BATCH = "it ended before a loader served a batch"
     ENDED = "it failed before a loader was iterated"

@@ -18,6 +18,7 @@ class Step(Enum):
     REAL = "real"
     REPLAY = "replay"
     ALTERNATE = "alternate"
+    COLD = "cold"
     NSYS = "nsys"
 
 
@@ -26,6 +27,7 @@ FOLDERS = {
     Step.REAL: "real",
     Step.REPLAY: "real",
     Step.ALTERNATE: "alternate",
+    Step.COLD: "cold",
     Step.NSYS: "nsys",
 }
 """Each step has its logs there; those of the replay are beside the real ones."""
@@ -38,6 +40,20 @@ class NotRun(Enum):
     NOT_INSTALLED = "not installed"
     NO_LOADER = "no loader before"
     INTERRUPTED = "interrupted"
+    NOT_COLD = "not cold"
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """What was dropped from the page cache: `nbytes` bytes of so many `files`.
+
+    `stayed` is the share that the page cache still holds, as where another program has mapped the
+    files; None where the kernel does not tell.
+    """
+
+    files: int
+    nbytes: int
+    stayed: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +64,7 @@ class StepResult:
     whether that was by us, after enough batches, and `signal` which one ended the protocol.
     `batches` is how many the training loader served, the most of any rank; `nothing` says why
     there are none, and what failed. `profile` is the file that nsys wrote, in the folder.
+    `dropped` is what was dropped from the page cache before it, and `why_not_cold` why nothing was.
     """
 
     step: Step
@@ -58,6 +75,8 @@ class StepResult:
     batches: int = 0
     nothing: tuple[NothingMeasured, str] | None = None
     profile: str | None = None
+    dropped: Dropped | None = None
+    why_not_cold: str = ""
 
     @property
     def failed(self) -> bool:

@@ -1,7 +1,8 @@
-"""Settings that take turns within the epochs of a training, each in a loader that is fed."""
+"""Settings that take turns in the epochs of a training, each in a loader that is fed."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.feeding import FedLoader, Indices
     from loadeval.runtime.serving.loop import Span
     from loadeval.runtime.settings import EvaluatorSettings
+    from loadeval.runtime.whole_epochs import WholeLoader
 
 EPOCH_IS_OVER = object()
 """Comes in the place of a batch where the program's epoch ends; the next one continues."""
@@ -116,8 +118,8 @@ class FedEpoch(AlternatingEpoch):
 class FedRun(BackendRun):
     """Records the turns of one setting as one alternating run, a round for each turn.
 
-    `loader` has the setting; its workers persist from turn to turn. `persistent_workers` tells
-    whether those of the setting persist from epoch to epoch. `settings` are as for BackendRun.
+    `loader` has the setting; its workers persist from turn to turn. `persists` tells whether those
+    of the setting persist from epoch to epoch. `settings` are as for BackendRun.
     `error` is what the loader raised; after that it serves no more.
     """
 
@@ -126,16 +128,16 @@ class FedRun(BackendRun):
     def __init__(
         self,
         loader: FedLoader,
-        persistent_workers: bool,
+        persists: bool,
         settings: EvaluatorSettings,
         comparison: str,
         probes: Probes = NO_PROBES,
     ) -> None:
         self.loader = loader
-        self._stops_workers = not persistent_workers
+        self.persists = persists
         source = Source(Backend(loader.loader))
         info = source.adapter.describe(loader.loader)
-        info = replace(info, persistent_workers=persistent_workers)
+        info = replace(info, persistent_workers=persists)
         super().__init__(source, info, settings, comparison, probes)
 
     def turn(self, number: int, indices: Callable[[], Indices]) -> Generator[Any, None, None]:
@@ -174,7 +176,7 @@ class FedRun(BackendRun):
         began_ns = clock()
         loader.open()
         opened_ns = clock() - began_ns
-        plan = FedEpoch(self._alternation, loader, indices, opened_ns, self._stops_workers)
+        plan = FedEpoch(self._alternation, loader, indices, opened_ns, not self.persists)
         begin = partial(self._recorder.begin_epoch, number_callback)
         yield from served(plan, loader, begin, self._counter.best_for, clock, self)
 
@@ -189,3 +191,51 @@ class FedRun(BackendRun):
         arms: list[Arm] = ["ideal", "real"] if number % 2 else ["real", "ideal"]
         for arm in arms:
             yield PlannedBlock(number, arm, warmup[arm], size)
+
+
+class EpochRun(FedRun):
+    """Records whole epochs of one setting, whose loader serves no parts of one.
+
+    The program's epochs are its turns: in each pair one is real, and one is ideal once its first
+    batches have shown how it starts. Batches come in the loader's own order.
+    """
+
+    loader: WholeLoader
+
+    def turn(self, number: int, indices: Callable[[], Indices]) -> Generator[Any, None, None]:
+        """The batches of two epochs, with EPOCH_IS_OVER after each; see FedRun.
+
+        What the loader raises in the midst of an epoch is raised, for the program has to get it.
+        """
+        for block in self._planned_blocks(number):
+            endless = replace(block, counted=sys.maxsize)
+            self._alternation.progress = Progress(iter([endless]))
+            try:
+                yield from self._part(indices())
+            except EpochBrokenOff:
+                self.loader.close()
+            except Exception as error:
+                self._failed(error)
+                is_for_program = self.loader.failed(error)
+                if is_for_program:
+                    raise
+                indices().put_back(self.loader.unserved)
+                self.loader.close()
+                return
+            yield EPOCH_IS_OVER
+            if self.error is not None:
+                return
+
+    def _part(self, indices: Indices) -> Iterator[Any]:
+        clock, loader = self._settings.clock, self.loader
+        number_callback = self._recorder.begin_stages(loader.loader)
+        loader.put(indices.take(1))
+        began_ns = clock()
+        loader.open()
+        plan = AlternatingEpoch(self._alternation, loader, clock() - began_ns)
+        begin = partial(self._recorder.begin_epoch, number_callback)
+        yield from served(plan, loader, begin, self._counter.best_for, clock, self)
+        try:
+            loader.ended(clock() - began_ns)
+        except UsageError as error:
+            self._failed(error)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.log_file.codec import Line
     from loadeval.runlog.model import CacheInfo, LoaderInfo
     from loadeval.runtime.background.metrics_thread import Probes
+    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.settings import EvaluatorSettings
 
@@ -30,6 +31,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     probes: Probes,
     cache: CacheInfo | None = None,
     stages: Callable[[], LoaderStages | None],
+    tracking: Tracking | None = None,
 ) -> Recorder:
     """A Recorder with the header of a run, and a log if `settings` name a file.
 
@@ -58,7 +60,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     path = settings.log_file
     log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
     inside = stages if settings.looks_inside else (lambda: None)
-    return Recorder(header, log, settings.clock, probes, inside, redact=redact)
+    return Recorder(header, log, settings.clock, probes, inside, redact=redact, tracking=tracking)
 
 
 def _as_it_is(line: Line) -> Line:

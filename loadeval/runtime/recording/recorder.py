@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.log_file.writer import RunLog
     from loadeval.runlog.model import Arm, Cause, EventKind, Header, Prefetch, Run, Window
     from loadeval.runtime.background.metrics_thread import Probes
+    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.chunk import Count
     from loadeval.runtime.recording.stages import LoaderStages
 
@@ -81,6 +82,7 @@ class Recorder:
         stages: Callable[[], LoaderStages | None],
         *,
         redact: Callable[[Line], Line],
+        tracking: Tracking | None = None,
     ) -> None:
         self.header = header
         self._redact = redact
@@ -94,6 +96,9 @@ class Recorder:
         self._epochs = 0
         self._spare_cuda_events: deque[Any] = deque()
         self._parents: tuple[object, ...] = ()
+        self._tracking = tracking
+        if tracking is not None:
+            tracking.take(header)
         self._start(None if log is None else LogQueue(log), probes)
         _all.add(self)
 
@@ -120,6 +125,7 @@ class Recorder:
         # Kept, for what they hold of a device cannot be freed here, and a file may stall.
         self._parents = self._log, self._stages, self._gpu_idle_timers, self._spare_cuda_events
         self._stages, self._spare_cuda_events = StageRecorder(lambda: None), deque()
+        self._tracking = None
         self._start(None, NO_PROBES)
 
     def _leave_if_forked(self) -> None:
@@ -165,6 +171,8 @@ class Recorder:
             work = partial(self._bring_up_to_date, self._log)
             self._has_log_thread = self._threads.start(LOG, work, FLUSH_INTERVAL_S, at_end=True)
         self._metrics.start_when_due()
+        if self._tracking is not None:
+            self._tracking.begin(self._threads, self.drain)
 
     def chunk_filled(self, epoch: OpenEpoch) -> None:
         """Take full chunks, so that they do not pile up in memory."""
@@ -286,6 +294,8 @@ class Recorder:
         self._threads.stop()
         self._metrics.close()
         self._run_alone(partial(self._close, is_unread))
+        if self._tracking is not None:
+            self._tracking.finish(self.run)
         if is_unread:
             warn(NOTHING_SERVED, stacklevel=2)
 
@@ -422,6 +432,8 @@ class Recorder:
     def _keep(self, line: Line, *, always: bool = False) -> None:
         """Take `line` to the log, or to memory; a log that is full gets what it must have."""
         log, line = self._log, self._redact(line)
+        if self._tracking is not None:
+            self._tracking.take(line)
         if log is not None and log.is_broken and log.is_lost and not self._kept:
             self._kept.append(self._event(LOST.format(path=log.path)))
         if log is None or log.is_broken or not log.is_file:

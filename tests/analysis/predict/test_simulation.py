@@ -257,6 +257,15 @@ def test_cpus_of_the_step(step_cpus: float, cpus: float, expected_ms: float) -> 
     assert simulated_ms(batch_costs, workers=1, cpus=cpus) == pytest.approx(expected_ms, rel=0.03)
 
 
+@pytest.mark.parametrize("step_cpus", [0.02, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("others", [0.5, 1.0, 1.5, 2.0])
+def test_other_programs_alone_do_not_make_a_step_longer(step_cpus: float, others: float) -> None:
+    """It took 10 ms beside them, and was waiting for them, or computing, or neither."""
+    batch_costs = replace(costs(400, blocked=8, step_ns=10), step_cpus=step_cpus)
+    time_ms = simulated_ms(batch_costs, workers=1, cpus=2.0, others_cpus=others)
+    assert time_ms == pytest.approx(10, rel=0.01)
+
+
 def test_a_step_that_waits_takes_its_time() -> None:
     """The number of CPUs does not matter."""
     for step_cpus in (0.0, 0.5, 1.0, 7.0):

@@ -131,6 +131,9 @@ def test_bandwidth() -> None:
         ({"kernel": "do_poll", "calls": {"requests.api.get": 39}}, Problem.WORKERS_BLOCKED),
         ({"kernel": "do_poll", "calls": {"requests.api.get": 41}}, Problem.NETWORK_LATENCY),
         ({"kernel": "", "calls": {"connection.recv": 90}}, Problem.NETWORK_LATENCY),
+        # A thread of the library's waits for the network, and the worker for that thread.
+        ({"kernel": "futex_do_wait", "calls": {"fsspec.asyn.sync": 90}}, Problem.NETWORK_LATENCY),
+        ({"kernel": "futex_do_wait", "calls": {"queue.Queue.get": 90}}, Problem.THREADS_AWAITED),
     ],
 )
 def test_what_is_waited_for(given: dict[str, Any], problem: Problem) -> None:

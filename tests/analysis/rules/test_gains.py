@@ -177,7 +177,6 @@ def test_half_the_time_that_brings_nothing() -> None:
         (Rule.LOCK, Advice.SHORTER_LOCK, {"blocked": 0.75, "seen": "futex_wait_queue"}),
         (Rule.DISK, Advice.READ_LESS, {"blocked": 0.75, "seen": "folio_wait_bit_common"}),
         (Rule.STORAGE_LATENCY, Advice.MORE_REQUESTS_AT_ONCE, {"blocked": 0.75}),
-        (Rule.FEW_SHARDS, Advice.MORE_SHARDS, {"loader": {"workers": 4, "prefetch_depth": 8}}),
     ],
 )
 def test_what_goes_away(rule: Rule, change: Advice, given: dict[str, Any]) -> None:

@@ -224,6 +224,28 @@ def test_what_is_bounded_comes_after_what_is_predicted() -> None:
     assert made.actions[-1].predicted is None
 
 
+def test_what_follows_a_bound_has_two_ends() -> None:
+    """What it brings if none of what is bounded goes away, and if all does."""
+    two_cpus = {"cpus_usable": 2}
+    run = looked_into(
+        workers=2, fetch=60.0, transforms={"decode": 0.5}, loader=TORCH, environment=two_cpus
+    )
+    keep = to("persistent_workers", False, True, Advice.KEEP_WORKERS)
+    made = plan(
+        run,
+        found(Rule.WORKER_START, keep, cost=0.1),
+        found(Rule.SLOW_TRANSFORM, Remark(Advice.CHEAPER_NAMED, {"name": "decode"})),
+    )
+    kept, faster = made.actions[-2:]
+    assert gain_in_short(kept).startswith("at most ")
+    assert faster.at_least is not None
+    assert faster.at_most is not None
+    assert 1.02 < faster.at_least < faster.at_most
+    ends = f"{faster.at_least:.2f}x to {faster.at_most:.2f}x"
+    assert gain_in_short(faster) == ends
+    assert limit_in_words(made).split(": ")[1].startswith(ends)
+
+
 UNEVEN = [30.0] * 9 + [400.0]
 
 

@@ -22,7 +22,7 @@ from tests.analysis.rules.conftest import (
     outcome,
 )
 from tests.runs.given import MS
-from tests.runs.looked_into import COUNT, COUNTED, logged, looked_into
+from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Run
@@ -42,6 +42,22 @@ def test_few_shards() -> None:
     assert finding.problem.values == {"idle": 2, "workers": 4}
     assert numbers(finding) == {Advice.MORE_SHARDS: {"idle": 2, "workers": 4, "busy": 2}}
     assert finding.cost_share == A_THIRD
+    gain = gains(finding)[Advice.MORE_SHARDS]
+    low, speedup, high = (float(str(gain[name])) for name in ("low", "speedup", "high"))
+    assert low < speedup < high
+    assert speedup == pytest.approx(1.35, abs=0.02)
+
+
+def test_shards_come_before_what_the_one_worker_waits_for() -> None:
+    """More requests would bring more, but the second worker has nothing to ask for."""
+    kernel = code({}, {"data.py:31 __iter__ > sk_wait_data": 95})
+    run = of_few_shards(
+        workers=1, fetch=80, blocked=0.95, seen=kernel, loader={"workers": 2, "prefetch_depth": 4}
+    )
+    rules = [finding.rule for finding in diagnosed(run).findings]
+    assert rules[:2] == [Rule.FEW_SHARDS, Rule.STORAGE_LATENCY]
+    gain = gains(finding_of(Rule.FEW_SHARDS, run))[Advice.MORE_SHARDS]
+    assert float(str(gain["speedup"])) == pytest.approx(2.0, abs=0.1)
 
 
 @pytest.mark.parametrize(

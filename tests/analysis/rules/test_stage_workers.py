@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.predict.whatif import whatif
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule
@@ -100,8 +101,56 @@ def test_workers_that_are_blocked(
     assert cause.problem.code is problem
     assert cause.problem.values["share"] == pytest.approx(0.6)
     assert cause.problem.values["place"] == LOCKED
-    assert cause.problem.values["kernel"] == (kernel or "not told")
+    assert cause.problem.values["kernel"] == (kernel or "not known")
     assert cause.cost_share == A_THIRD
+
+
+RESULT = "concurrent.futures._base.result_iterator"
+
+
+def waiting_on_futex(calls: int = 0, **given: Any) -> Run:
+    """Workers that wait on a futex, in so many of a hundred samples of code for a pool's result."""
+    (seen,) = seen_blocked("futex_wait_queue")
+    seen = replace(seen, calls={f"{LOCKED} > {RESULT}": calls} if calls else {})
+    return looked_into(**{"fetch": 60, "blocked": 0.6, "seen": (seen,), **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "rule", "problem"),
+    [
+        ({}, Rule.LOCK, Problem.WORKERS_WAIT_FOR_LOCK),
+        ({"calls": 29}, Rule.LOCK, Problem.WORKERS_WAIT_FOR_LOCK),
+        ({"calls": 31}, Rule.STORAGE_LATENCY, Problem.THREADS_AWAITED),
+        # Of two workers one has nothing to load, and holds no lock.
+        (
+            {"workers": 1, "loader": {"workers": 2, "prefetch_depth": 4}, "fetch": 80},
+            Rule.STORAGE_LATENCY,
+            Problem.WORKERS_BLOCKED,
+        ),
+    ],
+)
+def test_a_futex_whose_waker_is_of_the_same_worker_is_no_lock(
+    given: dict[str, Any], rule: Rule, problem: Problem
+) -> None:
+    """The functions that it waits in say so in half of the samples, or it loads alone."""
+    finding = finding_of(rule, waiting_on_futex(**given))
+    assert finding.problem.code is problem
+
+
+def test_more_workers_help_those_that_wait_for_threads_of_their_own() -> None:
+    """Each has its own, so twice as many load twice as fast; not behind a lock that they share."""
+    pools, lock = (
+        whatif(waiting_on_futex(calls, fetch=400), num_workers=4).speedup.value for calls in (60, 0)
+    )
+    assert pools == pytest.approx(2, rel=0.1)
+    assert lock == pytest.approx(1, rel=0.1)
+
+
+@pytest.mark.parametrize(("others", "rule"), [(0.7, Rule.LOCK), (0.8, Rule.SLOW_FETCH)])
+def test_threads_of_a_worker_that_compute_are_its_loading(others: float, rule: Rule) -> None:
+    """A worker that waits while its threads compute for half of that time is not blocked."""
+    run = waiting_on_futex(others=others)
+    assert rules_inside(run) == [rule]
 
 
 def test_what_helps_workers_that_are_blocked() -> None:
@@ -281,6 +330,26 @@ def test_code_that_others_keep_from_cpus_is_not_slow(rule: str) -> None:
     assert outcome(Rule(rule), cores_read(crowded, machine=1.95, **cores)) == NOTHING
     assert outcome(Rule(rule), cores_read(crowded, machine=1.85, **cores)) == "found"
     assert outcome(Rule(rule), cores_read(waits_less, machine=1.95, **cores)) == "found"
+
+
+@pytest.mark.parametrize(("fetch", "expected"), [(87, NOTHING), (90, "found")])
+def test_code_that_is_too_slow_on_cpus_of_its_own_is_named(fetch: int, expected: str) -> None:
+    """Two workers wait 55% of the time, and without that take over 40 ms, for a step of 20."""
+    seen = code({"data.py:31 tokenise": 90, LOCKED: 10})
+    run = looked_into(run_queue=0.55, fetch=fetch, environment={"cpus_usable": 2}, seen=seen)
+    run = cores_read(run, process=0.4, workers=0.5, machine=1.95)
+    assert outcome(Rule.TOKENISING, run) == expected
+
+
+@pytest.mark.parametrize(("fetch", "first"), [(150, Rule.OVERSUBSCRIPTION), (200, Rule.TOKENISING)])
+def test_code_that_is_too_slow_by_itself_comes_before_who_else_computes(
+    fetch: int, first: Rule
+) -> None:
+    """Two workers wait for CPUs 75% of the time; a quarter of it is 19 ms or 25, a step 20."""
+    seen = code({"data.py:31 tokenise": 90, LOCKED: 10})
+    run = looked_into(run_queue=0.75, fetch=fetch, environment={"cpus_usable": 2}, seen=seen)
+    run = cores_read(run, process=0.3, workers=0.3, machine=1.9)
+    assert diagnosed(run).findings[0].rule is first
 
 
 def test_others_that_keep_workers_from_cpus_come_first() -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loadeval.analysis.live import LiveState, Outlier, Rates
+from loadeval.analysis.live import LiveState, Outlier
+from loadeval.analysis.rates import Rates
 from loadeval.report.terminal.live import live_line, live_screen
 from loadeval.report.wording.live import span, waiting_for
 

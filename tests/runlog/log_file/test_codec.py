@@ -17,7 +17,16 @@ from hypothesis.extra.numpy import arrays
 from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS
-from loadeval.runlog.log_file.codec import ELEMENTS, KINDS, TIMES, decode, encode, to_text
+from loadeval.runlog.log_file.codec import (
+    BYTES,
+    ELEMENTS,
+    KINDS,
+    TIMES,
+    VARIES,
+    decode,
+    encode,
+    to_text,
+)
 from loadeval.runlog.log_file.fields import (
     LARGEST,
     LARGEST_VALUE,
@@ -286,6 +295,9 @@ LINE: dict[str, dict[str, Any]] = {
         "transform_calls": {"Crop": [2, 2]},
         "elements_before": {"Crop": [64.0, None]},
         "elements_after": {"Crop": [16.0, None]},
+        "bytes_before": {"Crop": [256.0, None]},
+        "bytes_after": {"Crop": [64.0, None]},
+        "varies": {"Crop": [1.0, None]},
     },
     "worker_start": {
         "epoch": 0,
@@ -314,7 +326,7 @@ LINE: dict[str, dict[str, Any]] = {
     "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }
-BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS)
+BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS, *BYTES, *VARIES)
 LINE["excerpt"] = {**LINE["block"], "batch": [0, 100]}
 OPEN: dict[str, Any] = {"first": 7, "batches": 1, "step_ns": None, "slowest_step_ns": None}
 OPEN |= {"wait_bins": [10], "wait_counts": [1], "step_bins": [], "step_counts": []}
@@ -386,15 +398,16 @@ def test_a_wrong_value_is_named(kind: str, field: str, values: list[Any]) -> Non
         assert f"'{field}', where " in wrong(kind, **{field: value}), value
 
 
-def test_sizes_of_transforms_may_be_missing() -> None:
+@pytest.mark.parametrize("group", [ELEMENTS, BYTES, VARIES])
+def test_sizes_of_transforms_may_be_missing(group: tuple[str, ...]) -> None:
     """Older logs do not have them; one without the other is refused."""
-    older = {name: value for name, value in LINE["stages"].items() if name not in ELEMENTS}
+    older = {name: value for name, value in LINE["stages"].items() if name not in group}
     decoded = decode({"type": "stages", **older})
     assert isinstance(decoded, StageTimes)
-    assert decoded.elements_before == decoded.elements_after == {}
-    assert not encode(decoded).keys() & set(ELEMENTS)
-    for name in ELEMENTS:
-        assert "has other transforms in 'elements_before' than in" in wrong("stages", **{name: ...})
+    assert [getattr(decoded, name) for name in group] == [{}] * len(group)
+    assert not encode(decoded).keys() & set(group)
+    for name in group if len(group) > 1 else ():
+        assert f"has other transforms in {group[0]!r} than in" in wrong("stages", **{name: ...})
 
 
 def test_older_stages_have_no_memory_of_workers() -> None:

@@ -30,6 +30,7 @@ def test_workers_are_waited_for_until_they_are_idle(
         thread_time=lambda: 0.0,
     )
     monkeypatch.setattr(worker_activity, "time", moving)
+    monkeypatch.setattr(worker_activity, "NAP_S", NAP_S)
     activity = WorkerActivity()
     monkeypatch.setattr(activity, "workers_cpu_ns", lambda: min(clock(), 300 * MS))
     assert activity.wait_until_idle(limit_s) is is_idle

@@ -1,0 +1,76 @@
+"""What a thread does that is in a function of a framework, as seen from outside the process.
+
+For `loadeval attach` and the search for hangs, which import no framework: so does this module.
+"""
+
+DATALOADER, STATEFUL, NODES = "DataLoader", "StatefulDataLoader", "torchdata.nodes"
+LOADER = "torch/utils/data/dataloader.py"
+WORKER = "torch/utils/data/_utils/worker.py"
+FETCH = "torch/utils/data/_utils/fetch.py"
+STATEFUL_WORKER = "torchdata/stateful_dataloader/worker.py"
+STATEFUL_LOADER = "torchdata/stateful_dataloader/stateful_dataloader.py"
+TIMED = "loadeval_adapters/pytorch_worker.py"
+
+IN_STACKS = (
+    # (the end of its file's path, function, what a thread does in it, the line where, the loader)
+    (LOADER, "__next__", "waits", "", DATALOADER),
+    (LOADER, "_get_data", "awaits", "", DATALOADER),
+    (LOADER, "__iter__", "starts", "", DATALOADER),
+    (WORKER, "_worker_loop", "loads", "", DATALOADER),
+    (WORKER, "_worker_loop", "asks", "index_queue.get(", DATALOADER),
+    (WORKER, "_worker_loop", "sends", "data_queue.put(", DATALOADER),
+    (FETCH, "fetch", "fetches", "", DATALOADER),
+    (FETCH, "fetch", "collates", "self.collate_fn(", DATALOADER),
+    (TIMED, "map_fetch", "fetches", "", DATALOADER),
+    (TIMED, "map_fetch", "collates", "fetcher.collate_fn(", DATALOADER),
+    (TIMED, "iterable_fetch", "fetches", "", DATALOADER),
+    (TIMED, "iterable_fetch", "collates", "fetcher.collate_fn(", DATALOADER),
+    (TIMED, "whole_fetch", "fetches", "", DATALOADER),
+    (STATEFUL_LOADER, "__next__", "waits", "", STATEFUL),
+    (STATEFUL_LOADER, "_get_data", "awaits", "", STATEFUL),
+    (STATEFUL_LOADER, "__iter__", "starts", "", STATEFUL),
+    (STATEFUL_WORKER, "_worker_loop", "loads", "", STATEFUL),
+    (STATEFUL_WORKER, "_worker_loop", "asks", "index_queue.get(", STATEFUL),
+    (STATEFUL_WORKER, "_worker_loop", "sends", "data_queue.put(", STATEFUL),
+    ("torchdata/nodes/base_node.py", "__next__", "waits", "", NODES),
+    ("spdl/pipeline/_pipeline.py", "__next__", "waits", "", "SPDL pipeline"),
+    ("spdl/pipeline/_subprocess_worker_pool.py", "_worker_loop", "loads", "", "SPDL pipeline"),
+    ("nvidia/dali/plugin/pytorch/__init__.py", "__next__", "waits", "", "DALI iterator"),
+    ("nvidia/dali/plugin/base_iterator.py", "__next__", "waits", "", "DALI iterator"),
+    ("nvidia/dali/pipeline.py", "run", "waits", "", "DALI pipeline"),
+    ("nvidia/dali/pipeline.py", "outputs", "waits", "", "DALI pipeline"),
+    ("webdataset/pipeline.py", "iterator", "waits", "", "WebDataset"),
+    ("webdataset/pipeline.py", "iterator", "fetches", "", "WebDataset"),
+    ("datasets/iterable_dataset.py", "__iter__", "waits", "", "datasets.IterableDataset"),
+    ("datasets/iterable_dataset.py", "__iter__", "fetches", "", "datasets.IterableDataset"),
+    ("grain/_src/python/data_loader.py", "__next__", "waits", "", "Grain DataLoader"),
+    ("ray/data/_internal/block_batching/iter_batches.py", "_iter_batches", "waits", "", "Ray Data"),
+    # Loaders with threads, as SPDL's, have them of such a pool.
+    ("concurrent/futures/thread.py", "_worker", "loads", "", "thread pool"),
+    ("concurrent/futures/thread.py", "_worker", "asks", "work_queue.get(", "thread pool"),
+    # Who waits for another process to end does not train.
+    ("torch/distributed/elastic/agent/server/api.py", "_invoke_run", "launches", "", "torchrun"),
+    ("torch/multiprocessing/spawn.py", "join", "launches", "", "torch.multiprocessing.spawn"),
+)
+
+VARIABLES = (
+    # (the end of its file's path, function, what its variable tells, the variable)
+    (WORKER, "_worker_loop", "worker", "worker_id"),
+    (WORKER, "_worker_loop", "batch", "idx"),
+    (STATEFUL_WORKER, "_worker_loop", "worker", "worker_id"),
+    (STATEFUL_WORKER, "_worker_loop", "batch", "idx"),
+    (LOADER, "_next_data", "owed by", "worker_id"),
+    (STATEFUL_LOADER, "_next_data", "owed by", "worker_id"),
+    (FETCH, "fetch", "sample", "idx"),
+    (FETCH, "<listcomp>", "sample", "idx"),  # as Python 3.10 calls what is in `fetch`
+    (TIMED, "map_fetch", "sample", "sample_index"),
+    (TIMED, "map_fetch", "all read", "read"),
+    (TIMED, "iterable_fetch", "sample", "place"),
+    (TIMED, "iterable_fetch", "all read", "read"),
+)
+
+COLLECTIVES = (
+    # (a folder of Python files, or "" for compiled code; a pattern of the functions' names)
+    ("torch/distributed/", r"^(?!(__init__|init_process_group|wrapper)$)"),
+    ("", r"(?i)c10d::|gloo::|\bnccl"),
+)

@@ -1,0 +1,212 @@
+"""A backend in a process of its own: what it loads, and how fast it is by itself.
+
+Libraries do not get into each other's way there, its memory is its own, and where it ends the
+process, it ends no other backend.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import multiprocessing
+import os
+import sys
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from loadeval.errors import in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from multiprocessing.connection import Connection
+    from types import ModuleType
+
+    import numpy.typing as npt
+
+    from loadeval.backends.data import Sample
+
+PATIENCE_S = 60.0
+"""A backend that says nothing for so long is given up."""
+QUEUED = 2
+"""Batches for each worker that pass before the clock starts: queues are then as full as later."""
+LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What came of some samples: an array of all of them in their order, or why there is none."""
+
+    samples: npt.NDArray[Any] | None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """Samples per second of a loader that nobody trains with, and the memory that it took."""
+
+    samples_per_s: float | None
+    memory_bytes: int | None = None
+    error: str | None = None
+
+
+class ServedBackend:
+    """The process that runs the loader whose code is in `path`; close it in the end."""
+
+    def __init__(self, path: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        usual = multiprocessing.get_all_start_methods()[0]
+        self._process = context.Process(target=serve, args=(theirs, str(path), usual))
+        self._process.start()
+        theirs.close()
+        self._lost: str | None = None
+
+    def load(self, samples: Sequence[Sample]) -> Loaded:
+        """Load `samples`."""
+        answer = self._ask("load", list(samples))
+        return answer if isinstance(answer, Loaded) else Loaded(None, str(answer))
+
+    def alone(self, samples: Sequence[Sample], cpus: Sequence[int], seconds: float) -> Alone:
+        """Load `samples` on `cpus` for `seconds`, with a worker for each."""
+        answer = self._ask("alone", list(samples), list(cpus), seconds)
+        return answer if isinstance(answer, Alone) else Alone(None, error=str(answer))
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):
+            self._connection.close()
+        self._process.join(1.0)
+        self._end()
+
+    def _ask(self, *request: Any) -> Any:
+        """The answer, or why there is none."""
+        if self._lost is not None:
+            return self._lost
+        try:
+            self._connection.send(request)
+            if self._connection.poll(PATIENCE_S):
+                return self._connection.recv()
+            self._lost = f"it said nothing for {PATIENCE_S:.0f} s"
+        except (EOFError, OSError):
+            self._process.join(1.0)
+            self._lost = f"it ended its process, with exit code {self._process.exitcode}"
+        self._end()
+        return self._lost
+
+    def _end(self) -> None:
+        if self._process.is_alive():
+            for process in psutil.Process(self._process.pid).children(recursive=True):
+                with suppress(psutil.Error):
+                    process.kill()
+            self._process.kill()
+            self._process.join()
+
+
+def serve(connection: Connection, path: str, start_method: str) -> None:
+    """Answer requests until the other side closes. Nothing is printed.
+
+    Workers start by `start_method`: a process that was spawned would spawn its own.
+    """
+    multiprocessing.set_start_method(start_method, force=True)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, 1)
+    os.dup2(silent, 2)
+    module: ModuleType | None = None
+    with suppress(EOFError, OSError, KeyboardInterrupt):
+        while True:
+            what, *arguments = connection.recv()
+            try:
+                module = module or module_of(Path(path))
+                asked: Callable[..., Any] = load if what == "load" else alone
+                answer = asked(module, *arguments)
+            except Exception as error:  # noqa: BLE001 - a backend may raise anything, and is told
+                answer = shortly(error)
+            connection.send(answer)
+
+
+def module_of(path: Path) -> ModuleType:
+    """The module in the file `path`; workers that do not fork import it by its name too."""
+    sys.path.insert(0, str(path.parent))
+    return importlib.import_module(path.stem)
+
+
+def shortly(error: BaseException) -> str:
+    """The error, in one line that is not long; of one in a worker what the worker raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Caught "):  # torch puts the traceback of a worker there
+        return lines[-1][:LONGEST_ERROR]
+    return in_words(error)[:LONGEST_ERROR]
+
+
+def load(module: ModuleType, samples: Sequence[Sample]) -> Loaded:
+    """Load `samples` in their order, with one worker."""
+    with opened(module.make_loader(samples, workers=1, shuffle=False)) as batches:
+        arrays = [np.asarray(batch.cpu()) for batch, _ in batches]
+    return Loaded(np.concatenate(arrays) if arrays else np.empty(0))
+
+
+def alone(
+    module: ModuleType, samples: Sequence[Sample], cpus: Sequence[int], seconds: float
+) -> Alone:
+    """Load for `seconds` on `cpus`, from when the queues are full, with a worker for each."""
+    bind_to(cpus)
+    before_bytes, workers = memory_bytes(), len(cpus)
+    with opened(module.make_loader(samples, workers=workers, shuffle=False)) as batches:
+        count, arrived = 0, 0
+        began_s = ended_s = time.perf_counter()
+        for images, _ in batches:
+            arrived += 1
+            now_s = time.perf_counter()
+            if arrived < QUEUED * workers:
+                continue
+            if arrived == QUEUED * workers:
+                began_s = ended_s = now_s
+                continue
+            count += len(images)
+            # Workers take turns, so only whole turns are of equal length.
+            if not arrived % workers:
+                ended_s, counted = now_s, count
+                if now_s - began_s > seconds:
+                    break
+        now_bytes = memory_bytes()
+    gc.collect()
+    if ended_s == began_s:
+        return Alone(None, error="its epoch is too short to be measured")
+    taken = None if None in (before_bytes, now_bytes) else (now_bytes or 0) - (before_bytes or 0)
+    return Alone(counted / (ended_s - began_s), None if taken is None else max(taken, 0))
+
+
+@contextmanager
+def opened(loader: Any) -> Iterator[Iterator[Any]]:
+    """An epoch of `loader`, which is stopped in the end."""
+    with ExitStack() as stack:
+        if hasattr(loader, "auto_stop"):  # an SPDL pipeline
+            stack.enter_context(loader.auto_stop())
+        batches = iter(loader)
+        yield batches
+        del batches, loader
+
+
+def bind_to(cpus: Sequence[int]) -> None:
+    """Let all threads of this process, and what they start, run on `cpus` alone."""
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has ended
+            os.sched_setaffinity(int(task.name), cpus)
+
+
+def memory_bytes() -> int | None:
+    """The memory of this process and its children, what they share counted once."""
+    total = 0
+    own = psutil.Process()
+    try:
+        for process in [own, *own.children(recursive=True)]:
+            total += process.memory_full_info().pss
+    except (psutil.Error, AttributeError):
+        return None
+    return total

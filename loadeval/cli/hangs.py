@@ -1,0 +1,67 @@
+"""What `loadeval run` and `loadeval watch` say on stderr where no batch comes."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from loadeval.cli.console import say, screen_width, shown_path
+from loadeval.launch.hangs import HangWatch
+from loadeval.report.terminal.hangs import hang_lines
+from loadeval.runlog.remote import url_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANG_AFTER = (
+    "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
+    "longest wait so far, and at least 30 s."
+)
+
+
+def _checked(hang_after: float | None) -> float | None:
+    if hang_after is not None and not 0 <= hang_after < math.inf:
+        raise typer.BadParameter(f"it is {hang_after:g}; expected seconds, or 0 for never")
+    return hang_after
+
+
+HangAfter = Annotated[
+    float | None,
+    typer.Option("--hang-after", metavar="SECONDS", help=HANG_AFTER, callback=_checked),
+]
+
+
+class HangTeller:
+    """Says once in each silence why no batch comes to the trainings whose logs are at `path`."""
+
+    def __init__(
+        self,
+        path: Path,
+        hang_after_s: float | None,
+        *,
+        redact: bool = False,
+        replayed: bool = False,
+    ) -> None:
+        self._watch: HangWatch | None = None
+        if hang_after_s != 0 and url_of(path) is None:
+            self._watch = HangWatch(path, hang_after_s, redact=redact, replayed=replayed)
+
+    def poll(self) -> bool:
+        """Look, if that is due, and say what was found; whether it is a hang. Does not raise."""
+        if self._watch is None:
+            return False
+        try:
+            found = self._watch.look()
+            if found is None:
+                return False
+            path = None if found.path is None else shown_path(found.path)
+            for line in hang_lines(found.hang, screen_width(), found.ranks, path):
+                say(line)
+        except Exception as error:  # what looks after a program may not end it
+            logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)
+            self._watch = None
+            return False
+        return found.hang.is_hang

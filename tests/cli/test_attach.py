@@ -1,0 +1,210 @@
+"""`loadeval attach`, at real programs; those that train are slow."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from loadeval.probes.processes import children_of
+from tests.cli.commands import COMMAND, in_a_terminal, runner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TRAINING = Path(__file__).with_name("attached_training.py")
+NO_PROCESS = 2**22 + 1
+UNSEEN = 0.05
+run = runner("attach", columns=100)
+
+
+class Program(NamedTuple):
+    """A program that runs: it, and the file in which it counts."""
+
+    pid: int
+    counts: Path
+
+    @property
+    def waited_and_stepped(self) -> tuple[float, float]:
+        waited, stepped = map(float, self.counts.read_text().split())
+        return waited, stepped
+
+
+@contextmanager
+def training(folder: Path, workers: int) -> Iterator[Program]:
+    """A training that has begun."""
+    counts = folder / "counts"
+    command = [sys.executable, str(TRAINING), str(counts), str(workers)]
+    with subprocess.Popen(command) as process:
+        try:
+            while not (counts.exists() and counts.read_text().strip()):
+                assert process.poll() is None
+                time.sleep(0.1)
+            yield Program(process.pid, counts)
+        finally:
+            process.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture
+def sleeping() -> Iterator[int]:
+    """A program of Python's that does nothing."""
+    command = [sys.executable, "-S", "-c", "import time\nprint(flush=True)\ntime.sleep(600)"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process.pid
+        process.kill()
+
+
+def test_without_a_number_or_all_there_is_nothing_to_look_at() -> None:
+    assert run()[0] == 2
+    assert run("1", "--all")[0] == 2
+
+
+def test_json_is_of_one_look() -> None:
+    code, _, err = run("1", "--watch", "--json")
+    assert code == 2
+    assert "leave out --watch" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((NO_PROCESS,), "there is no process"),
+        ((NO_PROCESS, "--page", "attach.txt"), "cannot write a page"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_line(arguments: tuple[object, ...], message: str) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_program_that_is_not_python_has_no_training() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        try:
+            code, _, err = run(process.pid)
+        finally:
+            process.kill()
+    assert code == 1
+    assert "/bin/sleep 60" in err
+
+
+def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
+    sleeping: int, stub_py_spy: Callable[[str], None]
+) -> None:
+    """And it is said what to allow."""
+    stub_py_spy("echo 'Permission Denied: Try running again' >&2\nexit 1")
+    code, out, _ = run(sleeping, "--seconds", "1")
+    assert code == 0
+    first, text = out.splitlines()[0], " ".join(out.split())
+    assert first.startswith(f"How long training process {sleeping} waits is not measured")
+    for allowed in ("sudo", "--cap-add SYS_PTRACE", "kernel.yama.ptrace_scope=0"):
+        assert allowed in text
+    assert f"training {sleeping}" in text
+    assert "loadeval run --mode alternate -- " in text
+
+
+def test_without_py_spy_it_is_said_what_to_install(
+    sleeping: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, out, _ = run(sleeping, "--seconds", "1")
+    assert code == 0
+    assert 'pip install "loadeval[attach]"' in " ".join(out.split())
+
+
+def test_a_program_that_was_seen_in_no_loader_waits_for_an_unknown_time(sleeping: int) -> None:
+    code, out, _ = run(sleeping, "--seconds", "1", "--json")
+    assert code == 0
+    (seen,) = json.loads(out)["trainings"]
+    assert seen["pid"] == sleeping
+    assert seen["wait_share"] is None
+
+
+def test_a_page_is_written(sleeping: int, tmp_path: Path) -> None:
+    page = tmp_path / "attach.html"
+    code, out, _ = run(sleeping, "--seconds", "1", "--page", page)
+    assert code == 0
+    text = page.read_text()
+    assert f"Training process {sleeping}" in text
+    assert out.splitlines()[0][:40] in " ".join(text.split())
+
+
+def look(program: Program, *arguments: object) -> tuple[float, Any]:
+    """The true share of waiting while it was looked at, and what was seen."""
+    before = program.waited_and_stepped
+    command = [str(COMMAND), "attach", *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    waited_s, stepped_s = (
+        now - then for now, then in zip(program.waited_and_stepped, before, strict=True)
+    )
+    return waited_s / (waited_s + stepped_s), json.loads(done.stdout)["trainings"]
+
+
+def holds(share: dict[str, float], true: float) -> bool:
+    """Whether the interval has the true share, which is also of the command's start and end."""
+    return share["low"] - UNSEEN <= true <= share["high"] + UNSEEN
+
+
+@pytest.mark.slow
+def test_a_training_that_was_started_before(tmp_path: Path) -> None:
+    """Looked at by the number of its worker; the truth is what it counts itself."""
+    with training(tmp_path, workers=1) as program:
+        (worker,) = children_of(program.pid)
+        true, (seen,) = look(program, worker, "--seconds", "9")
+        alive = Path(f"/proc/{program.pid}").exists()
+    assert alive
+    assert seen["pid"] == program.pid
+    assert seen["loader"] == "DataLoader"
+    assert holds(seen["wait_share"], true)
+    assert seen["at_most"]["value"] == pytest.approx(1 / (1 - seen["wait_share"]["value"]))
+    assert seen["callers"][0]["place"].startswith("cli/attached_training.py:")
+    assert seen["callers"][0]["place"].endswith(" main")
+    loading = seen["workers"]["loading"]
+    assert seen["workers"]["count"] == loading["count"] == 1
+    assert loading["stages"]["fetches"]["value"] > 0.8
+    assert loading["lines"][0]["place"].endswith(" __getitem__")
+    assert seen["workers"]["blocked_in"]["kernel"].endswith("nanosleep")
+    assert {finding["rule"] for finding in seen["findings"]} >= {"storage latency"}
+
+
+@pytest.mark.slow
+def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
+    """Found by --all, beside whatever else trains here."""
+    with training(tmp_path, workers=0) as program:
+        true, everything = look(program, "--all", "--seconds", "6")
+    (seen,) = (training for training in everything if training["pid"] == program.pid)
+    assert holds(seen["wait_share"], true)
+    assert seen["workers"] is None
+    assert seen["loads_itself_share"]["value"] > 0.4
+    assert seen["own_lines"][0]["place"].endswith(" __getitem__")
+    assert "zero workers" in {finding["rule"] for finding in seen["findings"]}
+
+
+@pytest.mark.slow
+def test_watching_ends_with_the_training(tmp_path: Path) -> None:
+    """A line for each look in a pipe, a screen in a terminal; ended by Ctrl-C it exits with 0."""
+    with training(tmp_path, workers=1) as program:
+        pid = str(program.pid)
+        command = [str(COMMAND), "attach", pid, "--watch", "--seconds", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+            assert watching.stdout is not None
+            first = watching.stdout.readline()
+            watching.send_signal(signal.SIGINT)
+            watching.communicate()
+        assert watching.returncode == 0
+        shown = in_a_terminal("attach", pid, "--seconds", "1", columns=100)
+    assert first.startswith(f"{pid}: waits ")
+    assert "workers in cli/attached_training.py:" in first
+    assert f"Training process {pid} waits for batches" in shown

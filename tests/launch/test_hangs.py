@@ -1,0 +1,363 @@
+"""Trainings that are looked after from outside: when they are looked at, and what is said once."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.analysis.attach.marks import marks_of
+from loadeval.analysis.hangs.hang import Cause
+from loadeval.launch import hangs
+from loadeval.launch.hangs import HangWatch, hang_now
+from loadeval.probes.looks import KernelMemory
+from loadeval.runlog.log_file import reader
+from loadeval.runlog.redaction import placeholder
+from loadeval.runtime.registry import declared_in_stacks
+from tests.analysis.hangs.seen import (
+    READ,
+    SECOND,
+    fetching,
+    frame,
+    idle,
+    looks,
+    observed,
+    waiting,
+)
+from tests.runs.given import MS
+from tests.runs.measured import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.launch.hangs import Found
+    from loadeval.probes.looks import Look, LookedAt
+
+HERE = os.getpid()
+WAITS = observed(HERE, waiting(worker_id=0), parent=1)
+STUCK = observed(7, fetching(READ), "recvfrom", parent=HERE)
+STEP = observed(HERE, (frame("backward", "/home/me/train.py", 40),), "futex", parent=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes are not real."""
+    monkeypatch.setattr(hangs, "with_native_frames", lambda look, _: look)
+
+
+def going_on(path: Path, *, ended: bool = False, **options: Any) -> Path:
+    """The log at `path` of a run that goes on: without its end, and in an epoch unless `ended`.
+
+    `options` are those of the run, or of its environment.
+    """
+    names = ("batches", "wait_ms", "step_ns")
+    environment = {name: value for name, value in options.items() if name not in names}
+    of_run = {name: value for name, value in options.items() if name in names}
+    whole = path.with_suffix(".whole")
+    record(whole, **{"wait_ms": 30, "step_ns": 100 * MS, **of_run})
+    header, *lines = map(json.loads, whole.read_text().splitlines())
+    whole.unlink()
+    header["environment"] |= environment
+    left_out = {"end"} if ended else {"end", "epoch"}
+    kept = [header, *(line for line in lines if line["type"] not in left_out)]
+    texts = (json.dumps(line, separators=(",", ":")) for line in kept)
+    path.write_text("".join(f"{text}\n" for text in texts))
+    return path
+
+
+class Watched:
+    """A HangWatch whose clock is moved by hand; `seen` is what looking at a process shows."""
+
+    def __init__(self, path: Path, hang_after_s: float | None = 30.0, **options: Any) -> None:
+        log = path if path.is_file() else next(iter(sorted(path.glob("*.jsonl"))))
+        self.now_s = log.stat().st_mtime
+        self.seen: Callable[[int], Look | None] = lambda _: None
+        self.pids: list[int] = []
+        self._watch = HangWatch(
+            path,
+            hang_after_s,
+            now_s=lambda: self.now_s,
+            look_at=self._look_at,
+            kernel=lambda: KernelMemory(0),
+            **options,
+        )
+
+    def _look_at(self, pid: int) -> Look | None:
+        self.pids.append(pid)
+        return self.seen(pid)
+
+    def see(self, *processes: LookedAt) -> Watched:
+        """From now on these are seen, whoever is looked at."""
+        self.seen = lambda _: looks(*processes, after_s=self.now_s)[1]
+        return self
+
+    def after(self, seconds: float) -> Found | None:
+        """What is found so much later."""
+        self.now_s += seconds
+        return self._watch.look()
+
+
+def test_a_hang_is_said_once(tmp_path: Path) -> None:
+    """Once no batch came for so long, and nothing moved between two looks."""
+    watched = Watched(going_on(tmp_path / "rank0.jsonl").parent).see(WAITS, STUCK)
+    assert watched.after(29) is None
+    assert watched.pids == []
+    assert watched.after(2) is None
+    found = watched.after(3)
+    assert watched.pids == [HERE, HERE]
+    assert found is not None
+    assert (found.hang.cause, found.hang.is_hang, found.hang.sample) == (Cause.IO, True, 9)
+    assert found.hang.silent_ns == pytest.approx(34 * SECOND, rel=0.01)
+    assert (found.hang.batches, found.ranks) == (30, (found.hang,))
+    assert [watched.after(seconds) for seconds in (1, 20, 1_000)] == [None] * 3
+
+
+def test_a_training_that_is_looked_at_now() -> None:
+    """By two looks; one that ended meanwhile is not judged."""
+    marks = marks_of(*declared_in_stacks())
+    seen = list(looks(WAITS, STUCK, after_s=5.0))
+    slept: list[float] = []
+    hang = hang_now(HERE, SECOND, marks, lambda _: seen.pop(0), slept.append)
+    assert hang is not None
+    assert (hang.cause, hang.is_hang, hang.silent_ns) == (Cause.IO, True, SECOND)
+    assert slept == [hangs.LONGEST_S]
+    assert hang_now(HERE, SECOND, marks, lambda _: None, slept.append) is None
+
+
+def test_the_next_silence_is_said_too(tmp_path: Path) -> None:
+    path = going_on(tmp_path / "rank0.jsonl")
+    watched = Watched(tmp_path).see(WAITS, STUCK)
+    assert [watched.after(31) is None, watched.after(3) is None] == [True, False]
+    going_on(path, batches=60)
+    os.utime(path, (watched.now_s, watched.now_s))
+    assert watched.after(20) is None
+    assert [watched.after(31) is None, watched.after(3) is None] == [True, False]
+
+
+def test_it_is_looked_for_no_more_often_than_the_logs_are_read(tmp_path: Path) -> None:
+    watched = Watched(going_on(tmp_path / "rank0.jsonl").parent).see(WAITS, STUCK)
+    assert watched.after(31) is None
+    assert [watched.after(0.5) for _ in range(5)] == [None] * 5
+    assert watched.pids == [HERE]
+
+
+@pytest.mark.parametrize(("wait_ms", "limit_s"), [(30, 30), (5_000, 50)])
+def test_by_default_ten_times_the_longest_wait(wait_ms: int, limit_s: int, tmp_path: Path) -> None:
+    """And 30 s at least."""
+    watched = Watched(going_on(tmp_path / "rank0.jsonl", wait_ms=wait_ms), None).see(WAITS, STUCK)
+    assert watched.after(limit_s - 1) is None
+    assert watched.pids == []
+    assert watched.after(2) is None
+    assert watched.after(5) is not None
+
+
+def test_who_moves_is_said_once_and_looked_at_again(tmp_path: Path) -> None:
+    """It is at work, which is no hang; once it does not move any more, it is one."""
+    watched = Watched(going_on(tmp_path / "rank0.jsonl"))
+    causes = []
+    for second in range(80):
+        sample = min(second, 60)
+        watched.see(WAITS, observed(7, fetching(READ, sample=sample), "recvfrom", parent=HERE))
+        found = watched.after(1)
+        causes += [] if found is None else [found.hang.cause]
+    assert causes == [Cause.SLOW, Cause.IO]
+
+
+@pytest.mark.parametrize("ago_s", [0, 34])
+def test_a_batch_that_comes_meanwhile_ends_the_silence(ago_s: int, tmp_path: Path) -> None:
+    """Even where none has come since, as after a pause of the whole machine."""
+    path = going_on(tmp_path / "rank0.jsonl")
+    watched = Watched(path).see(WAITS, STUCK)
+    assert watched.after(31) is None
+    going_on(path, batches=60)
+    written_s = watched.now_s + 3 - ago_s
+    os.utime(path, (written_s, written_s))
+    assert watched.after(3) is None
+
+
+@pytest.mark.parametrize(
+    ("ended", "step_s", "is_said"), [(False, 1, True), (True, 1, False), (False, 20, False)]
+)
+def test_a_step_that_takes_far_longer_than_any_before(
+    ended: bool, step_s: int, is_said: bool, tmp_path: Path
+) -> None:
+    """Between two epochs, and where steps take so long, nothing is said."""
+    path = going_on(tmp_path / "rank0.jsonl", ended=ended, step_ns=step_s * SECOND)
+    watched = Watched(path).see(STEP)
+    assert watched.after(31) is None
+    found = watched.after(3)
+    assert (found is not None) is is_said
+    assert found is None or (found.hang.cause, found.hang.is_hang) == (Cause.STEP, False)
+
+
+def test_the_batches_of_any_loader_of_a_process_count(tmp_path: Path) -> None:
+    """Its validation goes on while training gets none."""
+    going_on(tmp_path / "rank0.jsonl")
+    validation = going_on(tmp_path / "rank0-validation.jsonl")
+    watched = Watched(tmp_path).see(WAITS, STUCK)
+    later_s = watched.now_s + 20
+    os.utime(validation, (later_s, later_s))
+    assert [watched.after(31), watched.after(3)] == [None, None]
+    assert watched.pids == []
+    assert [watched.after(17) is None, watched.after(3) is None] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "environment", [{"host": "another"}, {"pid": 2**22 + 1}, {"pid": None}, {"host": None}]
+)
+def test_processes_of_this_machine_alone(environment: dict[str, Any], tmp_path: Path) -> None:
+    watched = Watched(going_on(tmp_path / "rank0.jsonl", **environment)).see(WAITS, STUCK)
+    assert [watched.after(31), watched.after(3)] == [None, None]
+    assert watched.pids == []
+
+
+def test_a_process_that_ends_meanwhile(tmp_path: Path) -> None:
+    watched = Watched(going_on(tmp_path / "rank0.jsonl")).see(WAITS, STUCK)
+    assert watched.after(31) is None
+    watched.seen = lambda _: None
+    assert watched.after(3) is None
+
+
+def test_a_run_that_has_ended_and_logs_that_cannot_be_read(tmp_path: Path) -> None:
+    """Neither is looked at, nor keeps others from being."""
+    watched = Watched(record(tmp_path / "ended.jsonl"))
+    assert [watched.after(31), watched.after(3), watched.pids] == [None, None, []]
+    (tmp_path / "damaged.jsonl").write_text("no log\n")
+    (tmp_path / "empty.jsonl").touch()
+    going_on(tmp_path / "rank0.jsonl")
+    watched = Watched(tmp_path).see(WAITS, STUCK)
+    assert [watched.after(31) is None, watched.after(3) is None] == [True, False]
+    watched = Watched(tmp_path / "empty.jsonl")
+    (tmp_path / "empty.jsonl").unlink()
+    assert watched.after(31) is None
+
+
+def test_a_long_log_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many parts it has."""
+    monkeypatch.setattr(reader, "PART_BYTES", 500)
+    watched = Watched(going_on(tmp_path / "rank0.jsonl")).see(WAITS, STUCK)
+    assert watched.after(31) is None
+    found = watched.after(3)
+    assert found is not None
+    assert found.hang.batches == 30
+
+
+def test_the_second_run_of_a_command_has_logs_of_its_own(tmp_path: Path) -> None:
+    going_on(tmp_path / "rank0.jsonl")
+    record(tmp_path / "rank0-replay.jsonl")
+    watched = Watched(tmp_path, replayed=True).see(WAITS, STUCK)
+    assert [watched.after(31), watched.after(3), watched.pids] == [None, None, []]
+
+
+def test_of_two_ranks_the_one_that_the_other_waits_for(tmp_path: Path) -> None:
+    """Both are looked at."""
+    parent = os.getppid()
+    going_on(tmp_path / "rank0.jsonl", rank=0, world_size=2)
+    going_on(tmp_path / "rank1.jsonl", rank=1, world_size=2, pid=parent)
+    file = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    waits = observed(HERE, (frame("all_reduce", file),), "futex", parent=1)
+    loads = observed(parent, waiting(worker_id=0), parent=1)
+    stuck = observed(7, fetching(READ), "recvfrom", parent=parent)
+    watched = Watched(tmp_path)
+
+    def seen(pid: int) -> Look:
+        processes = (waits, observed(8, idle(0), parent=HERE)) if pid == HERE else (loads, stuck)
+        return looks(*processes, after_s=watched.now_s)[1]
+
+    watched.seen = seen
+    assert watched.after(31) is None
+    found = watched.after(3)
+    assert found is not None
+    assert (found.hang.rank, found.hang.cause) == (1, Cause.IO)
+    assert [(hang.rank, hang.cause) for hang in found.ranks] == [
+        (0, Cause.COLLECTIVE),
+        (1, Cause.IO),
+    ]
+
+
+def test_a_rank_that_falls_silent_later(tmp_path: Path) -> None:
+    """It was not looked at before, so that nothing is said of it."""
+    going_on(tmp_path / "rank0.jsonl", rank=0)
+    later = going_on(tmp_path / "rank1.jsonl", rank=1, pid=os.getppid())
+    watched = Watched(tmp_path).see(WAITS, STUCK)
+    later_s = watched.now_s + 17
+    os.utime(later, (later_s, later_s))
+    assert watched.after(31) is None
+    found = watched.after(4)
+    assert found is not None
+    assert [hang.rank for hang in found.ranks] == [0]
+
+
+def hang_in(path: Path, **options: Any) -> Found:
+    watched = Watched(path, **options).see(WAITS, STUCK)
+    assert watched.after(31) is None
+    found = watched.after(3)
+    assert found is not None
+    return found
+
+
+def test_all_stacks_are_in_a_file(tmp_path: Path) -> None:
+    """A new one, in the folder of the logs or beside the log."""
+    log = going_on(tmp_path / "rank0.jsonl")
+    assert hang_in(tmp_path).path == tmp_path / "hang-1.txt"
+    assert hang_in(tmp_path).path == tmp_path / "hang-2.txt"
+    assert hang_in(log).path == tmp_path / "rank0-hang-1.txt"
+    text = (tmp_path / "hang-1.txt").read_text()
+    assert "no batch for 34 s: worker 0 (process 7) is stuck" in text
+    assert "process 7, started by" in text
+    assert ": python train.py" in text
+    assert "/home/me/data.py:31 Photographs.__getitem__" in text
+
+
+def test_redacted_stacks_have_no_folders(tmp_path: Path) -> None:
+    going_on(tmp_path / "rank0.jsonl")
+    path = hang_in(tmp_path, redact=True).path
+    assert path is not None
+    text = path.read_text()
+    assert "data.py:31 Photographs.__getitem__" in text
+    assert "/home/me" not in text
+    assert "train.py\n" not in text
+
+
+def test_stacks_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was found is said all the same."""
+    going_on(tmp_path / "rank0.jsonl")
+    monkeypatch.setattr(hangs, "MOST_FILES", 1)
+    assert hang_in(tmp_path).path is None
+    monkeypatch.undo()
+    monkeypatch.setattr(hangs, "with_native_frames", lambda look, _: look)
+    opened = Path.open
+
+    def full(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if "x" in mode:
+            raise OSError(28, "No space left on device")
+        return opened(self, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", full)
+    assert hang_in(tmp_path).path is None
+
+
+def test_who_writes_is_not_paused_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its call would return early; others are, for the functions of compiled code."""
+    paused: list[int] = []
+
+    def note(look: Look, pid: int) -> Look:
+        paused.append(pid)
+        return look
+
+    monkeypatch.setattr(hangs, "with_native_frames", note)
+    going_on(tmp_path / "rank0.jsonl")
+    hang_in(tmp_path)
+    assert paused == [7]
+    watched = Watched(tmp_path).see(WAITS, observed(7, fetching(READ), "write", parent=HERE))
+    assert [watched.after(31) is None, watched.after(3) is None] == [True, False]
+    assert paused == [7]
+
+
+def test_a_redacted_log_is_of_this_machine_too(tmp_path: Path) -> None:
+    host = placeholder("host", socket.gethostname())
+    assert hang_in(going_on(tmp_path / "rank0.jsonl", host=host)).hang.is_hang

@@ -1,0 +1,172 @@
+"""A training process and all below it, as they are seen from outside without a pause."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.probes import looks
+from loadeval.probes.looks import look_at, memory, with_native_frames
+from loadeval.probes.stacks import StackProblem, StacksError, py_spy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.probes.conftest import Child
+
+NOBODY = 2**22 + 1
+
+
+def is_installed() -> bool:
+    try:
+        py_spy()
+    except StacksError:
+        return False
+    return True
+
+
+pytestmark = [
+    pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="Linux tells it"),  # noqa: PTH110
+    pytest.mark.skipif(not is_installed(), reason="py-spy reads stacks"),
+]
+WAITS = """
+import os, socket, sys
+def wait(index):
+    server = socket.create_server(("127.0.0.1", 0))
+    client = socket.create_connection(server.getsockname())
+    print("ready", flush=True)
+    {wait}
+wait(42)
+"""
+
+
+@contextmanager
+def waiting(wait: str) -> Iterator[int]:
+    """A program that waits in this line, its pid."""
+    command = [sys.executable, "-S", "-c", WAITS.format(wait=wait)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.1)  # until it is in its call
+        yield process.pid
+        process.kill()
+
+
+def test_what_it_waits_in_with_its_variables_and_connections() -> None:
+    with waiting("client.recv(1)") as pid:
+        look = look_at(pid)
+    assert look is not None
+    training = look.training
+    main = training.state.main
+    assert main is not None
+    assert main.call is not None
+    assert (main.state, main.call.name) == ("S", "recvfrom")
+    ((_, address),) = (pair for pair in training.connections if pair[0] == main.call.descriptor)
+    assert address.startswith("127.0.0.1:")
+    assert training.stacks is not None
+    stack = training.stacks.main
+    assert stack is not None
+    (frame,) = (frame for frame in stack.frames if frame.function == "wait")
+    assert ("index", "42") in frame.variables
+    assert not any(frame.native for frame in stack.frames)
+    assert any(not writes for _, writes in training.pipes)
+    assert any(writes for _, writes in training.pipes)
+    assert (look.others, look.killed) == ((), ())
+    ((tid, sleeps),) = training.sleeps
+    assert tid == pid
+    assert sleeps > 0
+
+
+def test_the_path_that_it_opens(tmp_path: Path) -> None:
+    """It is in the memory of the process."""
+    path = tmp_path / "named pipe"
+    os.mkfifo(path)
+    with waiting(f"open({str(path)!r})") as pid:
+        look = look_at(pid)
+    assert look is not None
+    assert look.training.state.main is not None
+    call = look.training.state.main.call
+    assert call is not None
+    assert (call.name, call.path) == ("openat", str(path))
+
+
+def test_native_frames_where_they_are_asked_for() -> None:
+    with waiting("client.recv(1)") as pid:
+        look = look_at(pid)
+        assert look is not None
+        natively = with_native_frames(look, pid)
+        assert with_native_frames(look, NOBODY) is look
+    assert natively.training.stacks is not None
+    assert natively.training.stacks.main is not None
+    assert any(frame.native for frame in natively.training.stacks.main.frames)
+
+
+def test_a_process_that_was_stopped_is_read_too() -> None:
+    with waiting("client.recv(1)") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.1)
+        look = look_at(pid)
+        os.kill(pid, signal.SIGCONT)
+    assert look is not None
+    assert look.training.state.main is not None
+    assert look.training.state.main.state == "T"
+    assert look.training.stacks is not None
+
+
+def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
+    """Without helpers of multiprocessing's, which load nothing."""
+    child = make_child()
+    grandchild = int(child.ask("bear"))
+    look = look_at(child.pid)
+    assert look is not None
+    assert [process.state.pid for process in look.others] == [grandchild]
+    assert look_at(NOBODY) is None
+
+
+def test_a_child_that_was_killed_and_not_asked_about() -> None:
+    """Its signal is known as long as its parent has not."""
+    with waiting("p = os.fork() or os.kill(os.getpid(), 9); client.recv(1)") as pid:
+        look = look_at(pid)
+    assert look is not None
+    ((_, number),) = look.killed
+    assert number == signal.SIGKILL
+
+
+def test_stacks_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise StacksError(StackProblem.NOT_PERMITTED, "no")
+
+    monkeypatch.setattr(looks, "dump", refuse)
+    look = look_at(os.getpid())
+    assert look is not None
+    training = look.training
+    assert (training.stacks, training.problem) == (None, StackProblem.NOT_PERMITTED)
+
+
+def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The count of the control group, or else of the machine; None where neither is known."""
+    known = memory()
+    assert known.shared_bytes is not None
+    assert known.free_shared_bytes is not None
+    assert 0 <= known.free_shared_bytes <= known.shared_bytes
+
+    class Group:
+        folder = tmp_path
+
+    (tmp_path / "memory.events").write_text("low 0\noom 5\noom_kill 3\n")
+    monkeypatch.setattr(looks, "groups", lambda _: [Group()])
+    assert memory().oom_kills == 3
+    (tmp_path / "memory.events").write_text("low 0\n")
+    assert memory().oom_kills is not None
+    monkeypatch.setattr(looks, "SHARED_MEMORY", str(tmp_path / "gone"))
+    monkeypatch.setattr(looks, "_text", lambda _: "")
+    assert memory() == looks.KernelMemory()
