@@ -28,6 +28,7 @@ from loadeval.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loadeval.analysis.predict.change import ChangedLoader
     from loadeval.analysis.predict.costs import Costs
     from loadeval.analysis.predict.prediction import Prediction
     from loadeval.runlog.model import Run
@@ -271,12 +272,12 @@ class _Planner:
         return replace(costs, step_ns=self.step_ns / self.batches, step_cpus=0.0)
 
     def plan(self) -> MachinePlan:
-        busy = self._predicted.range
+        busy = self._now
         first, later = (
             self._held_by_storage(busy, is_first=is_first) for is_first in (True, False)
         )
         lifts = tuple(self._lifts(later))
-        limit = self._predicted.prediction.limit
+        limit = self._predicted.limit
         if any(lifted.lift is Lift.CPUS for lifted in lifts):  # however many workers share them
             limit = Limit.CPUS
         return MachinePlan(
@@ -296,9 +297,9 @@ class _Planner:
 
     def _sped_up(self, change: Change) -> Range:
         """How many times as fast a batch of a device is with `change`."""
-        present_ns = self._predicted.prediction.iteration_ns.value
+        present_ns = self._predicted.iteration_ns.value
         cpus = self.machine.cpus / self.machine.devices
-        iteration = self._busy(cpus, self.num_workers, change=change).prediction.iteration_ns
+        iteration = self.model.iteration(self._changed(cpus, self.num_workers, change=change))
         ends = (iteration.value, iteration.high, iteration.low)
         return Range(*(present_ns / end_ns for end_ns in ends))
 
@@ -313,31 +314,42 @@ class _Planner:
         """The fewest workers of a device with which it is about as busy as with any number."""
         cpus = self.machine.cpus / self.machine.devices
         most = min(max(2 * math.ceil(cpus), self.model.num_workers, 2), MOST_WORKERS)
-        busy = [(count, self._busy(cpus, count).range.value) for count in spread(1, most)]
+        busy = [(count, self._busy(cpus, count).value) for count in spread(1, most)]
         best = max(share for _, share in busy)
         return next(count for count, share in busy if share >= BUSY * best)
 
     @cached_property
-    def _predicted(self) -> _Busy:
-        return self._busy(self.machine.cpus / self.machine.devices, self.num_workers)
+    def _predicted(self) -> Prediction:
+        cpus = self.machine.cpus / self.machine.devices
+        return self.model.prediction(self._changed(cpus, self.num_workers))
 
-    def _busy(
+    @cached_property
+    def _now(self) -> Range:
+        """How busy a device is, but for storage."""
+        return self._busy_for(self._predicted.iteration_ns)
+
+    def _changed(
         self,
         cpus: float,
         workers: int,
         faster: Mapping[str, float] | None = None,
         change: Change | None = None,
-    ) -> _Busy:
-        """How busy a device is whose loader has so many CPUs and workers."""
+    ) -> ChangedLoader:
+        """The loader of a device that has so many CPUs and workers."""
         changes = [each for each in (self.change, change) if each is not None]
-        prediction = self.model.predict(
+        return self.model.asked(
             num_workers=workers,
             cpus=max(cpus - self.taken_cpus, LEAST_CPUS),
             batch_size=self.batch_size,
             faster=faster,
             change=reduce(add, changes) if changes else None,
         )
-        iteration = prediction.iteration_ns
+
+    def _busy(self, cpus: float, workers: int, faster: Mapping[str, float] | None = None) -> Range:
+        return self._busy_for(self.model.iteration(self._changed(cpus, workers, faster)))
+
+    def _busy_for(self, iteration: Range) -> Range:
+        """How busy a device is whose iterations take so long."""
         ends = (iteration.value, iteration.high, iteration.low)
         # What the replay does not explain may be of the recorded machine: a step that ends without
         # a CPU, for one. It is taken to be there by half.
@@ -345,7 +357,7 @@ class _Planner:
         least, most = sorted((1.0, unexplained))
         factors = (math.sqrt(unexplained), least / (1 + LEAST_ERROR), most * (1 + LEAST_ERROR))
         busy = (factor * self.step_ns / ns for factor, ns in zip(factors, ends, strict=True))
-        return _Busy(Range(*(min(share, 1.0) for share in busy)), prediction)
+        return Range(*(min(share, 1.0) for share in busy))
 
     @property
     def is_recorded(self) -> bool:
@@ -385,7 +397,7 @@ class _Planner:
         """What all training processes and their workers take."""
         memory = plan_of_run(self.run).memory
         process = None if memory is None else memory.process_bytes
-        own = self._predicted.prediction.memory_bytes
+        own = self._predicted.memory_bytes
         return None if process is None or own is None else self.machine.devices * (process + own)
 
     @property
@@ -430,7 +442,7 @@ class _Planner:
             Basis.MEMORY_READ,
             NotKnown.NO_MEMORY_READ,
         )
-        shared = self._predicted.prediction.shared_memory_bytes
+        shared = self._predicted.shared_memory_bytes
         yield self._of_all(
             Need.SHARED_MEMORY,
             None if shared is None else shared * machine.devices,
@@ -534,13 +546,13 @@ class _Planner:
         known = [name for name in offered if name in transforms] or offered
         heaviest = max(known, key=lambda name: float(np.mean(named[name])))
         cpus = self.machine.cpus / self.machine.devices
-        busy = self._busy(cpus, self.num_workers, {heaviest: TIMES}).range
+        busy = self._busy(cpus, self.num_workers, {heaviest: TIMES})
         return Lifted(Lift.FASTER, TIMES, self._held_by_storage(busy, is_first=False), heaviest)
 
     def _more_read(self) -> Lifted | None:
         if self._read_ns is None or self._fits:
             return None
-        busy = self._predicted.range
+        busy = self._now
         per_s = self.machine.read_bytes_per_s or 0.0
         return Lifted(Lift.READ, per_s * self._read_ns / self.step_ns * busy.value, busy)
 
@@ -548,7 +560,7 @@ class _Planner:
         taken = self._memory_bytes
         if self._read_ns is None or self._fits or self.data_bytes is None or taken is None:
             return None
-        return Lifted(Lift.MEMORY, taken + self.data_bytes, self._predicted.range)
+        return Lifted(Lift.MEMORY, taken + self.data_bytes, self._now)
 
     def _by_cpus(self) -> Iterator[tuple[float, Range]]:
         for cpus in self._cpu_counts():
@@ -569,13 +581,5 @@ class _Planner:
     def _with_cpus(self, cpus: float) -> Range:
         """How busy a device with so many CPUs is, with as many workers or with those chosen."""
         counts = {self.num_workers, min(max(math.ceil(cpus), 1), MOST_WORKERS)}
-        busy = [self._busy(cpus, workers).range for workers in counts]
+        busy = [self._busy(cpus, workers) for workers in counts]
         return max(busy, key=lambda share: share.value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Busy:
-    """How busy a device is, and the prediction that says so."""
-
-    range: Range
-    prediction: Prediction

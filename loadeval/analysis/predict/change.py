@@ -167,16 +167,8 @@ class ChangedLoader:
         each = recorded.worker_bytes
         return None if each is None else workers * each + queued, 0.0 if is_piped else queued
 
-    def prediction(
-        self,
-        cases: Sequence[float],
-        spread: float,
-        present: PresentReplay,
-        present_ns: float,
-        *,
-        is_fitted: bool,
-    ) -> Prediction:
-        """What the replays of least, usual and most growth, `cases`, come to."""
+    def iteration(self, cases: Sequence[float], spread: float, present: PresentReplay) -> Range:
+        """The time of an iteration, from the replays of least, usual and most growth, `cases`."""
         least_ns, usual_ns, most_ns = cases
         recorded, setting = self.recorded, self.setting
         rate = recorded.rate
@@ -184,19 +176,26 @@ class ChangedLoader:
         further = ERROR_OF_CHANGE * abs(math.log(recorded.measured_ns / usual_ns))
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(recorded.costs.fetch_ns))
         error = math.hypot(error, present.spread, spread)
-        limit = self._limit(present)
         crowded = ERROR_OF_CROWDED * _crowding(present.costs, setting, usual_ns)
         slower = math.hypot(most_ns / usual_ns - 1, error, crowded)
         faster = math.hypot(usual_ns / least_ns - 1, error, crowded)
         is_present = setting == recorded.setting and self.change is None
         if is_present and not self.faster and self.batches == 1:
             slower = faster = noise
+        iteration_ns = usual_ns * self.batches
+        return Range(iteration_ns, iteration_ns / (1 + faster), iteration_ns * (1 + slower))
+
+    def prediction(
+        self, iteration: Range, present: PresentReplay, present_ns: float, *, is_fitted: bool
+    ) -> Prediction:
+        """What training does if an iteration takes so long, beside the `present_ns` of now."""
+        recorded, setting = self.recorded, self.setting
+        usual_ns = iteration.value / self.batches
 
         def range_of(value: float) -> Range:
-            return Range(value, value / (1 + slower), value * (1 + faster))
+            ends = (iteration.high, iteration.low)
+            return Range(value, *(value * iteration.value / end_ns for end_ns in ends))
 
-        iteration = usual_ns * self.batches
-        low_high = (iteration / (1 + faster), iteration * (1 + slower))
         memory, shared = self._memory_bytes()
         return Prediction(
             num_workers=setting.workers,
@@ -205,11 +204,11 @@ class ChangedLoader:
             cpus=setting.cpus,
             batch_size=self.batch_size or recorded.loader.batch_size,
             faster=self.faster,
-            iteration_ns=Range(iteration, *low_high),
-            throughput=range_of(rate.value * recorded.measured_ns / usual_ns),
+            iteration_ns=iteration,
+            throughput=range_of(recorded.rate.value * recorded.measured_ns / usual_ns),
             unit=recorded.unit,
             speedup=range_of(present_ns / usual_ns),
-            limit=limit,
+            limit=self._limit(present),
             memory_bytes=memory,
             shared_memory_bytes=shared,
             assumptions=tuple(self._assumptions(present, is_fitted=is_fitted)),

@@ -19,10 +19,7 @@ import numpy as np
 
 from loadeval.analysis.predict.change import GROWTH, Change, ChangedLoader
 from loadeval.analysis.predict.faster import FasterError, full_name
-from loadeval.analysis.predict.prediction import (
-    Prediction,
-    WorkerCurve,
-)
+from loadeval.analysis.predict.prediction import Prediction, Range, WorkerCurve
 from loadeval.analysis.predict.recorded import (
     RESUME_NS,
     PresentReplay,
@@ -109,6 +106,30 @@ class LoaderModel:
         change: Change | None = None,
     ) -> Prediction:
         """What training would do under these settings, as `whatif`; with `change`, after it."""
+        return self.prediction(
+            self.asked(
+                num_workers=num_workers,
+                prefetch_factor=prefetch_factor,
+                cpus=cpus,
+                in_order=in_order,
+                batch_size=batch_size,
+                faster=faster,
+                change=change,
+            )
+        )
+
+    def asked(
+        self,
+        *,
+        num_workers: int | None = None,
+        prefetch_factor: int | None = None,
+        cpus: float | None = None,
+        in_order: bool | None = None,
+        batch_size: int | None = None,
+        faster: Mapping[str, float] | None = None,
+        change: Change | None = None,
+    ) -> ChangedLoader:
+        """The loader under these settings. Raises UsageError as `whatif`."""
         _check(num_workers, prefetch_factor, cpus, batch_size, faster)
         last = self._recorded[-1]
         workers = self.num_workers if num_workers is None else num_workers
@@ -127,10 +148,7 @@ class LoaderModel:
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
             affinity=last.setting.affinity if cpus is None else None,
         )
-        changed = ChangedLoader(
-            nearest, setting, batch_size, _in_full(nearest, faster or {}), change
-        )
-        return self._predicted(changed)
+        return ChangedLoader(nearest, setting, batch_size, _in_full(nearest, faster or {}), change)
 
     def speedup(self, num_workers: int, length: Length) -> float:
         """The speed-up with so many workers: that of `predict` and `with_starts`, in less time."""
@@ -152,7 +170,7 @@ class LoaderModel:
 
     def with_change(self, change: Change) -> Prediction:
         """The same as it was, but for `change`."""
-        return self._predicted(self._changed(change))
+        return self.prediction(self._changed(change))
 
     def _changed(self, change: Change) -> ChangedLoader:
         setting = replace(self._recorded[-1].setting, **change.settings)
@@ -190,7 +208,17 @@ class LoaderModel:
 
         return min(self._recorded, key=distance)
 
-    def _predicted(self, changed: ChangedLoader) -> Prediction:
+    def prediction(self, changed: ChangedLoader) -> Prediction:
+        """What training would do with the loader that is `asked`."""
+        return changed.prediction(
+            self.iteration(changed),
+            changed.recorded.present(self.growth[1]),
+            self._recorded[-1].measured_ns,
+            is_fitted=self.growth != GROWTH,
+        )
+
+    def iteration(self, changed: ChangedLoader) -> Range:
+        """How long an iteration takes, in nanoseconds: what of `predict` takes the least time."""
         presents = [changed.recorded.present(growth) for growth in self.growth]
         usual = changed.usual(presents[1])
         least, most = (changed.replayed(presents[end]) for end in (0, 2))
@@ -199,13 +227,7 @@ class LoaderModel:
             hindered = [changed.replayed(present, hindered=True) for present in presents[1:]]
             longest_ns = max(replay.iteration_ns for replay in hindered)
             cases = [min(cases), cases[1], max(*cases, longest_ns)]
-        return changed.prediction(
-            cases,
-            usual.spread,
-            presents[1],
-            self._recorded[-1].measured_ns,
-            is_fitted=self.growth != GROWTH,
-        )
+        return changed.iteration(cases, usual.spread, presents[1])
 
     def curve(self) -> WorkerCurve:
         """Throughput without workers and with some, until twice the CPUs, or those there are."""
