@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from loadeval.analysis.predict.tuning import MOST_IN_TURNS, WORKERS, Stop, TrialState
 from loadeval.errors import UsageError
 from loadeval.runtime.settings import EvaluatorSettings
+from loadeval.runtime.whole_epochs import WholeEpochs
 from loadeval.testing import FakeClock
 from loadeval.tuning import forecasts, tuner
 from loadeval.tuning.in_training import TrainingTuner
@@ -42,21 +46,14 @@ class Training:
         self.feeding = Feeding(self.clock, batches, **options)
         self.ends = 0
         self.seen: list[int] = []
-        settings = EvaluatorSettings(
-            mode="alternate",
-            samples=None,
-            unit="samples",
-            max_cache_bytes=max_cache_bytes,
-            overwrite=False,
-            pairs=3,
-            batches=24,
-            seed=0,
-            clock=self.clock,
-            probes=(),
-            stages=False,
-        )
         self.tuner = TrainingTuner(
-            self.feeding.loader, settings, space or SPACE, 6, batches, self.note_end, ranks
+            self.feeding.loader,
+            replace(SETTINGS, max_cache_bytes=max_cache_bytes, clock=self.clock),
+            space or SPACE,
+            6,
+            batches,
+            self.note_end,
+            ranks,
         )
 
     def note_end(self) -> None:
@@ -88,6 +85,19 @@ class Training:
 
 
 SPACE: Mapping[str, list[Any]] = {"num_workers": [0, 1, 2, 4], "prefetch_factor": [2]}
+SETTINGS = EvaluatorSettings(
+    mode="alternate",
+    samples=None,
+    unit="samples",
+    max_cache_bytes=2**30,
+    overwrite=False,
+    pairs=3,
+    batches=24,
+    seed=0,
+    clock=FakeClock(),
+    probes=(),
+    stages=False,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +278,30 @@ def test_a_setting_that_cannot_be_made_is_a_result() -> None:
     assert report is not None
     errors = {trial.settings["num_workers"]: trial.error for trial in report.trials}
     assert "no more processes" in str(errors[2])
+
+
+class InTraining(IterableDataset[int]):
+    """Sixty samples, which workers cannot open."""
+
+    def __iter__(self) -> Iterator[int]:
+        if get_worker_info() is not None:
+            raise OSError("too many open files")
+        return iter(range(60))
+
+
+def test_a_setting_that_cannot_begin_a_whole_epoch_is_a_result() -> None:
+    """Another one serves it."""
+    loader: Any = DataLoader(InTraining(), batch_size=2)
+    feeding = WholeEpochs(loader)
+    space = {"num_workers": [0, 1]}
+    settings = replace(SETTINGS, clock=time.perf_counter_ns)
+    training = TrainingTuner(loader, settings, space, 6, 30, lambda: None)
+    while not training.is_over:
+        assert len(list(training.epoch(feeding, feeding.indices(is_first=False)))) == 30
+    assert training.report is not None
+    errors = {trial.settings["num_workers"]: trial.error for trial in training.report.trials}
+    assert errors[0] is None
+    assert "too many open files" in str(errors[1])
 
 
 def bad_at(number: int) -> Callable[[int, Any], None]:

@@ -114,9 +114,16 @@ class GaussianBlur:
 
 
 class ColorJitter:
+    KINDS = (
+        ImageEnhance.Brightness,
+        ImageEnhance.Color,
+        ImageEnhance.Contrast,
+        ImageEnhance.Sharpness,
+    )
+
     def __call__(self, image: Image.Image) -> Image.Image:
-        for enhance in (ImageEnhance.Color, ImageEnhance.Contrast, ImageEnhance.Sharpness):
-            image = enhance(image).enhance(1.2)
+        for kind in self.KINDS:
+            image = kind(image).enhance(1.2)
         return image
 
 

@@ -27,7 +27,7 @@ from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Fi
 from loadeval.analysis.rules.fixes import FIXES, GENERAL, OF_STARTS, OF_WAITING, gain_of
 from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import BUSY, in_users_words, no_cpu_left
+from loadeval.analysis.rules.workers import MUCH, in_users_words, no_cpu_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -355,8 +355,9 @@ def _crowds_itself(case: Case, finding: Finding) -> bool:
         return False
     if case.cpu_use.others is not None:
         return "others_cpus" not in change.values or (inside is not None and not inside.keeps_up)
-    # What loading and steps compute themselves shows what is left for others that were not read.
-    return inside is not None and cpus is not None and inside.computing_cpus >= BUSY * cpus
+    # Others, which were not read, used at most what training and its workers left.
+    own = max(0.0 if inside is None else inside.computing_cpus, case.cpu_use.own or 0.0)
+    return cpus is not None and cpus - own < MUCH
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

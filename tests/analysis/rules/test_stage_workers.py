@@ -360,6 +360,19 @@ def test_others_that_keep_workers_from_cpus_come_first() -> None:
     assert findings[0].changes[0].code is Advice.FREE_CPUS
 
 
+@pytest.mark.parametrize(
+    ("workers", "first"), [(1.3, Rule.SLOW_TRANSFORM), (0.9, Rule.OVERSUBSCRIPTION)]
+)
+def test_others_that_were_not_read_have_what_training_leaves(workers: float, first: Rule) -> None:
+    """Of two CPUs it uses 0.3 itself: others cannot have half of one, or can."""
+    run = looked_into(
+        fetch=80, run_queue=0.6, environment={"cpus_usable": 2}, transforms={"blur": 0.9}
+    )
+    run = cores_read(run, process=0.3, workers=workers)
+    of_training = tuple(each for each in run.readings if each.subject != "machine")
+    assert diagnosed(replace(run, readings=of_training)).findings[0].rule is first
+
+
 def test_work_that_fills_the_cpus_is_named_before_the_want_of_them() -> None:
     """A cheaper blur frees the CPUs; it costs what leaving it out was measured to bring."""
     first = diagnose(read_run(BLUR)).findings[0]
