@@ -113,6 +113,11 @@ class GaussianBlur:
         return image.filter(ImageFilter.GaussianBlur(4))
 
 
+class BoxBlur:
+    def __call__(self, image: Image.Image) -> Image.Image:
+        return image.filter(ImageFilter.BoxBlur(4))
+
+
 class ColorJitter:
     KINDS = (
         ImageEnhance.Brightness,
@@ -246,7 +251,7 @@ PROGRAMS = (
         "a jitter among others in a Compose of one's own",
         "slow transform",
         "ColorJitter takes",
-        faulty=lambda _: train(Photographs(Recipe(Flip(), ColorJitter(), GaussianBlur()))),
+        faulty=lambda _: train(Photographs(Recipe(Flip(), ColorJitter(), BoxBlur()))),
         healthy=lambda _: train(Photographs(Recipe(CenterCrop(), Flip(), ColorJitter()))),
     ),
     Program(
