@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from loadeval import compare_backends, read_run
 from loadeval.analysis.backends import BackendReport, BackendResult, Difference
-from loadeval.analysis.choice import BadFile, OnBadFile, PixelDifference, RecordedStep
+from loadeval.analysis.choice import BadFile, OnBadFile, DataDifference, RecordedStep
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
 from loadeval.analysis.estimate.stats import Estimate
@@ -334,7 +334,7 @@ def test_backends() -> None:
     bad = BadFile("half.jpg", OnBadFile.RAISES, "OSError: half")
     odd = replace(
         SLOW,
-        difference=PixelDifference(0.5, 9.0, 1.5, 64),
+        difference=DataDifference(0.5, 9.0, 1.5, 64),
         memory_bytes=2**20,
         truncated=bad,
         broken=(bad._replace(outcome=OnBadFile.SKIPS, error=None),),

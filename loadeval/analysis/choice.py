@@ -27,13 +27,27 @@ if TYPE_CHECKING:
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.runlog.model import Run
 
-MOST_DIFFERENCE = 5.0
-"""The mean difference of pixels, of 255 levels, up to which two load the same.
-
-On the demo's photographs other filters to make an image smaller, and decoding at a smaller size,
-make up to 4.1; crops that are a pixel aside make 5.8.
-"""
 FEWEST_ROUNDS = 2
+
+
+class Kind(Enum):
+    """A kind of data."""
+
+    IMAGES = "images"
+    SHARDS = "WebDataset shards"
+    AUDIO = "audio"
+    TEXT = "text"
+    VIDEO = "video"
+
+
+UNITS = {Kind.IMAGES: "images", Kind.SHARDS: "images"}
+"""What a sample of each kind is called, of several."""
+MOST_DIFFERENCE = {Kind.IMAGES: 5.0, Kind.SHARDS: 5.0}
+"""The mean difference up to which two load the same.
+
+Pixels are compared in levels of 255. On the demo's photographs other filters to make an image
+smaller, and decoding at a smaller size, make up to 4.1; crops that are a pixel aside make 5.8.
+"""
 
 
 class Standing(Enum):
@@ -53,6 +67,7 @@ class OnBadFile(Enum):
     RAISES = "raises"
     SKIPS = "skips it"
     FILLS = "fills in what is missing"
+    ENDS = "ends its process"
 
 
 class BadFile(NamedTuple):
@@ -63,10 +78,10 @@ class BadFile(NamedTuple):
     error: str | None = None
 
 
-class PixelDifference(NamedTuple):
-    """How far `samples` are from what the reference loads, in levels of 255: `mean` and `largest`.
+class DataDifference(NamedTuple):
+    """How far `samples` are from what the reference loads: the `mean` difference and the `largest`.
 
-    `worst` is the mean of the sample that differs most.
+    `worst` is the mean of the sample that differs most. Pixels differ by levels of 255.
     """
 
     mean: float
@@ -100,7 +115,7 @@ class Candidate:
     standing: Standing
     install: str = ""
     error: str | None = None
-    difference: PixelDifference | None = None
+    difference: DataDifference | None = None
     rounds: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     memory_bytes: int | None = None
     truncated: BadFile | None = None
@@ -117,17 +132,17 @@ class Candidate:
 class BackendChoice:
     """Backends for one folder, and which of them is fastest.
 
-    `files` is how many it has, of which `measured` were loaded again and again; `broken` are those
-    that the `reference` does not read, and which were left out. `cpus` are the numbers of CPUs that
-    loaders had by themselves. `trained` is what was measured under a training step, `step` the one
-    that was imitated, if one was.
+    `files` is how many samples it has, of which `measured` were loaded again and again; `broken`
+    are those that the `reference` does not read, and which were left out. `cpus` are the numbers of
+    CPUs that loaders had by themselves. `trained` is what was measured under a training step,
+    `step` the one that was imitated, if one was.
     """
 
     folder: str
-    kind: str
+    kind: Kind
     transforms: str
     files: int
-    classes: int
+    classes: int | None
     measured: int
     batch_size: int
     cpus: tuple[int, ...]
@@ -136,6 +151,11 @@ class BackendChoice:
     broken: tuple[BadFile, ...] = ()
     step: RecordedStep | None = None
     trained: BackendReport | None = None
+
+    @property
+    def unit(self) -> str:
+        """What samples are called."""
+        return UNITS[self.kind]
 
     @property
     def ranked(self) -> tuple[Candidate, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.choice import Standing
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 JPEG = frozenset({".jpg", ".jpeg"})
-REFERENCE = "pillow"
-"""What it loads is what the others are compared with."""
 OWN = "yours"
 """The user's own function, which is then the reference."""
 
@@ -54,8 +52,9 @@ def _is_installed(module: str) -> bool:
 
 
 TORCH = "torch pillow"
+DALI = "nvidia-dali-cuda120"
 IMAGES = (
-    WrittenBackend(REFERENCE, "pillow", ("torch", "PIL"), TORCH),
+    WrittenBackend("pillow", "pillow", ("torch", "PIL"), TORCH),
     WrittenBackend("pillow-draft", "pillow_draft", ("torch", "PIL"), TORCH, suffixes=JPEG),
     WrittenBackend("torchvision", "torchvision", ("torch", "torchvision"), "torchvision"),
     WrittenBackend("opencv", "opencv", ("torch", "cv2"), "opencv-python-headless"),
@@ -63,9 +62,19 @@ IMAGES = (
         "simplejpeg", "simplejpeg", ("torch", "PIL", "simplejpeg"), "simplejpeg", suffixes=JPEG
     ),
     WrittenBackend("pyvips", "pyvips", ("torch", "pyvips"), '"pyvips[binary]"'),
-    WrittenBackend("dali", "dali", ("torch", "nvidia.dali"), "nvidia-dali-cuda120"),
-    WrittenBackend(
-        "dali-gpu", "dali", ("torch", "nvidia.dali"), "nvidia-dali-cuda120", device="mixed"
-    ),
+    WrittenBackend("dali", "dali", ("torch", "nvidia.dali"), DALI),
+    WrittenBackend("dali-gpu", "dali", ("torch", "nvidia.dali"), DALI, device="mixed"),
     WrittenBackend("spdl", "spdl", ("torch", "PIL", "spdl.pipeline"), "spdl-core", one_epoch=True),
 )
+SHARDS = tuple(
+    replace(
+        backend,
+        modules=(*backend.modules, "webdataset"),
+        install=f"{backend.install} webdataset",
+    )
+    if backend.template != "dali"
+    else backend
+    for backend in IMAGES
+    if backend.template != "torchvision"
+)
+"""DALI reads shards itself; the others decode what WebDataset reads."""

@@ -10,25 +10,23 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.choice import (
     MOST_DIFFERENCE,
+    UNITS,
     BackendChoice,
     BadFile,
     Candidate,
     Standing,
 )
-from loadeval.backends.check import (
-    UNREAD_SHARE,
-    Reading,
-    bad_file,
-    difference_of,
-    truncated_copy,
-)
+from loadeval.backends.check import UNREAD_SHARE, Reading, bad_file, difference_of
 from loadeval.backends.code import Work, code_of
 from loadeval.backends.compare import compare_backends
+from loadeval.backends.kinds import KINDS
+from loadeval.backends.samples import truncated_copy
 from loadeval.backends.served import ServedBackend, module_of, opened, shortly
 from loadeval.errors import UsageError
 from loadeval.runlog.model import SECOND_NS
@@ -42,7 +40,9 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.choice import RecordedStep
     from loadeval.backends.catalogue import WrittenBackend
-    from loadeval.backends.data import Data, Sample
+    from loadeval.backends.data import Data
+    from loadeval.backends.samples import Sample
+    from loadeval.backends.served import Loaded
     from loadeval.report.backends import BackendComparison
 
 MOST_MEASURED = 256
@@ -117,7 +117,7 @@ class Chooser:
         trained = None if step is None else self._measure_step(samples, step)
         return BackendChoice(
             folder=str(self._data.folder),
-            kind=self._data.kind.value,
+            kind=self._data.kind,
             transforms=transforms,
             files=len(self._data.samples),
             classes=self._data.classes,
@@ -126,10 +126,18 @@ class Chooser:
             cpus=tuple(cpus),
             reference=self._work.reference,
             candidates=tuple(self._results[each.name] for each in self._candidates),
-            broken=tuple(broken.values()),
+            broken=(*self._data.broken, *broken.values()),
             step=None if step is None else step.recorded,
             trained=trained,
         )
+
+    def _given(self, samples: Sequence[Sample]) -> list[Any]:
+        """What loaders take for `samples`."""
+        return KINDS[self._data.kind].given(samples, self._folder)
+
+    def _load(self, backend: ServedBackend, samples: Sequence[Sample]) -> Loaded:
+        with tempfile.TemporaryDirectory(dir=self._folder) as folder:
+            return backend.load(KINDS[self._data.kind].given(samples, Path(folder)))
 
     def _path(self, name: str) -> Path:
         return self._folder / f"load_with_{name.replace('-', '_')}.py"
@@ -155,21 +163,21 @@ class Chooser:
                 f"backends are compared with {name}, which is not installed; install it with: "
                 f"{self._results[name].install}"
             )
-        self._say(f"reading {self._data.kind.value} with {name}")
+        self._say(f"reading {UNITS[self._data.kind]} with {name}")
         backend, began_s = self._served[name], math.inf
         good: list[Sample] = []
         broken: dict[Sample, BadFile] = {}
         chosen = self._data.chosen(MOST_MEASURED)
         for first in range(0, len(chosen), PART):
             part = chosen[first : first + PART]
-            reading = Reading(backend, part)
+            reading = Reading(partial(self._load, backend), part)
             good += reading.good
             lost = [sample for sample in part if sample not in reading.good]
             broken |= dict(zip(lost, reading.bad, strict=True))
             if len(good) >= FEWEST_MEASURED and time.monotonic() - began_s > READ_S:
                 break
             began_s = min(began_s, time.monotonic())  # the first part waits for imports
-        loaded = backend.load(good[:COMPARED]) if good else None
+        loaded = self._load(backend, good[:COMPARED]) if good else None
         if loaded is None or loaded.samples is None:
             error = next(iter(broken.values())).error if broken else None
             raise UsageError(f"{name} reads none of the files in {self._data.folder}: {error}")
@@ -183,11 +191,11 @@ class Chooser:
     ) -> list[Sample]:
         """Check each backend; returns the samples that all read which are measured."""
         half = truncated_copy(samples[0], self._folder)
-        unread: set[str] = set()
+        unread: set[Sample] = set()
         for name, backend in self._served.items():
             self._say(f"checking what {name} loads")
             result = self._results[name]
-            reading = Reading(backend, samples)
+            reading = Reading(partial(self._load, backend), samples)
             bad = tuple(reading.bad)
             result = replace(result, unread=bad)
             if len(bad) > UNREAD_SHARE * len(samples):
@@ -197,13 +205,13 @@ class Chooser:
                 continue
             result = replace(
                 result,
-                truncated=bad_file(half[0], backend.load([half])),
-                broken=tuple(bad_file(each[0], backend.load([each])) for each in broken),
+                truncated=bad_file(half, self._load(backend, [half])),
+                broken=tuple(bad_file(each, self._load(backend, [each])) for each in broken),
             )
             self._results[name] = self._compared(result, backend, reading, samples, pixels)
             if self._results[name].standing is Standing.MEASURED:
-                unread |= {path for path, _ in samples} - {path for path, _ in reading.good}
-        return [sample for sample in samples if sample[0] not in unread]
+                unread |= set(samples) - set(reading.good)
+        return [sample for sample in samples if sample not in unread]
 
     def _compared(
         self,
@@ -217,10 +225,11 @@ class Chooser:
         first, readable = samples[: len(pixels)], set(reading.good)
         kept = [number for number, sample in enumerate(first) if sample in readable]
         # What is flipped depends on the place, so both load the same list.
-        loaded = backend.load([first[number] for number in kept])
+        loaded = self._load(backend, [first[number] for number in kept])
         reference = pixels
         if len(kept) < len(first):
-            again = self._served[self._work.reference].load([first[number] for number in kept])
+            of_reference = self._served[self._work.reference]
+            again = self._load(of_reference, [first[number] for number in kept])
             reference = pixels[:0] if again.samples is None else again.samples
         if loaded.samples is None:
             return replace(result, standing=Standing.FAILED, error=loaded.error)
@@ -228,7 +237,7 @@ class Chooser:
         if difference is None:
             shapes = f"{loaded.samples.shape[1:]} where {reference.shape[1:]} was expected"
             return replace(result, standing=Standing.DIFFERENT, error=f"its samples are {shapes}")
-        same = difference.mean <= MOST_DIFFERENCE
+        same = difference.mean <= MOST_DIFFERENCE[self._data.kind]
         standing = Standing.MEASURED if same else Standing.DIFFERENT
         return replace(result, standing=standing, difference=difference)
 
@@ -238,7 +247,7 @@ class Chooser:
     def _measure_alone(self, samples: Sequence[Sample], cpus: Sequence[int]) -> None:
         """In each round each backend on each number of CPUs, in random order."""
         usable = sorted(os.sched_getaffinity(0))
-        repeated = list(samples) * (LOADED_AGAIN // len(samples) + 1)
+        repeated = self._given(samples) * (LOADED_AGAIN // len(samples) + 1)
         turns = [(name, count) for name in self._measured() for count in cpus]
         order = random.Random(0)  # noqa: S311 - no secret
         rates: dict[tuple[str, int], list[float]] = {turn: [] for turn in turns}
@@ -266,12 +275,13 @@ class Chooser:
     def _measure_step(self, samples: Sequence[Sample], step: Step) -> BackendComparison | None:
         """All that do not fail under the step, in turns."""
         epoch = max(EPOCH_BATCHES * self._work.batch_size, len(samples))
-        repeated = list(samples) * (epoch // len(samples) + 1)
+        few = self._given(samples[: self._work.batch_size])
+        repeated = self._given(samples) * (epoch // len(samples) + 1)
         backends: dict[str, Backend] = {}
         for name in self._measured():
             self._say(f"trying the step with {name}")
             try:
-                backends[name] = self._tried(name, repeated, step)
+                backends[name] = self._tried(name, few, repeated, step)
             except Exception as error:  # noqa: BLE001 - the step may not take what one loads
                 self._results[name] = replace(
                     self._results[name], standing=Standing.FAILED, error=shortly(error)
@@ -285,7 +295,7 @@ class Chooser:
             batches=self._budget.step_batches,
             rounds=self._budget.step_rounds,
             unequal=True,
-            unit=self._data.kind.value,
+            unit=UNITS[self._data.kind],
             probes=(),
             stages=False,
         )
@@ -296,10 +306,9 @@ class Chooser:
                 )
         return trained
 
-    def _tried(self, name: str, samples: list[Sample], step: Step) -> Backend:
+    def _tried(self, name: str, few: list[Any], samples: list[Any], step: Step) -> Backend:
         """The backend, after a step with its first batch. Raises what either raises."""
         module = module_of(self._path(name))
-        few = samples[: self._work.batch_size]
         loader = module.make_loader(few, workers=1, shuffle=False)
         with opened(loader) as batches:
             step.call(next(batches))

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from loadeval.backends.catalogue import OWN, REFERENCE
-from loadeval.backends.transforms import LEVELS
+from loadeval.analysis.choice import Kind
+from loadeval.backends.catalogue import OWN
+from loadeval.backends.kinds import KINDS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.backends.catalogue import WrittenBackend
-    from loadeval.backends.transforms import Transforms
+    from loadeval.backends.check import Transforms
+    from loadeval.backends.shards import Label
 
 THREE_OR_MORE = re.compile(r"\n{4,}")
 
@@ -24,7 +26,8 @@ THREE_OR_MORE = re.compile(r"\n{4,}")
 class Work:
     """What each backend does: which files it loads, how, and in batches of how many.
 
-    `own` is the user's function, module:function, where there is one.
+    `own` is the user's function, module:function, where there is one. `suffixes` are those of what
+    is decoded, and `label` tells where shards have its class.
     """
 
     folder: Path
@@ -32,11 +35,14 @@ class Work:
     batch_size: int
     workers: int
     own: str = ""
+    kind: Kind = Kind.IMAGES
+    suffixes: frozenset[str] = frozenset()
+    label: Label | None = None
 
     @property
     def reference(self) -> str:
         """The backend that the others are compared with."""
-        return OWN if self.own else REFERENCE
+        return OWN if self.own else KINDS[self.kind].reference
 
 
 def code_of(candidate: WrittenBackend, work: Work) -> str:
@@ -64,32 +70,16 @@ def code_of(candidate: WrittenBackend, work: Work) -> str:
 
 
 def _values(candidate: WrittenBackend, work: Work) -> dict[str, Any]:
-    transforms = work.transforms
     module, _, name = work.own.partition(":")
-    height, width = transforms.resized or (0, 0)
-    crop_height, crop_width = transforms.cropped or (0, 0)
-
-    def size_of(arguments: str) -> str:
-        return f"resized_size({arguments})" if transforms.shorter else f"({width}, {height})"
-
     return {
+        **work.transforms.values(),
         "folder": work.folder,
         "batch_size": work.batch_size,
         "workers": work.workers,
-        "shorter": transforms.shorter,
-        "resize_height": height,
-        "resize_width": width,
-        "size_of": size_of,
-        "crop": transforms.cropped is not None,
-        "crop_height": crop_height,
-        "crop_width": crop_width,
-        "flip": transforms.flipped,
-        "normalize": bool(transforms.mean),
-        "mean": list(transforms.mean),
-        "std": list(transforms.std),
-        "mean_255": [round(LEVELS * value, 4) for value in transforms.mean],
-        "std_255": [round(LEVELS * value, 4) for value in transforms.std],
         "device": candidate.device,
+        "shards": work.kind is Kind.SHARDS,
+        "suffixes": sorted(suffix[1:] for suffix in work.suffixes),
+        "label": work.label,
         "own": work.own,
         "own_module": module,
         "own_name": name,

@@ -5,58 +5,43 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.choice import BadFile, Kind, OnBadFile
+from loadeval.backends.kinds import KIND_OF, KINDS
+from loadeval.backends.shards import label_of, members_at, read_shard
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-Sample = tuple[str, int]
-"""The path of a file, and the number of its class."""
+    from loadeval.backends.samples import Sample
+    from loadeval.backends.shards import Label
+
 MOST_FILES = 200_000
-"""So many files are listed of a folder that has more."""
-
-
-class Kind(Enum):
-    """A kind of data, by the extensions of its files."""
-
-    IMAGES = "images"
-    SHARDS = "WebDataset shards"
-    AUDIO = "audio"
-    TEXT = "text"
-    VIDEO = "video"
-
-
-SUFFIXES = {
-    ".jpg": Kind.IMAGES,
-    ".jpeg": Kind.IMAGES,
-    ".png": Kind.IMAGES,
-    ".tar": Kind.SHARDS,
-    ".wav": Kind.AUDIO,
-    ".flac": Kind.AUDIO,
-    ".txt": Kind.TEXT,
-    ".jsonl": Kind.TEXT,
-    ".mp4": Kind.VIDEO,
-}
-SUPPORTED = (Kind.IMAGES,)
+"""So many files, or samples in shards, are listed of a folder that has more."""
+EXPECTED = "; or ".join(
+    f"{kind.value}: {', '.join(known.suffixes)}" for kind, known in KINDS.items()
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The files of one kind in a folder, with the number of the class of each.
+    """The samples of one kind in a folder, and the number of classes; None is not known.
 
-    `suffixes` are the extensions that they have, and `whole` tells whether all were listed.
+    `suffixes` are the extensions of what is decoded, and `whole` tells whether all were listed.
+    Shards have the class of a sample where `label` tells; `broken` are those that are read in part.
     """
 
     folder: Path
     kind: Kind
     samples: tuple[Sample, ...]
-    classes: int
+    classes: int | None
     suffixes: frozenset[str]
     whole: bool = True
+    label: Label | None = None
+    broken: tuple[BadFile, ...] = ()
 
     def chosen(self, count: int, seed: int = 0) -> list[Sample]:
         """At most `count` samples, drawn at random, in their order."""
@@ -67,38 +52,71 @@ class Data:
 
 
 def find_data(folder: Path) -> Data:
-    """The data in `folder`: of the kind that most of its files have; subfolders are classes.
+    """The data in `folder`, of the kind that most of its files have.
 
     Raises UsageError where there is none that can be measured.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder; expected one with images: JPEG or PNG files")
+        raise UsageError(f"{folder} is no folder; expected one with {EXPECTED}")
     paths_of: dict[Kind, list[str]] = {}
     count = 0
     for path in _files(folder):
         count += 1
-        kind = SUFFIXES.get(os.path.splitext(path)[1].lower())  # noqa: PTH122 - of many files
+        kind = KIND_OF.get(os.path.splitext(path)[1].lower())  # noqa: PTH122 - of many files
         if kind is not None:
             paths_of.setdefault(kind, []).append(path)
         if count == MOST_FILES:
             break
     if not paths_of:
-        raise UsageError(
-            f"{folder} has no file that is known, of {count:,}; expected images, by the extension: "
-            ".jpg, .jpeg or .png"
-        )
+        raise UsageError(f"{folder} has no file that is known, of {count:,}; expected {EXPECTED}")
     kind = max(paths_of, key=lambda each: len(paths_of[each]))
-    if kind not in SUPPORTED:
-        raise UsageError(
-            f"{folder} has {kind.value}, and backends are measured for images alone; expected a "
-            "folder with JPEG or PNG files"
-        )
-    paths = sorted(paths_of[kind])
+    paths, whole = sorted(paths_of[kind]), count < MOST_FILES
+    return (
+        _in_shards(folder, paths, whole)
+        if kind is Kind.SHARDS
+        else _files_of(folder, kind, paths, whole)
+    )
+
+
+def _files_of(folder: Path, kind: Kind, paths: Sequence[str], whole: bool) -> Data:
+    """Each file is a sample, and each subfolder a class."""
     folders = sorted({os.path.dirname(path) for path in paths})  # noqa: PTH120 - of many files
     numbers = {name: number for number, name in enumerate(folders)}
     samples = tuple((path, numbers[os.path.dirname(path)]) for path in paths)  # noqa: PTH120 - the same
     suffixes = frozenset(os.path.splitext(path)[1].lower() for path in paths)  # noqa: PTH122 - the same
-    return Data(folder, kind, samples, len(folders), suffixes, count < MOST_FILES)
+    return Data(folder, kind, samples, len(folders), suffixes, whole)
+
+
+def _in_shards(folder: Path, paths: Sequence[str], whole: bool) -> Data:
+    """Each image in a shard is a sample."""
+    samples: list[Sample] = []
+    suffixes: set[str] = set()
+    broken: list[BadFile] = []
+    for path in paths:
+        shard = read_shard(path)
+        samples += [(path, start) for start in shard.starts]
+        suffixes |= shard.suffixes
+        if shard.error:
+            broken.append(BadFile(os.path.basename(path), OnBadFile.RAISES, shard.error))  # noqa: PTH119 - a text, as it was listed
+        if len(samples) >= MOST_FILES:
+            whole = False
+            break
+    if not samples:
+        error = f": {broken[0].name}: {broken[0].error}" if broken else ""
+        raise UsageError(
+            f"the shards in {folder} have no images{error}; expected .jpg, .jpeg or .png in them"
+        )
+    label = label_of(members_at(*samples[0]))
+    return Data(
+        folder,
+        Kind.SHARDS,
+        tuple(samples),
+        None,
+        frozenset(suffixes),
+        whole,
+        label,
+        tuple(broken),
+    )
 
 
 def _files(folder: Path) -> Iterator[str]:

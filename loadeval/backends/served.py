@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import sys
 import time
+import traceback
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loadeval.backends.data import Sample
 
 PATIENCE_S = 60.0
 """A backend that says nothing for so long is given up."""
+MOST_STARTS = 10
+"""A backend whose process ended so many times is given up."""
 QUEUED = 2
 """Batches for each worker that pass before the clock starts: queues are then as full as later."""
 LONGEST_ERROR = 300
@@ -40,10 +42,14 @@ LONGEST_ERROR = 300
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What came of some samples: an array of all of them in their order, or why there is none."""
+    """What came of some samples: an array of all of them in their order, or why there is none.
+
+    `ended` tells that they ended the process.
+    """
 
     samples: npt.NDArray[Any] | None
     error: str | None = None
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +62,35 @@ class Alone:
 
 
 class ServedBackend:
-    """The process that runs the loader whose code is in `path`; close it in the end."""
+    """The process that runs the loader whose code is in `path`; close it in the end.
+
+    Where it ends, another one is started for the next request, some times.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._starts = 0
+        self._lost: str | None = None
+        self._ended = False
+        self._start()
+
+    def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
         usual = multiprocessing.get_all_start_methods()[0]
-        self._process = context.Process(target=serve, args=(theirs, str(path), usual))
+        self._process = context.Process(target=serve, args=(theirs, str(self._path), usual))
         self._process.start()
         theirs.close()
-        self._lost: str | None = None
+        self._starts += 1
 
-    def load(self, samples: Sequence[Sample]) -> Loaded:
+    def load(self, samples: Sequence[Any]) -> Loaded:
         """Load `samples`."""
         answer = self._ask("load", list(samples))
-        return answer if isinstance(answer, Loaded) else Loaded(None, str(answer))
+        if isinstance(answer, Loaded):
+            return answer
+        return Loaded(None, str(answer), ended=self._ended)
 
-    def alone(self, samples: Sequence[Sample], cpus: Sequence[int], seconds: float) -> Alone:
+    def alone(self, samples: Sequence[Any], cpus: Sequence[int], seconds: float) -> Alone:
         """Load `samples` on `cpus` for `seconds`, with a worker for each."""
         answer = self._ask("alone", list(samples), list(cpus), seconds)
         return answer if isinstance(answer, Alone) else Alone(None, error=str(answer))
@@ -88,16 +106,22 @@ class ServedBackend:
         """The answer, or why there is none."""
         if self._lost is not None:
             return self._lost
+        if not self._process.is_alive():
+            self._connection.close()
+            self._start()
+        self._ended = False
         try:
             self._connection.send(request)
             if self._connection.poll(PATIENCE_S):
                 return self._connection.recv()
-            self._lost = f"it said nothing for {PATIENCE_S:.0f} s"
+            ended = self._lost = f"it said nothing for {PATIENCE_S:.0f} s"
         except (EOFError, OSError):
             self._process.join(1.0)
-            self._lost = f"it ended its process, with exit code {self._process.exitcode}"
+            self._ended = True
+            ended = f"it ended its process, with exit code {self._process.exitcode}"
+            self._lost = ended if self._starts == MOST_STARTS else None
         self._end()
-        return self._lost
+        return ended
 
     def _end(self) -> None:
         if self._process.is_alive():
@@ -127,6 +151,9 @@ def serve(connection: Connection, path: str, start_method: str) -> None:
                 answer = asked(module, *arguments)
             except Exception as error:  # noqa: BLE001 - a backend may raise anything, and is told
                 answer = shortly(error)
+                # Else the loader that failed lives until garbage is collected, which ends its
+                # queues before its workers: torch waits 5 s for these.
+                traceback.clear_frames(error.__traceback__)
             connection.send(answer)
 
 
@@ -144,16 +171,14 @@ def shortly(error: BaseException) -> str:
     return in_words(error)[:LONGEST_ERROR]
 
 
-def load(module: ModuleType, samples: Sequence[Sample]) -> Loaded:
+def load(module: ModuleType, samples: Sequence[Any]) -> Loaded:
     """Load `samples` in their order, with one worker."""
     with opened(module.make_loader(samples, workers=1, shuffle=False)) as batches:
         arrays = [np.asarray(batch.cpu()) for batch, _ in batches]
     return Loaded(np.concatenate(arrays) if arrays else np.empty(0))
 
 
-def alone(
-    module: ModuleType, samples: Sequence[Sample], cpus: Sequence[int], seconds: float
-) -> Alone:
+def alone(module: ModuleType, samples: Sequence[Any], cpus: Sequence[int], seconds: float) -> Alone:
     """Load for `seconds` on `cpus`, from when the queues are full, with a worker for each."""
     bind_to(cpus)
     before_bytes, workers = memory_bytes(), len(cpus)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.choice import recorded_step
+from loadeval.analysis.choice import Kind, recorded_step
 from loadeval.backends import catalogue
 from loadeval.backends.code import Work, code_of
 from loadeval.backends.data import find_data
-from loadeval.backends.transforms import Transforms, parse_transforms
+from loadeval.backends.kinds import KINDS
 from loadeval.cli.console import (
     AsJson,
     ctrl_c_exits,
@@ -36,11 +36,16 @@ from loadeval.runlog.log_file.reader import read_run
 if TYPE_CHECKING:
     from loadeval.analysis.choice import BackendChoice, RecordedStep
     from loadeval.backends.choose import Step
+    from loadeval.backends.data import Data
 
-FOLDER = "A folder with JPEG or PNG files, in subfolders for their classes or not."
+FOLDER = (
+    "A folder with JPEG or PNG files, in subfolders for their classes or not; or with WebDataset "
+    "shards of images."
+)
 TRANSFORM = (
     "What is done with each image, in this order: resize 256 (the shorter side) or resize "
-    "224x224, crop 224, flip, normalize imagenet; with commas between them."
+    "224x224, crop 224, flip, normalize imagenet; with commas between them. Without it: resize "
+    "256, crop 224."
 )
 DECODE = (
     "A function of yours that takes a path and returns an image as an array or a tensor: "
@@ -61,9 +66,9 @@ JSON, PYTHON = ".json", ".py"
 def backends(  # noqa: PLR0913 - the options of the command
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=FOLDER)],
     *,
-    transform: Annotated[str, typer.Option("--transform", metavar="TEXT", help=TRANSFORM)] = (
-        "resize 256, crop 224"
-    ),
+    transform: Annotated[
+        str | None, typer.Option("--transform", metavar="TEXT", help=TRANSFORM)
+    ] = None,
     step: Annotated[str | None, typer.Option("--step", metavar="MODULE:NAME", help=STEP)] = None,
     like: Annotated[Path | None, typer.Option("--like", metavar="RUN", help=LIKE)] = None,
     decode: Annotated[
@@ -88,15 +93,15 @@ def backends(  # noqa: PLR0913 - the options of the command
     if step is not None and like is not None:
         raise typer.BadParameter("--step and --like both name a training step; give one of them")
     with ctrl_c_exits(), errors_printed():
-        transforms = parse_transforms(transform)
         files = output or []
         for path in files:  # before it is measured for minutes
             check_writable(path, JSON, PYTHON)
         data = find_data(folder)
+        transform = KINDS[data.kind].transforms if transform is None else transform
         recorded = None if like is None else _recorded(like)
         size = batch_size or (None if recorded is None else recorded.batch_size) or BATCH_SIZE
-        work = _work(folder, transforms, size, decode)
-        candidates = _candidates(decode)
+        work = _work(data, transform, size, decode)
+        candidates = _candidates(data.kind, decode)
         if code is not None:
             typer.echo(code_of(_known(candidates, code), work), nl=False)
             return
@@ -131,16 +136,31 @@ def _progress(text: str) -> None:
     say(f"loadeval: {text}")
 
 
-def _work(folder: Path, transforms: Transforms, batch_size: int, decode: str | None) -> Work:
+def _work(data: Data, transform: str, batch_size: int, decode: str | None) -> Work:
+    transforms = KINDS[data.kind].parse(transform)
     if decode is not None:
+        if data.kind is not Kind.IMAGES:
+            raise UsageError(
+                f"--decode is for image files, and {data.folder} has {data.kind.value}; leave it "
+                "out"
+            )
         named(decode)
     workers = len(os.sched_getaffinity(0))
-    return Work(folder, transforms, batch_size, workers, decode or "")
+    return Work(
+        folder=data.folder,
+        transforms=transforms,
+        batch_size=batch_size,
+        workers=workers,
+        own=decode or "",
+        kind=data.kind,
+        suffixes=data.suffixes,
+        label=data.label,
+    )
 
 
-def _candidates(decode: str | None) -> list[catalogue.WrittenBackend]:
+def _candidates(kind: Kind, decode: str | None) -> list[catalogue.WrittenBackend]:
     own = catalogue.WrittenBackend(catalogue.OWN, "own", ("torch",), "torch")
-    return [*([own] if decode else []), *catalogue.IMAGES]
+    return [*([own] if decode else []), *KINDS[kind].backends]
 
 
 def _known(candidates: list[catalogue.WrittenBackend], name: str) -> catalogue.WrittenBackend:

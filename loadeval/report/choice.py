@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from loadeval.analysis.choice import BackendChoice, BadFile, Candidate
+    from loadeval.analysis.choice import BackendChoice, BadFile, Candidate, Kind
     from loadeval.analysis.estimate.stats import Estimate
 
 ROW = 0.42
@@ -32,7 +32,7 @@ def choice_as_dict(choice: BackendChoice, code: str | None) -> dict[str, Any]:
         "fastest": None if choice.fastest is None else choice.fastest.name,
         "words": words.choice_headline(choice),
         "folder": choice.folder,
-        "kind": choice.kind,
+        "kind": choice.kind.value,
         "transforms": choice.transforms,
         "files": choice.files,
         "classes": choice.classes,
@@ -40,9 +40,9 @@ def choice_as_dict(choice: BackendChoice, code: str | None) -> dict[str, Any]:
         "batch_size": choice.batch_size,
         "cpus": list(choice.cpus),
         "reference": choice.reference,
-        "most_difference": MOST_DIFFERENCE,
+        "most_difference": MOST_DIFFERENCE[choice.kind],
         "step": None if choice.step is None else asdict(choice.step),
-        "candidates": [_candidate(each) for each in choice.candidates],
+        "candidates": [_candidate(each, choice.kind) for each in choice.candidates],
         "differences": [difference_as_dict(each) for each in choice.differences],
         "broken": [_bad_file(bad) for bad in choice.broken],
         "trained": None if choice.trained is None else backends_as_dict(choice.trained),
@@ -50,7 +50,7 @@ def choice_as_dict(choice: BackendChoice, code: str | None) -> dict[str, Any]:
     }
 
 
-def _candidate(candidate: Candidate) -> dict[str, Any]:
+def _candidate(candidate: Candidate, kind: Kind) -> dict[str, Any]:
     return {
         "name": candidate.name,
         "standing": candidate.standing.value,
@@ -65,7 +65,7 @@ def _candidate(candidate: Candidate) -> dict[str, Any]:
         "truncated": None if candidate.truncated is None else _bad_file(candidate.truncated),
         "broken": [_bad_file(bad) for bad in candidate.broken],
         "unread": [_bad_file(bad) for bad in candidate.unread],
-        "words": words.left_out(candidate),
+        "words": words.left_out(candidate, kind),
     }
 
 
@@ -87,7 +87,7 @@ def choice_figure(choice: BackendChoice) -> Figure:
     footer.append(words.same_work(choice))
     heights = [HEADING + ROW * max(len(chart.rows), 1)]
     figure, (part,) = drawing.page(title, details, footer, heights)
-    drawing.draw_rows(drawing.panel(part, f"Throughput in {choice.kind}/s"), chart)
+    drawing.draw_rows(drawing.panel(part, f"Throughput in {choice.unit}/s"), chart)
     colors = ("real", "ideal", "loader") if choice.trained is not None else ("loader",)
     drawing.color_legend(part, colors)
     return drawing.finish(figure)
@@ -111,7 +111,7 @@ def choice_chart(choice: BackendChoice) -> bar_charts.BarChart:
             )
             for place, (color, rate, label, beside) in enumerate(rates)
         ]
-    return bar_charts.BarChart(tuple(rows), choice.kind)
+    return bar_charts.BarChart(tuple(rows), choice.unit)
 
 
 def _beside(candidate: Candidate, cpus: int, rate: Estimate, most: int) -> str:

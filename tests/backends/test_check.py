@@ -2,38 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.choice import OnBadFile
-from loadeval.backends.check import Reading, bad_file, difference_of, truncated_copy
-from loadeval.backends.served import Loaded, ServedBackend, shortly
-from loadeval.backends.transforms import parse_transforms
+from loadeval.backends.check import Reading, bad_file, difference_of
+from loadeval.backends.images import parse_transforms
+from loadeval.backends.samples import truncated_copy
+from loadeval.backends.served import Loaded, shortly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.backends.data import Sample
+    from loadeval.backends.samples import Sample
 
 BYTES = parse_transforms("resize 2x2")
 
 
-class Scripted:
+def load(samples: Sequence[Sample]) -> Loaded:
     """Raises for files named bad, and leaves out those named lost."""
-
-    def load(self, samples: Sequence[Sample]) -> Loaded:
-        if any(path.startswith("bad") for path, _ in samples):
-            return Loaded(None, "OSError: broken")
-        return Loaded(np.zeros(sum(not path.startswith("lost") for path, _ in samples)))
+    if any(path.startswith("bad") for path, _ in samples):
+        return Loaded(None, "OSError: broken")
+    return Loaded(np.zeros(sum(not path.startswith("lost") for path, _ in samples)))
 
 
 def test_files_that_are_not_read_are_found_one_by_one() -> None:
     """Whoever raises for one of many files reads the others."""
     names = ["a", "b", "bad1", "c", "lost1", "d", "bad2"]
-    reading = Reading(cast("ServedBackend", Scripted()), [(name, 0) for name in names])
+    reading = Reading(load, [(name, 0) for name in names])
     assert [path for path, _ in reading.good] == ["a", "b", "c", "d"]
     assert [(bad.name, bad.outcome) for bad in reading.bad] == [
         ("bad1", OnBadFile.RAISES),
@@ -44,7 +43,7 @@ def test_files_that_are_not_read_are_found_one_by_one() -> None:
 
 
 def test_a_file_of_which_something_comes_is_filled() -> None:
-    assert bad_file("a/half.jpg", Loaded(np.zeros(1))) == ("half.jpg", OnBadFile.FILLS, None)
+    assert bad_file(("a/half.jpg", 0), Loaded(np.zeros(1))) == ("half.jpg", OnBadFile.FILLS, None)
 
 
 def test_differences_are_in_levels() -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.backends.data import Kind, find_data
+from loadeval.analysis.choice import Kind
+from loadeval.backends.data import find_data
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,13 +49,10 @@ def test_the_kind_is_that_of_most_files(tmp_path: Path) -> None:
     [
         ([], "has no file that is known, of 0"),
         (["a.md"], "has no file that is known, of 1"),
-        (["a.tar"], "has WebDataset shards, and backends are measured for images alone"),
-        (["a.wav", "b.flac"], "has audio"),
+        (["a.tar"], "have no images: a.tar: ReadError: empty file"),
     ],
 )
-def test_a_folder_without_images_is_one_error(
-    tmp_path: Path, names: list[str], message: str
-) -> None:
+def test_a_folder_without_data_is_one_error(tmp_path: Path, names: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         find_data(fill(tmp_path, *names))
 

@@ -5,58 +5,92 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from loadeval.analysis.choice import MOST_DIFFERENCE, OnBadFile
-from loadeval.backends.catalogue import IMAGES, REFERENCE
-from loadeval.backends.check import Reading, difference_of, truncated_copy
+from loadeval.analysis.choice import MOST_DIFFERENCE, UNITS, Kind, OnBadFile
+from loadeval.backends.catalogue import IMAGES
+from loadeval.backends.check import Reading, difference_of
 from loadeval.backends.code import Work, code_of
 from loadeval.backends.data import find_data
+from loadeval.backends.kinds import KINDS
+from loadeval.backends.samples import truncated_copy
 from loadeval.backends.served import ServedBackend
-from loadeval.backends.transforms import parse_transforms
+from tests.backends.folders import COUNT, FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from loadeval.backends.data import Sample
+    from loadeval.backends.catalogue import WrittenBackend
+    from loadeval.backends.samples import Sample
+    from loadeval.backends.served import Loaded
 
 pytestmark = pytest.mark.slow
 
-TEXT = "resize 64, crop 56, flip, normalize imagenet"
-TRANSFORMS = parse_transforms(TEXT)
-HERE = [each for each in IMAGES if each.unavailable({".jpg"}) is None]
-NAMES = [each.name for each in HERE]
-OTHERS = [name for name in NAMES if name != REFERENCE]
+OTHER_IMAGES = [
+    each.name for each in IMAGES if each.name != "pillow" and each.unavailable({".jpg"}) is None
+]
 
 
-@pytest.fixture(name="photographs", scope="module")
-def _photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from loadeval.demo.photographs import make_photographs
+def unavailable(backend: WrittenBackend) -> list[pytest.MarkDecorator]:
+    """Skips what is not installed."""
+    lacks = backend.unavailable(backend.suffixes)
+    reason = f"{backend.name} is {lacks and lacks.value}: pip install {backend.install}"
+    return [] if lacks is None else [pytest.mark.skip(reason)]
 
-    folder = tmp_path_factory.mktemp("photographs")
-    make_photographs(folder, 12)
-    return folder
+
+CASES = [
+    pytest.param(
+        (kind, backend.name), id=f"{kind.name.lower()}-{backend.name}", marks=unavailable(backend)
+    )
+    for kind in FOLDERS
+    for backend in KINDS[kind].backends
+    if backend.device == "cpu" or backend.unavailable(()) is None
+]
 
 
 class Served:
-    """Each backend in its process, started when it is first asked for."""
+    """Each backend of a kind in its process, started when it is first asked for."""
 
-    def __init__(self, folder: Path, photographs: Path) -> None:
+    def __init__(self, folder: Path, kind: Kind) -> None:
         self.folder = folder
-        self.work = Work(photographs, TRANSFORMS, 8, 1)
+        (folder / "data").mkdir()
+        FOLDERS[kind].make(folder / "data")
+        self.data = find_data(folder / "data")
+        self.transforms = KINDS[kind].parse(FOLDERS[kind].transforms)
+        self._work = Work(
+            folder=self.data.folder,
+            transforms=self.transforms,
+            batch_size=8,
+            workers=1,
+            kind=kind,
+            suffixes=self.data.suffixes,
+            label=self.data.label,
+        )
         self._started: dict[str, ServedBackend] = {}
 
     def code(self, name: str) -> Path:
-        path = self.folder / f"load_with_{name.replace('-', '_')}.py"
-        (backend,) = (each for each in HERE if each.name == name)
-        path.write_text(code_of(backend, self.work))
+        path = self.folder / f"load_{self.data.kind.name.lower()}_{name.replace('-', '_')}.py"
+        (backend,) = (each for each in KINDS[self.data.kind].backends if each.name == name)
+        path.write_text(code_of(backend, self._work))
         return path
+
+    def given(self, samples: Sequence[Sample]) -> list[Any]:
+        return KINDS[self.data.kind].given(samples, self.folder)
+
+    def load(self, name: str, samples: Sequence[Sample]) -> Loaded:
+        return self[name].load(self.given(samples))
+
+    def loaded(self, name: str, samples: Sequence[Sample]) -> npt.NDArray[Any]:
+        answer = self.load(name, samples)
+        assert answer.samples is not None, answer.error
+        return answer.samples
 
     def __getitem__(self, name: str) -> ServedBackend:
         if name not in self._started:
@@ -68,37 +102,47 @@ class Served:
             backend.close()
 
 
-@pytest.fixture(name="served", scope="module")
-def _served(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Iterator[Served]:
-    served = Served(tmp_path_factory.mktemp("code"), photographs)
+@pytest.fixture(name="kinds", scope="module")
+def _kinds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Kind], Served]]:
+    """The backends of a kind, which are made when they are first asked for."""
+    made: dict[Kind, Served] = {}
+
+    def served(kind: Kind) -> Served:
+        if kind not in made:
+            made[kind] = Served(tmp_path_factory.mktemp(kind.name.lower()), kind)
+        return made[kind]
+
     yield served
-    served.close()
+    for each in made.values():
+        each.close()
 
 
-def loaded(served: Served, name: str, samples: list[Sample]) -> npt.NDArray[Any]:
-    answer = served[name].load(samples)
-    assert answer.samples is not None, answer.error
-    return answer.samples
+@pytest.fixture(name="case", params=CASES)
+def _case(request: pytest.FixtureRequest, kinds: Callable[[Kind], Served]) -> tuple[Served, str]:
+    """All backends of a kind, and the name of one."""
+    kind, name = request.param
+    return kinds(kind), name
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_all_load_the_same(served: Served, photographs: Path, name: str) -> None:
-    """Shape, type and order are those of Pillow's, and pixels nearly so."""
-    samples = list(find_data(photographs).samples)
-    reference, own = loaded(served, REFERENCE, samples), loaded(served, name, samples)
-    assert own.dtype == reference.dtype == np.float32
-    difference = difference_of(own, reference, TRANSFORMS)
+def test_all_load_the_same(case: tuple[Served, str]) -> None:
+    """Shape, type and order are those of the reference, and what is loaded nearly so."""
+    served, name = case
+    kind, samples = served.data.kind, served.data.samples
+    reference, own = served.loaded(KINDS[kind].reference, samples), served.loaded(name, samples)
+    assert own.dtype == reference.dtype
+    difference = difference_of(own, reference, served.transforms)
     assert difference is not None
-    assert difference.mean < MOST_DIFFERENCE
+    assert difference.mean <= MOST_DIFFERENCE[kind]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_code_runs_by_itself(served: Served, name: str) -> None:
+def test_the_code_runs_by_itself(case: tuple[Served, str]) -> None:
     """It loads the whole folder once, and says how fast."""
+    served, name = case
     command = [sys.executable, str(served.code(name))]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"12 images in \d+\.\d\d s: \d+ images/s\n", done.stdout)
+    unit = UNITS[served.data.kind]
+    assert re.fullmatch(rf"{COUNT} {unit} in \d+\.\d\d s: \d+ {unit}/s\n", done.stdout)
 
 
 BATCHES = """
@@ -107,55 +151,67 @@ import numpy as np
 sys.path.insert(0, {folder!r})
 import {module} as code
 if __name__ == "__main__":
-    samples = code.find_samples(code.FOLDER)
-    loader = code.make_loader(samples, shuffle=False)
+    find = getattr(code, "find_shards", None) or code.find_samples
+    loader = code.make_loader(find(code.FOLDER), shuffle=False)
     stop = getattr(loader, "auto_stop", None)
     if stop is None:
-        images, labels = zip(*loader)
+        samples, others = zip(*loader)
     else:
         with stop():
-            images, labels = zip(*loader)
-    np.savez({output!r}, images=np.concatenate(images), labels=np.concatenate(labels))
+            samples, others = zip(*loader)
+    np.savez({output!r}, samples=np.concatenate(samples), others=np.concatenate(others))
 """
 
 
-@pytest.mark.parametrize("name", NAMES)
 def test_batches_of_the_printed_code_are_those_that_were_measured(
-    served: Served, photographs: Path, tmp_path: Path, name: str
+    case: tuple[Served, str], tmp_path: Path
 ) -> None:
-    """To the bit, and with the classes of their folders."""
+    """To the bit, and with their classes."""
+    served, name = case
     path, output = served.code(name), tmp_path / "batches.npz"
     script = BATCHES.format(folder=str(path.parent), module=path.stem, output=str(output))
     (tmp_path / "script.py").write_text(script)
     command = [sys.executable, str(tmp_path / "script.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    samples = list(find_data(photographs).samples)
     with np.load(output) as batches:
-        assert np.array_equal(batches["images"], loaded(served, name, samples))
-        assert batches["labels"].tolist() == [label for _, label in samples]
+        assert np.array_equal(batches["samples"], served.loaded(name, served.data.samples))
+        assert batches["others"].tolist() == FOLDERS[served.data.kind].labels
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_half_a_file_ends_nothing(
-    served: Served, photographs: Path, tmp_path: Path, name: str
-) -> None:
-    """Each raises, skips it or fills in the rest, and reads the good files around it."""
-    first, *others = find_data(photographs).samples
+def test_half_a_sample_ends_nothing(case: tuple[Served, str], tmp_path: Path) -> None:
+    """Each raises, skips it or fills in the rest, and reads the good ones around it."""
+    served, name = case
+    first, *others = served.data.samples
     half = truncated_copy(first, tmp_path)
-    reading = Reading(served[name], [others[0], half, others[1]])
+    reading = Reading(partial(served.load, name), [others[0], half, others[1]])
     assert [others[0], others[1]] == [sample for sample in reading.good if sample != half]
     if half not in reading.good:
-        assert reading.bad[0].outcome in {OnBadFile.RAISES, OnBadFile.SKIPS}
+        assert reading.bad[0].outcome is not OnBadFile.FILLS
+
+
+def test_a_loader_by_itself_has_a_rate_and_memory(case: tuple[Served, str]) -> None:
+    served, name = case
+    alone = served[name].alone(served.given(served.data.samples) * 100, [0], 0.2)
+    assert alone.error is None
+    assert alone.samples_per_s is not None
+    assert alone.samples_per_s > 0
+    assert alone.memory_bytes is not None
+
+
+@pytest.fixture(name="served")
+def _served(kinds: Callable[[Kind], Served]) -> Served:
+    """The backends of images."""
+    return kinds(Kind.IMAGES)
 
 
 @pytest.fixture(name="odd", scope="module")
-def _odd(tmp_path_factory: pytest.TempPathFactory, photographs: Path) -> Path:
+def _odd(tmp_path_factory: pytest.TempPathFactory, kinds: Callable[[Kind], Served]) -> Path:
     """Images that are no plain RGB JPEG, each named after what it is."""
     from PIL import Image
 
     folder = tmp_path_factory.mktemp("odd")
-    with Image.open(find_data(photographs).samples[0][0]) as file:
+    with Image.open(kinds(Kind.IMAGES).data.samples[0][0]) as file:
         image = file.convert("RGB").resize((200, 160))
     image.save(folder / "progressive.jpg", progressive=True)
     image.convert("L").save(folder / "gray.jpg")
@@ -175,7 +231,7 @@ SAME = ["progressive.jpg", "gray.jpg", "turned.jpg", "one-pixel.jpg", "rgb.png"]
 """What all read as Pillow does; of CMYK, alpha and 16 bits each has an opinion."""
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", OTHER_IMAGES)
 def test_odd_images_are_read_or_refused(served: Served, odd: Path, name: str) -> None:
     """None ends the process; what is read has the shape of the others, and mostly the pixels."""
     for sample in find_data(odd).samples:
@@ -187,25 +243,35 @@ def test_odd_images_are_read_or_refused(served: Served, odd: Path, name: str) ->
             assert file not in SAME or name == "simplejpeg", (file, answer.error)
             continue
         assert answer.samples.shape[1:] == (3, 56, 56), file
-        difference = difference_of(answer.samples, loaded(served, REFERENCE, [sample]), TRANSFORMS)
+        difference = difference_of(
+            answer.samples, served.loaded("pillow", [sample]), served.transforms
+        )
         assert difference is not None
-        assert file not in SAME or difference.mean < MOST_DIFFERENCE, (file, difference)
+        assert file not in SAME or difference.mean < MOST_DIFFERENCE[Kind.IMAGES], (
+            file,
+            difference,
+        )
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_loader_by_itself_has_a_rate_and_memory(
-    served: Served, photographs: Path, name: str
-) -> None:
-    samples = list(find_data(photographs).samples) * 100
-    alone = served[name].alone(samples, [0], 0.2)
-    assert alone.error is None
-    assert alone.samples_per_s is not None
-    assert alone.samples_per_s > 0
-    assert alone.memory_bytes is not None
+def test_a_sample_that_ends_the_process_does_not_end_the_backend(tmp_path: Path) -> None:
+    """The next one is loaded by a process of its own."""
+    path = tmp_path / "ends_once.py"
+    path.write_text(
+        "import os, torch\ndef make_loader(samples, workers, shuffle):\n"
+        "    return [(torch.zeros(1), 0)] if samples[0] else os._exit(7)\n"
+    )
+    backend = ServedBackend(path)
+    try:
+        assert backend.load([False]).ended
+        loaded = backend.load([True])
+        assert loaded.samples is not None
+        assert not loaded.ended
+    finally:
+        backend.close()
 
 
 def test_a_backend_that_ends_its_process_is_told(tmp_path: Path) -> None:
-    """It answers no more, and does not hang."""
+    """Each time, and it does not hang."""
     path = tmp_path / "ends.py"
     path.write_text("import os\ndef make_loader(samples, workers, shuffle):\n    os._exit(7)\n")
     backend = ServedBackend(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.backends import choose
+from tests.backends.folders import shards, write_tar
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -79,8 +80,8 @@ def test_an_empty_folder_is_one_clear_error(tmp_path: Path) -> None:
     code, out, err = run(tmp_path)
     assert (code, out) == (1, "")
     assert err == (
-        f"Error: {tmp_path} has no file that is known, of 0; expected images, by the extension: "
-        ".jpg, .jpeg or .png\n"
+        f"Error: {tmp_path} has no file that is known, of 0; expected images: .jpg, .jpeg, .png; "
+        "or WebDataset shards: .tar\n"
     )
 
 
@@ -119,6 +120,23 @@ def test_everything_is_written(folder: Path, tmp_path: Path) -> None:
     assert content["fastest"] in {"pillow", "spdl"}
     assert content["code"] == (tmp_path / "loader.py").read_text()
     assert content["trained"] is None
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_quick")
+def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
+    """What is broken in them is told: an image, and a shard that ends early."""
+    shards(tmp_path)
+    write_tar(tmp_path / "002.tar", [("broken.jpg", b"no image"), ("broken.cls", b"1")])
+    (tmp_path / "003.tar").write_bytes((tmp_path / "000.tar").read_bytes()[:50_000])
+    code, out, err = run(tmp_path, *SMALL, "--only", "dali")
+    assert code == 0, err
+    assert " images in shards in " in out
+    assert "pillow does not read 2 files" in out
+    assert "003.tar (ReadError: unexpected end of data), 002.tar/broken.jpg (" in out
+    assert "spdl, given these: skips it" in out
+    assert "dali failed" not in out
+    assert "import webdataset as wds" in out or "fn.readers.webdataset" in out
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def choice_page(choice: BackendChoice, code: str | None) -> str:
 def _measured(choice: BackendChoice) -> list[Section]:
     if not choice.ranked:
         return []
-    caption = words.CAPTION.format(kind=choice.kind)
+    caption = words.CAPTION.format(unit=choice.unit)
     chart = Figure("throughput", caption, *plotly.bars(choice_chart(choice)))
     sections = [
         Section("throughput", words.THROUGHPUT_TITLE, (chart,)),

@@ -57,12 +57,12 @@ def alone_table(choice: BackendChoice) -> Table:
     """Each that was measured, the fastest first: by itself, its memory, and what it loads."""
     most = max(choice.cpus)
     head = (
-        f"{choice.kind}/s",
+        f"{choice.unit}/s",
         *(counted(count, "CPU", "CPUs") for count in choice.cpus),
         "per CPU",
         "memory",
-        "pixels differ",
-        "half a file",
+        words.DATA[choice.kind].differs,
+        words.DATA[choice.kind].half,
     )
     rows = [
         (
@@ -93,5 +93,5 @@ def step_table(choice: BackendChoice) -> Table:
                 backend_words.backend_verdict(result),
             )
         )
-    head = (f"{choice.kind}/s", "real", "ideal", "if loading were free", "time lost", "verdict")
+    head = (f"{choice.unit}/s", "real", "ideal", "if loading were free", "time lost", "verdict")
     return Table("", head, rows, figures=True)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.choice import MOST_DIFFERENCE, OnBadFile, Standing
+from loadeval.analysis.choice import MOST_DIFFERENCE, Kind, OnBadFile, Standing
 from loadeval.report.formatting import (
     counted,
     duration,
@@ -23,15 +24,11 @@ if TYPE_CHECKING:
 MOST_NAMED = 3
 """A sentence names no more files."""
 BRACKETS = "Brackets: 95% CI."
-SAME_WORK = (
-    "All load the same files. If images are flipped, it is every other one, so that all loaders do "
-    "the same. EXIF orientation is ignored. Files were read before, so they come from memory."
-)
 THROUGHPUT_TITLE = "Throughput"
 ALONE_TITLE = "Each loader by itself"
 STEP_TITLE = "Under the training step"
 CAPTION = (
-    "Throughput of each backend in {kind} per second, with 95% CIs, the fastest first: under the "
+    "Throughput of each backend in {unit} per second, with 95% CIs, the fastest first: under the "
     "training step if there is one (real and ideal), and of the loader alone."
 )
 CODE_TITLE = "Code of {name}, which had the highest throughput"
@@ -43,6 +40,47 @@ OUTCOMES = {
     OnBadFile.RAISES: "raises",
     OnBadFile.SKIPS: "skips it",
     OnBadFile.FILLS: "fills in the rest",
+    OnBadFile.ENDS: "ends its process",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DataWords:
+    """Words about a kind of data: what is compared, by how much it differs, and what is equal.
+
+    `differs` and `half` are heads of columns.
+    """
+
+    files: str
+    compared: str
+    difference: str
+    differs: str
+    half: str
+    same_work: str
+
+
+IMAGES = DataWords(
+    files="files",
+    compared="pixels",
+    difference="{} of 255 levels on average",
+    differs="pixels differ",
+    half="half a file",
+    same_work=(
+        "If images are flipped, it is every other one, so that all loaders do the same. EXIF "
+        "orientation is ignored."
+    ),
+)
+DATA = {
+    Kind.IMAGES: IMAGES,
+    Kind.SHARDS: replace(
+        IMAGES,
+        files="images, in one shard",
+        half="half an image",
+        same_work=(
+            "If images are flipped, it is those with an odd number of bytes, so that all loaders "
+            "do the same. EXIF orientation is ignored."
+        ),
+    ),
 }
 
 
@@ -67,14 +105,16 @@ def choice_headline(choice: BackendChoice) -> str:
 
 def choice_basis(choice: BackendChoice) -> str:
     """What was measured, and how."""
-    files = f"{choice.measured:,} of {choice.files:,} {choice.kind}"
-    classes = counted(choice.classes, "class", "classes")
+    where = " in shards" if choice.kind is Kind.SHARDS else ""
+    files = f"{choice.measured:,} of {choice.files:,} {choice.unit}{where}"
+    if choice.classes is not None:
+        files = f"{files} ({counted(choice.classes, 'class', 'classes')})"
     rounds = max(
         (len(rates) for each in choice.ranked for rates in each.rounds.values()), default=0
     )
     on = " and ".join(map(str, choice.cpus))
     return (
-        f"{files} ({classes}) in {printable(choice.folder)}: {printable(choice.transforms)}; "
+        f"{files} in {printable(choice.folder)}: {printable(choice.transforms)}; "
         f"batches of {choice.batch_size}. Each by itself on {on} CPUs, "
         f"{counted(rounds, 'round', 'rounds')} in random order."
     )
@@ -97,14 +137,17 @@ def step_in_words(choice: BackendChoice) -> str:
 
 def same_work(choice: BackendChoice) -> str:
     """How the work was made equal, and the bound up to which it counts as equal."""
+    data = DATA[choice.kind]
+    bound = data.difference.format(f"{MOST_DIFFERENCE[choice.kind]:g}")
     return (
-        f"{SAME_WORK} A backend whose pixels differ from those of {choice.reference} by more than "
-        f"{MOST_DIFFERENCE:g} of 255 levels on average is not ranked."
+        f"All load the same {data.files}. {data.same_work} Files were read before, so they come "
+        f"from memory. A backend whose {data.compared} differ from those of {choice.reference} by "
+        f"more than {bound} is not ranked."
     )
 
 
 def difference_in_words(candidate: Candidate) -> str:
-    """The mean and the largest difference of pixels."""
+    """The mean and the largest difference."""
     difference = candidate.difference
     if difference is None:
         return "not measured"
@@ -118,11 +161,13 @@ def truncated_in_words(candidate: Candidate) -> str:
     return OUTCOMES[candidate.truncated.outcome]
 
 
-def left_out(candidate: Candidate) -> str:
+def left_out(candidate: Candidate, kind: Kind) -> str:
     """Why a backend is not ranked, in a sentence; "" where it is."""
     error = printable(candidate.error or "")
     if candidate.difference is not None:
-        error = f"its pixels differ by {candidate.difference.mean:.1f} of 255 levels on average"
+        data = DATA[kind]
+        differs = data.difference.format(f"{candidate.difference.mean:.1f}")
+        error = f"its {data.compared} differ by {differs}"
     return {
         Standing.MEASURED: "",
         Standing.NOT_INSTALLED: f"{candidate.name}: not installed; {candidate.install}",
@@ -135,7 +180,7 @@ def left_out(candidate: Candidate) -> str:
 
 def not_ranked(choice: BackendChoice) -> list[str]:
     """Why backends are not ranked, a sentence each."""
-    return [sentence for each in choice.candidates if (sentence := left_out(each))]
+    return [sentence for each in choice.candidates if (sentence := left_out(each, choice.kind))]
 
 
 def bad_files(choice: BackendChoice) -> list[str]:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from loadeval.analysis.choice import DataDifference
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import numpy.typing as npt
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 """Means and standard deviations of ImageNet's channels, as torchvision's models expect them."""
@@ -46,6 +51,45 @@ class Transforms:
     def height_and_width(self) -> tuple[int, int]:
         """Of what is loaded."""
         return self.cropped or self.resized or (0, 0)
+
+    def values(self) -> dict[str, Any]:
+        """What templates need of them."""
+        height, width = self.resized or (0, 0)
+        crop_height, crop_width = self.cropped or (0, 0)
+
+        def size_of(arguments: str) -> str:
+            return f"resized_size({arguments})" if self.shorter else f"({width}, {height})"
+
+        return {
+            "shorter": self.shorter,
+            "resize_height": height,
+            "resize_width": width,
+            "size_of": size_of,
+            "crop": self.cropped is not None,
+            "crop_height": crop_height,
+            "crop_width": crop_width,
+            "flip": self.flipped,
+            "normalize": bool(self.mean),
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "mean_255": [round(LEVELS * value, 4) for value in self.mean],
+            "std_255": [round(LEVELS * value, 4) for value in self.std],
+        }
+
+    def difference(self, samples: npt.NDArray[Any], reference: npt.NDArray[Any]) -> DataDifference:
+        """How far images are from those of the reference, of the same shape, in levels of 255."""
+        levels = np.abs(self._in_levels(samples) - self._in_levels(reference))
+        each = levels.mean(axis=tuple(range(1, levels.ndim)))
+        return DataDifference(
+            float(levels.mean()), float(levels.max()), float(each.max()), len(samples)
+        )
+
+    def _in_levels(self, samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        """Without normalisation; what is added to each level does not change a difference."""
+        levels = samples.astype(np.float32)
+        if self.std:
+            levels *= LEVELS * np.asarray(self.std, dtype=np.float32)[:, None, None]
+        return levels
 
 
 def parse_transforms(text: str) -> Transforms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.backends.transforms import IMAGENET, Transforms, parse_transforms
+from loadeval.backends.images import IMAGENET, Transforms, parse_transforms
 from loadeval.errors import UsageError
 
 
