@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from loadeval import compare_backends, read_run
 from loadeval.analysis.backends import BackendReport, BackendResult, Difference
-from loadeval.analysis.choice import BadFile, OnBadFile, DataDifference, RecordedStep
+from loadeval.analysis.choice import BadFile, DataDifference, OnBadFile, RecordedStep
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
 from loadeval.analysis.estimate.stats import Estimate
