@@ -99,7 +99,7 @@ def step_of_many_calls() -> Callable[[Sample], None]:
 
 
 def heavy_step() -> Callable[[Any], None]:
-    """Convolutions that take longer than it takes to load a batch."""
+    """Convolutions that take a little longer than it takes to load a batch."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 32, kernel_size=7, stride=4, padding=3),
