@@ -78,3 +78,8 @@ SHARDS = tuple(
     if backend.template != "torchvision"
 )
 """DALI reads shards itself; the others decode what WebDataset reads."""
+AUDIO = (
+    WrittenBackend("soundfile", "soundfile", ("torch", "soundfile", "scipy"), "soundfile scipy"),
+    WrittenBackend("torchcodec", "torchcodec", ("torch", "torchcodec"), "torchcodec"),
+    WrittenBackend("dali", "dali_audio", ("torch", "nvidia.dali"), DALI),
+)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.choice import Kind
+from loadeval.analysis.choice import UNITS, Kind
 from loadeval.backends.catalogue import OWN
 from loadeval.backends.kinds import KINDS
 
@@ -77,6 +77,8 @@ def _values(candidate: WrittenBackend, work: Work) -> dict[str, Any]:
         "batch_size": work.batch_size,
         "workers": work.workers,
         "device": candidate.device,
+        "unit": UNITS[work.kind],
+        "files": KINDS[work.kind].suffixes,
         "shards": work.kind is Kind.SHARDS,
         "suffixes": sorted(suffix[1:] for suffix in work.suffixes),
         "label": work.label,

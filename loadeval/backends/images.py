@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.analysis.choice import DataDifference
+from loadeval.backends.transforms import parse
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ KNOWN = (
     "(from the middle), flip (every other image), normalize imagenet, or normalize 0.5 0.25 (mean "
     "and standard deviation, from 0 to 1)"
 )
-ORDER = ("resize", "crop", "flip", "normalize")
 SIZE = re.compile(r"(\d{1,5})(?:x(\d{1,5}))?")
 CHANNELS = 3
 LEVELS = 255
@@ -98,19 +98,7 @@ def parse_transforms(text: str) -> Transforms:
     Raises UsageError for one that is not known, stands twice or in another order, and where images
     would be of different sizes.
     """
-    transforms, last = Transforms(), -1
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, *words = part.split()
-        if name not in ORDER:
-            raise UsageError(f"transform {part!r} is not known; expected {KNOWN}")
-        place = ORDER.index(name)
-        if place <= last:
-            raise UsageError(
-                f"transform {part!r} comes after {ORDER[last]}; expected each once, in the order "
-                f"{', '.join(ORDER)}, such as {EXAMPLE}"
-            )
-        last = place
-        transforms = PARSERS[name](transforms, words, part)
+    transforms = parse(text, Transforms(), PARSERS, KNOWN, EXAMPLE)
     if transforms.shorter is None and transforms.resized is None:
         raise UsageError(
             f"the transforms {text!r} do not resize, and images of different sizes make no batch; "

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.choice import Kind
-from loadeval.backends import catalogue, images, shards
+from loadeval.backends import audio, catalogue, images, shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,6 +66,13 @@ KINDS = {
         reference="pillow",
         backends=catalogue.SHARDS,
         given=in_a_shard,
+    ),
+    Kind.AUDIO: KindOfData(
+        suffixes=(".wav", ".flac"),
+        transforms="mono, resample 16000, crop 3s",
+        parse=audio.parse_transforms,
+        reference="soundfile",
+        backends=catalogue.AUDIO,
     ),
 }
 KIND_OF = {suffix: kind for kind, known in KINDS.items() for suffix in known.suffixes}

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from loadeval.errors import in_words
+from loadeval.errors import in_words, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -116,7 +116,7 @@ class ServedBackend:
                 return self._connection.recv()
             ended = self._lost = f"it said nothing for {PATIENCE_S:.0f} s"
         except (EOFError, OSError):
-            self._process.join(1.0)
+            self._process.join(5.0)
             self._ended = True
             ended = f"it ended its process, with exit code {self._process.exitcode}"
             self._lost = ended if self._starts == MOST_STARTS else None
@@ -165,7 +165,9 @@ def module_of(path: Path) -> ModuleType:
 
 def shortly(error: BaseException) -> str:
     """The error, in one line that is not long; of one in a worker what the worker raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # An error that torch made anew of its text may not say it: it is what it was made of.
+    text = text_of(error) or next(iter(map(str, error.args)), "")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("Caught "):  # torch puts the traceback of a worker there
         return lines[-1][:LONGEST_ERROR]
     return in_words(error)[:LONGEST_ERROR]

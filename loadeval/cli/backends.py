@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from loadeval.backends.data import Data
 
 FOLDER = (
-    "A folder with JPEG or PNG files, in subfolders for their classes or not; or with WebDataset "
-    "shards of images."
+    "A folder with JPEG or PNG files, in subfolders for their classes or not; with WebDataset "
+    "shards of images; or with WAV or FLAC files."
 )
 TRANSFORM = (
     "What is done with each image, in this order: resize 256 (the shorter side) or resize "
     "224x224, crop 224, flip, normalize imagenet; with commas between them. Without it: resize "
-    "256, crop 224."
+    "256, crop 224. With recordings: mono, resample 16000, crop 3s."
 )
 DECODE = (
     "A function of yours that takes a path and returns an image as an array or a tensor: "
     "module:function. It is measured too, and the others are compared with it."
 )
-STEP = "The training step, called with each batch of images and classes: module:step."
+STEP = "The training step, called with each batch, such as images and classes: module:step."
 LIKE = "A run of yours: its step with ideal loading is imitated, and its batch size used."
 CODE = "Print the code of this backend for this folder, and measure nothing."
 ONLY = "Measure this backend; may be given several times. Without it all that are installed."

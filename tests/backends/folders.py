@@ -7,6 +7,8 @@ import json
 import tarfile
 from typing import TYPE_CHECKING, NamedTuple
 
+import pytest
+
 from loadeval.analysis.choice import Kind
 
 if TYPE_CHECKING:
@@ -50,6 +52,27 @@ def shards(folder: Path, *, described: bool = False) -> None:
         path.unlink()
 
 
+def recordings(folder: Path) -> None:
+    """Plucked strings: WAV and FLAC, stereo, at several rates, some shorter than the crop."""
+    import numpy as np
+
+    soundfile = pytest.importorskip("soundfile")
+    random = np.random.default_rng(0)
+    for number in range(COUNT):
+        rate = (16_000, 22_050, 44_100, 48_000)[number % 4]
+        times = np.arange(int(rate * (0.4 + 0.05 * number))) / rate
+        waveform = random.normal(0, 1e-3, (len(times), 2))
+        for start in np.arange(0, times[-1], 0.2):
+            on = np.clip(times - start, 0, None)
+            pitch = 110 * 2 ** (random.integers(36) / 12)
+            harmonics = np.arange(1, 9)[:, None]
+            tones = np.sin(2 * np.pi * pitch * harmonics * on) * np.exp(-on * (2 + harmonics))
+            waveform += (tones / harmonics).sum(axis=0)[:, None] * random.uniform(0.05, 0.15, 2)
+        path = folder / f"{number // 6}" / f"{number:02}.{('wav', 'flac')[number % 2]}"
+        path.parent.mkdir(exist_ok=True)
+        soundfile.write(path, waveform, rate)
+
+
 class Folder(NamedTuple):
     """How to make a folder, what is done with its data, and with what classes it comes."""
 
@@ -68,5 +91,10 @@ FOLDERS = {
         shards,
         "resize 64, crop 56, flip, normalize imagenet",
         [*range(8), *range(100, 104)],
+    ),
+    Kind.AUDIO: Folder(
+        recordings,
+        "mono, resample 16000, crop 0.5s",
+        [number // 6 for number in range(COUNT)],
     ),
 }

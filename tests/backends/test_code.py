@@ -76,6 +76,20 @@ def test_the_code_for_shards_is_too(tmp_path: Path, transforms: str, label: Labe
     check_style(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "transforms"),
+    [
+        (Kind.AUDIO, "mono, resample 16000, crop 3s"),
+        (Kind.AUDIO, "resample 44100, crop 0.25s"),
+    ],
+)
+def test_the_code_for_other_data_is_too(tmp_path: Path, kind: Kind, transforms: str) -> None:
+    work = Work(Path("data"), KINDS[kind].parse(transforms), 32, 2, kind=kind)
+    for backend in KINDS[kind].backends:
+        written(backend, work, tmp_path)
+    check_style(tmp_path)
+
+
 @pytest.mark.parametrize("name", ['a "quoted" folder', "a\\folder", "line\nbreak", "Fotos ä"])
 def test_a_folder_of_any_name_is_a_text_of_the_code(name: str) -> None:
     code = code_of(IMAGES[0], work_on_images("resize 8x8", Path(name)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.choice import MOST_DIFFERENCE, UNITS, Kind, OnBadFile
+from loadeval.analysis.choice import MOST_DIFFERENCE, UNITS, Kind, OnBadFile, Standing
 from loadeval.backends.catalogue import IMAGES
 from loadeval.backends.check import Reading, difference_of
 from loadeval.backends.code import Work, code_of
@@ -39,9 +40,14 @@ OTHER_IMAGES = [
 
 
 def unavailable(backend: WrittenBackend) -> list[pytest.MarkDecorator]:
-    """Skips what is not installed."""
+    """Skips what is not installed, or does not import."""
     lacks = backend.unavailable(backend.suffixes)
     reason = f"{backend.name} is {lacks and lacks.value}: pip install {backend.install}"
+    if lacks is None and backend.name == "torchcodec":  # needs FFmpeg, and a torch that fits
+        try:
+            importlib.import_module("torchcodec")
+        except (OSError, RuntimeError) as error:
+            lacks, reason = Standing.FAILED, f"torchcodec does not import: {error}"
     return [] if lacks is None else [pytest.mark.skip(reason)]
 
 

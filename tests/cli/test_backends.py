@@ -81,7 +81,7 @@ def test_an_empty_folder_is_one_clear_error(tmp_path: Path) -> None:
     assert (code, out) == (1, "")
     assert err == (
         f"Error: {tmp_path} has no file that is known, of 0; expected images: .jpg, .jpeg, .png; "
-        "or WebDataset shards: .tar\n"
+        "or WebDataset shards: .tar; or audio: .wav, .flac\n"
     )
 
 

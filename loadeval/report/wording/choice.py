@@ -81,6 +81,14 @@ DATA = {
             "do the same. EXIF orientation is ignored."
         ),
     ),
+    Kind.AUDIO: DataWords(
+        files="files",
+        compared="waveforms",
+        difference="{}% (root mean square, of that of the waveform)",
+        differs="waveforms differ by %",
+        half="half a file",
+        same_work="Recordings that are shorter than the crop are filled with zeros.",
+    ),
 }
 
 
