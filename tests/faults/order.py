@@ -112,11 +112,11 @@ def read_recording(index: int, length: float) -> torch.Tensor:
 
 
 def one_long(index: int) -> float:
-    return 40.0 if index % 50 == 25 else 0.5
+    return 40.0 if index % 50 == 25 else 0.35
 
 
 def alike(_index: int) -> float:
-    return 0.5
+    return 0.2
 
 
 def jitter(index: int) -> float:

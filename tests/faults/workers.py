@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
-SIDE = 512
+SIDE = 128
+"""Of products so small that several threads take longer for one than one does."""
 BOXES = 300_000
 """As many as a data set of photographs has annotations."""
 CPUS = len(os.sched_getaffinity(0))
@@ -336,9 +337,10 @@ PROGRAMS = (
         "oversubscription",
         "set_num_threads",
         faulty=lambda _: train(
-            Spectrograms(2), batch_size=1, workers=2, worker_init_fn=with_all_threads
+            Spectrograms(60), batch_size=1, workers=2, worker_init_fn=with_all_threads
         ),
-        healthy=lambda _: train(Spectrograms(2), batch_size=1, workers=2),
+        healthy=lambda _: train(Spectrograms(40), batch_size=1, workers=2),
+        fixed=lambda _: train(Spectrograms(60), batch_size=1, workers=2),
     ),
     Program(
         "six workers for each CPU",

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.estimate.verdict import MODERATE_SHARE
+from loadeval.analysis.inside.timeline import Stage
 from loadeval.analysis.predict.allowed_cpus import SetBy
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import fixes, operators, stages
@@ -28,7 +29,11 @@ WAITS_FOR_CPU = 0.15
 LONG_FOR_CPU = 0.3
 """From this share on that is said even where it is not known to cost training anything."""
 OTHER_THREADS = 0.5
-"""A worker's other threads are many that use this share of what the fetching thread does."""
+"""A worker's other threads are many that use this share of what the fetching thread does.
+
+That is without pickling. They may be many where `OMP_NUM_THREADS` is 1, too: PyTorch can be told
+otherwise in a worker, and OpenCV and tokenizers do not read it.
+"""
 CONFINED = {
     SetBy.WORKERS: (Problem.WORKERS_CONFINED, Advice.ALLOW_IN_WORKERS),
     SetBy.PROCESS: (Problem.PROCESS_CONFINED, Advice.ALLOW_AFTER_IMPORTS),
@@ -240,11 +245,13 @@ def _spinning(case: Case) -> Answer:
 def _workers_wait(case: Case, inside: Inside) -> Answer:
     """Workers are runnable, and wait for a CPU."""
     cpu_ns, others_ns = inside.stages.cpu_ns or 0.0, inside.stages.other_cpu_ns or 0.0
-    by_threads = others_ns >= OTHER_THREADS * cpu_ns > 0
+    pickle = inside.stages.share_of(Stage.PICKLE)  # in a thread that each worker has
+    pickle_ns = pickle.work_ns if pickle else 0.0
+    by_threads = others_ns - pickle_ns >= OTHER_THREADS * cpu_ns > 0
     if inside.recorded.run_queue < WAITS_FOR_CPU:
         return None
     workers = case.loader.workers or 0
-    if by_threads and workers and not case.computes_in_one_thread:
+    if by_threads and workers:
         changes: tuple[Remark, ...] = (Remark(Advice.ONE_THREAD_EACH),)
     elif case.cpus is not None and workers > case.cpus:
         fewer = (workers_to(Advice.LOWER, case.loader, case.cpus),)

@@ -270,11 +270,7 @@ def test_when_threads_do_not_spin(given: dict[str, Any], cores: dict[str, Any]) 
     [
         ({"others": 0.51}, 0.0, (Advice.ONE_THREAD_EACH, {})),
         ({"others": 0.49}, 0.0, (Advice.FREE_CPUS, {})),
-        (
-            {"others": 0.51, "environment": {"cpus_usable": 8, "omp_num_threads": 1}},
-            0.0,
-            (Advice.FREE_CPUS, {}),  # they have one each already
-        ),
+        ({"others": 0.51, "pickle": 1}, 0.0, (Advice.FREE_CPUS, {})),  # in such a thread
         ({}, 3.0, (Advice.FREE_CPUS, {"others_cpus": pytest.approx(3.0)})),
         ({"environment": {"cpus_usable": 1}}, 0.0, (Advice.CHEAPER_OR_CPUS, {})),
         ({"environment": {"cpus_usable": None}}, 0.0, (Advice.FREE_CPUS, {})),
