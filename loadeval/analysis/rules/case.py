@@ -227,6 +227,11 @@ class Case:
         return loads_on_request(self.loader, wait_ns, gain.loader_only_ns, gain.ideal_ns)
 
     @property
+    def computes_in_one_thread(self) -> bool:
+        """Whether OMP_NUM_THREADS lets each process compute in one thread alone."""
+        return self.real.header.environment.get("omp_num_threads") == 1
+
+    @property
     def is_read_in_thread(self) -> bool:
         """Whether another thread than the main one reads the loader, which may load ahead."""
         return any(event.kind == "read in a thread" for event in self.real.events)

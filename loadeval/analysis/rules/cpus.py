@@ -28,11 +28,11 @@ WAITS_FOR_CPU = 0.15
 """Workers that are runnable without a CPU for this share of their time have too few CPUs."""
 LONG_FOR_CPU = 0.3
 """From this share on that is said even where it is not known to cost training anything."""
-OTHER_THREADS = 0.5
+OTHER_THREADS, DESPITE_OMP = 0.5, 1.0
 """A worker's other threads are many that use this share of what the fetching thread does.
 
-That is without pickling. They may be many where `OMP_NUM_THREADS` is 1, too: PyTorch can be told
-otherwise in a worker, and OpenCV and tokenizers do not read it.
+That is without pickling. With `OMP_NUM_THREADS=1` they must use more: PyTorch can be told otherwise
+in a worker, and OpenCV and tokenizers do not read it.
 """
 CONFINED = {
     SetBy.WORKERS: (Problem.WORKERS_CONFINED, Advice.ALLOW_IN_WORKERS),
@@ -247,7 +247,8 @@ def _workers_wait(case: Case, inside: Inside) -> Answer:
     cpu_ns, others_ns = inside.stages.cpu_ns or 0.0, inside.stages.other_cpu_ns or 0.0
     pickle = inside.stages.share_of(Stage.PICKLE)  # in a thread that each worker has
     pickle_ns = pickle.work_ns if pickle else 0.0
-    by_threads = others_ns - pickle_ns >= OTHER_THREADS * cpu_ns > 0
+    least = DESPITE_OMP if case.computes_in_one_thread else OTHER_THREADS
+    by_threads = others_ns - pickle_ns >= least * cpu_ns > 0
     if inside.recorded.run_queue < WAITS_FOR_CPU:
         return None
     workers = case.loader.workers or 0

@@ -265,12 +265,17 @@ def test_when_threads_do_not_spin(given: dict[str, Any], cores: dict[str, Any]) 
     assert Case(cores_read(looked_into(**{**SPINNING, **given}), **cores)).spinning is None
 
 
+ONE_THREAD = {"cpus_usable": 8, "omp_num_threads": 1}
+
+
 @pytest.mark.parametrize(
     ("given", "others", "change"),
     [
         ({"others": 0.51}, 0.0, (Advice.ONE_THREAD_EACH, {})),
         ({"others": 0.49}, 0.0, (Advice.FREE_CPUS, {})),
         ({"others": 0.51, "pickle": 1}, 0.0, (Advice.FREE_CPUS, {})),  # in such a thread
+        ({"others": 0.99, "environment": ONE_THREAD}, 0.0, (Advice.FREE_CPUS, {})),
+        ({"others": 1.01, "environment": ONE_THREAD}, 0.0, (Advice.ONE_THREAD_EACH, {})),
         ({}, 3.0, (Advice.FREE_CPUS, {"others_cpus": pytest.approx(3.0)})),
         ({"environment": {"cpus_usable": 1}}, 0.0, (Advice.CHEAPER_OR_CPUS, {})),
         ({"environment": {"cpus_usable": None}}, 0.0, (Advice.FREE_CPUS, {})),
