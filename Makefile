@@ -101,9 +101,10 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
 
-predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 45 minutes)
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
 	.venv/bin/python tests/benchmarks/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python tests/benchmarks/prediction.py --cpus 2
+	.venv/bin/python tests/benchmarks/prediction_storage.py
 	.venv/bin/python tests/benchmarks/prediction.py --tune
 	.venv/bin/python tests/benchmarks/followed.py
 

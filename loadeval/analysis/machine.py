@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from loadeval.analysis.predict.caching import CachePlace, cache_places
 from loadeval.analysis.predict.change import Change
 from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.predict.recorded import Recorded
+from loadeval.analysis.predict.storage import used_by
 from loadeval.analysis.predict.whatif import LoaderModel, spread
 from loadeval.analysis.run_memory import plan_of_run
 from loadeval.errors import UsageError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.change import ChangedLoader
     from loadeval.analysis.predict.costs import Costs
     from loadeval.analysis.predict.prediction import Prediction
+    from loadeval.analysis.predict.recorded import PresentReplay
     from loadeval.runlog.model import Run
 
 MLPERF_STEPS = {
@@ -254,7 +256,8 @@ class _Planner:
         self.run = run
         self.machine = machine
         self.data_bytes = data_bytes
-        self.model = LoaderModel.of(run)
+        storage_apart = machine.read_bytes_per_s is not None
+        self.model = LoaderModel.of(run, storage_apart=storage_apart)
         self.recorded = Recorded.of(run)
         size = batch_size_of(run)
         if batch_size is not None and not size:
@@ -336,7 +339,10 @@ class _Planner:
         change: Change | None = None,
     ) -> ChangedLoader:
         """The loader of a device that has so many CPUs and workers."""
+        sharing = Change(costs=partial(used_by, loaders=self.machine.devices))
+        is_shared = self.machine.devices > 1 and self.model.servers.shares.high > 0
         changes = [each for each in (self.change, change) if each is not None]
+        changes += [sharing] if is_shared else []
         return self.model.asked(
             num_workers=workers,
             cpus=max(cpus - self.taken_cpus, LEAST_CPUS),
@@ -365,9 +371,13 @@ class _Planner:
         return self.machine.devices == 1 and self.machine.cpus == self.recorded.setting.cpus
 
     @cached_property
+    def _present(self) -> PresentReplay:
+        return self.recorded.present(self.model.growth[1], self.model.servers.likely)
+
+    @cached_property
     def _unexplained(self) -> float:
         """How many times as long an iteration took as its replay, uncalibrated, takes."""
-        present = self.recorded.present(self.model.growth[1])
+        present = self._present
         return self.recorded.measured_ns / present.iteration_ns
 
     @cached_property
@@ -409,7 +419,7 @@ class _Planner:
         machine, recorded = self.machine, self.recorded
         per_s = 1e9 / self.step_ns
         yield self._demand(Need.SAMPLES, self._exactly(self.samples, per_s), Basis.STEP)
-        costs = recorded.present(self.model.growth[1]).costs
+        costs = self._present.costs
         fetch, pickle = (
             float(column.mean()) * self.batches / self.step_ns
             for column in (costs.cpu_ns, costs.pickle_ns)

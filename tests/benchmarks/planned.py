@@ -10,16 +10,13 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-import socket
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +27,10 @@ from loadeval import LoaderEvaluator, Machine, plan, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.benchmarks.served import Server, fetch, started
+else:  # a script finds its siblings by their plain names
+    from served import Server, fetch, started
 
 STEP_S = 0.02
 BATCHES, WARM_UP, RECORDED = 150, 30, 400
@@ -50,14 +51,6 @@ class Work:
     port: int = 0
 
 
-@dataclass(frozen=True)
-class Server:
-    """A server that answers after `latency_s`, or gives all together `bytes_per_s`."""
-
-    latency_s: float = 0.0
-    bytes_per_s: float | None = None
-
-
 class Batches(Dataset[Any]):
     """A batch for each index."""
 
@@ -72,46 +65,8 @@ class Batches(Dataset[Any]):
         for _ in range(round(self.work.cpu_ms * HASHES_MS)):
             hashlib.sha256(HASHED).digest()
         if self.work.port:
-            fetch(self.work.port)
+            fetch(self.work.port, READ)
         return torch.zeros(16)
-
-
-def fetch(port: int) -> None:
-    """Read a batch, with the system call that the kernel counts."""
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.sendall(b"\n")
-        left = READ
-        while left:
-            left -= len(os.read(connection.fileno(), min(left, 1 << 16)))
-
-
-def serve(listener: socket.socket, server: Server) -> None:
-    gate = threading.Lock()
-
-    def answer(connection: socket.socket) -> None:
-        with connection:
-            connection.recv(1)
-            time.sleep(server.latency_s)
-            if server.bytes_per_s is None:
-                connection.sendall(bytes(READ))
-                return
-            with gate:
-                time.sleep(READ / server.bytes_per_s)
-            connection.sendall(bytes(READ))
-
-    while True:
-        connection, _ = listener.accept()
-        threading.Thread(target=answer, args=(connection,), daemon=True).start()
-
-
-def started(server: Server) -> tuple[Any, int]:
-    """A process that serves, and its port."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-    process = get_context("fork").Process(target=serve, args=(listener, server), daemon=True)
-    process.start()
-    port = listener.getsockname()[1]
-    listener.close()
-    return process, port
 
 
 def loader_of(work: Work, workers: int, count: int) -> DataLoader[Any]:

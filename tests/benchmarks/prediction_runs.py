@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval import Estimate, LoaderEvaluator, whatif
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from loadeval import Headroom, Prediction, Run
     from tests.benchmarks.prediction_loaders import Setting, Workload
@@ -76,40 +76,48 @@ def outcomes(workload: Workload) -> Iterator[Outcome]:
     run, headroom = recorded(workload)
     settings = [setting for setting in workload.settings if setting != present]
     loaders = {str(setting): setting.options() for setting in (present, *settings)}
-    measured = speedups(workload, loaders, str(present))
+    real = speedups(workload, loaders, str(present))
     for setting in settings:
-        prediction, real = predicted(run, setting), measured[str(setting)]
-        assert real.low is not None
-        assert real.high is not None
-        yield Outcome(
-            workload=workload.name,
-            what=workload.what,
-            present=str(present),
-            setting=str(setting),
-            throughput=prediction.throughput.value / prediction.speedup.value,
-            predicted=prediction.speedup.value,
-            low=prediction.speedup.low,
-            high=prediction.speedup.high,
-            limit=prediction.limit.value,
-            measured=real.value,
-            measured_low=real.low,
-            measured_high=real.high,
-            divided=divided(headroom, present, setting) / divided(headroom, present, present),
-        )
+        yield outcome(workload, [run], headroom, setting, real[str(setting)])
 
 
-def recorded(workload: Workload) -> tuple[Run, Headroom]:
-    """One alternating epoch, with stages."""
-    loader = workload.loader(**Setting(workload.workers).options())
+def outcome(
+    workload: Workload, runs: Sequence[Run], headroom: Headroom, setting: Setting, real: Estimate
+) -> Outcome:
+    """What is predicted of `setting` from `runs`, the last of which has the present settings."""
+    present = Setting(runs[-1].header.loader.workers or 0)
+    prediction = predicted(runs, setting)
+    assert real.low is not None
+    assert real.high is not None
+    return Outcome(
+        workload=workload.name,
+        what=workload.what,
+        present=str(present),
+        setting=str(setting),
+        throughput=prediction.throughput.value / prediction.speedup.value,
+        predicted=prediction.speedup.value,
+        low=prediction.speedup.low,
+        high=prediction.speedup.high,
+        limit=prediction.limit.value,
+        measured=real.value,
+        measured_low=real.low,
+        measured_high=real.high,
+        divided=divided(headroom, present, setting) / divided(headroom, present, present),
+    )
+
+
+def recorded(workload: Workload, workers: int | None = None) -> tuple[Run, Headroom]:
+    """One alternating epoch, with stages; with `workers`, or those of the workload."""
+    loader = workload.loader(**Setting(workers or workload.workers).options())
     with LoaderEvaluator(loader, mode="alternate", stages=True) as evaluated:
         for batch in evaluated:
             workload.train(batch)
         return evaluated.recorded(), evaluated.headroom()
 
 
-def predicted(run: Run, setting: Setting) -> Prediction:
+def predicted(runs: Sequence[Run], setting: Setting) -> Prediction:
     return whatif(
-        run,
+        runs,
         num_workers=setting.workers,
         prefetch_factor=setting.prefetch_factor,
         in_order=setting.in_order,
@@ -119,20 +127,32 @@ def predicted(run: Run, setting: Setting) -> Prediction:
 def speedups(
     workload: Workload, settings: Mapping[str, Mapping[str, Any]], over: str
 ) -> dict[str, Estimate]:
-    """The throughput of plain loops over that with the settings `over`: all in turns.
+    """The throughput of plain loops over that with the settings `over`: all in turns."""
+    return ratios(seconds(workload, settings), over)
 
-    Each has the median of the rounds, and from where to where they went.
-    """
-    ratios: dict[str, list[float]] = {name: [] for name in settings}
+
+def seconds(
+    workload: Workload, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[float]]:
+    """How long a batch takes of plain loops, round by round: all in turns."""
+    took_s: dict[str, list[float]] = {name: [] for name in settings}
     for number in range(workload.rounds):
         order = list(settings)
         random.Random(number).shuffle(order)
-        took_s = {name: batch_s(workload, settings[name]) for name in order}
-        for name, values in ratios.items():
-            values.append(took_s[over] / took_s[name])
+        for name in order:
+            took_s[name].append(batch_s(workload, settings[name]))
+    return took_s
+
+
+def ratios(took_s: Mapping[str, Sequence[float]], over: str) -> dict[str, Estimate]:
+    """Speed-ups over `over`: the median of the rounds, and from where to where they went."""
+    speedups = {
+        name: [present / other for present, other in zip(took_s[over], others, strict=True)]
+        for name, others in took_s.items()
+    }
     return {
         name: Estimate(statistics.median(values), min(values), max(values))
-        for name, values in ratios.items()
+        for name, values in speedups.items()
     }
 
 

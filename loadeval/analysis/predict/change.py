@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.analysis.inside.stages import Blockage
+from loadeval.analysis.predict.costs import NO_SERVER
 from loadeval.analysis.predict.faster import sped_up
 from loadeval.analysis.predict.first_workers import assumed_of_first_workers, handed_over
 from loadeval.analysis.predict.prediction import (
@@ -26,6 +27,7 @@ from loadeval.analysis.predict.recorded import (
     Recorded,
 )
 from loadeval.analysis.predict.simulation import Replayed, Setting, iteration_ns, replayed
+from loadeval.analysis.predict.storage import Servers, StorageWait
 from loadeval.analysis.remark import Remark
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
@@ -52,11 +54,10 @@ see the tables in docs/how-it-measures.md.
 MOST_CROWDED = 0.12
 ERROR_OF_CROWDED = 0.12
 """A prediction may be off by this share more where workers and training are more than the CPUs."""
-OF_BLOCKED = {
-    Blockage.NONE: Assumption.BLOCKED_IN_PARALLEL,
-    Blockage.OTHER: Assumption.BLOCKED_IN_PARALLEL,
-    Blockage.DISK: Assumption.DISK_IN_PARALLEL,
-    Blockage.LOCK: Assumption.LOCK_LIMITS,
+OF_STORAGE = {
+    StorageWait.LATENCY: Assumption.BLOCKED_IN_PARALLEL,
+    StorageWait.BANDWIDTH: Assumption.BANDWIDTH_SHARED,
+    StorageWait.NOT_KNOWN: Assumption.STORAGE_NOT_KNOWN,
 }
 LIMIT_OF = {Blockage.DISK: Limit.STORAGE, Blockage.LOCK: Limit.LOCK}
 """What workers share that are blocked by it."""
@@ -110,16 +111,10 @@ class ChangedLoader:
         """Whether there are workers, and the run had none."""
         return bool(self.setting.workers) and not self.recorded.setting.workers
 
-    @property
-    def may_be_hindered(self) -> bool:
-        """Whether workers may hinder each other, or training, which the run does not show."""
-        return self.are_first or self.recorded.blockage == Blockage.DISK
-
     def changed(self, present: PresentReplay, *, hindered: bool = False) -> tuple[Costs, Setting]:
         """What each batch takes then, and the setting.
 
-        `hindered` is if a disk gives all workers no more than now, and if workers that load keep
-        Python's lock from training, which receives.
+        `hindered` is if workers that load keep Python's lock from training, which receives.
         """
         costs = present.costs if self.change is None else self.change.applied(present.costs)
         for name, factor in self.faster.items():
@@ -127,23 +122,20 @@ class ChangedLoader:
         if self.are_first:
             costs = handed_over(self.recorded, costs, hindered=hindered)
         costs = costs if self.batches == 1 else _resized(costs, self.batches)
-        blockage, before = self.recorded.blockage, max(self.recorded.setting.workers, 1)
-        is_serial = blockage == Blockage.LOCK or (hindered and blockage == Blockage.DISK)
-        if is_serial and self.setting.workers:  # all together pass it no faster than they do now
-            taken_ns = costs.fetch_ns * self.setting.workers / before
+        if self.recorded.blockage == Blockage.LOCK and self.setting.workers:
+            # All together pass it no faster than they do now.
+            taken_ns = costs.fetch_ns * self.setting.workers / self.recorded.setting.workers
             others_ns = costs.cpu_ns + costs.run_queue_ns
             costs = replace(costs, blocked_ns=np.maximum(taken_ns - others_ns, 0.0))
         return costs, replace(self.setting, growth=present.setting.growth)
 
     def usual(self, present: PresentReplay) -> Replayed:
-        """The replay if a disk or lock that workers wait for gives way as far as is likely."""
+        """The replay if first workers keep Python's lock from training as far as is likely."""
         replay = self.replayed(present)
-        if not self.may_be_hindered:
+        if not self.are_first:
             return replay
         hindered_ns = self.replayed(present, hindered=True).iteration_ns
-        several = self.recorded.setting.workers > 1  # then they wait for it already
-        usual_ns = hindered_ns if several else math.sqrt(replay.iteration_ns * hindered_ns)
-        return replace(replay, iteration_ns=usual_ns)
+        return replace(replay, iteration_ns=math.sqrt(replay.iteration_ns * hindered_ns))
 
     def replayed(self, present: PresentReplay, *, hindered: bool = False) -> Replayed:
         """The replay, with its time for a batch of the run."""
@@ -186,7 +178,13 @@ class ChangedLoader:
         return Range(iteration_ns, iteration_ns / (1 + faster), iteration_ns * (1 + slower))
 
     def prediction(
-        self, iteration: Range, present: PresentReplay, present_ns: float, *, is_fitted: bool
+        self,
+        iteration: Range,
+        present: PresentReplay,
+        present_ns: float,
+        servers: Servers,
+        *,
+        is_fitted: bool,
     ) -> Prediction:
         """What training does if an iteration takes so long, beside the `present_ns` of now."""
         recorded, setting = self.recorded, self.setting
@@ -211,7 +209,7 @@ class ChangedLoader:
             limit=self._limit(present),
             memory_bytes=memory,
             shared_memory_bytes=shared,
-            assumptions=tuple(self._assumptions(present, is_fitted=is_fitted)),
+            assumptions=tuple(self._assumptions(present, servers, is_fitted=is_fitted)),
             shortages=tuple(
                 Remark(code, {"needed_bytes": needed, "there_bytes": there})
                 for code, needed, there in (
@@ -223,7 +221,7 @@ class ChangedLoader:
         )
 
     def _limit(self, present: PresentReplay) -> Limit:
-        costs, setting = self.changed(present, hindered=self.recorded.setting.workers > 1)
+        costs, setting = self.changed(present)
         predicted_ns = iteration_ns(costs, setting)
         free = iteration_ns(costs.fetched_in(0.0), setting)
         if predicted_ns <= (1 + 3 * NO_EFFECT) * free:
@@ -245,17 +243,22 @@ class ChangedLoader:
         if helps(replace(setting, prefetch_factor=4 * setting.prefetch_factor)):
             return Limit.PREFETCH
         if not helps(more_workers):
-            return Limit.TRAINING_PROCESS
+            apart_ns = iteration_ns(replace(costs, server=NO_SERVER), more_workers)
+            is_server = apart_ns < (1 - 3 * NO_EFFECT) * predicted_ns
+            return Limit.STORAGE if is_server else Limit.TRAINING_PROCESS
         return shared or Limit.WORKERS
 
-    def _assumptions(self, present: PresentReplay, *, is_fitted: bool) -> list[Remark]:
+    def _assumptions(
+        self, present: PresentReplay, servers: Servers, *, is_fitted: bool
+    ) -> list[Remark]:
         recorded, workers = self.recorded, self.setting.workers
         assumptions = []
         if workers > max(recorded.setting.workers, 1):
             if recorded.blocked >= BLOCKAGE_MATTERS:
-                assumptions.append(
-                    Remark(OF_BLOCKED[recorded.blockage], {"share": recorded.blocked})
-                )
+                is_lock = recorded.blockage is Blockage.LOCK
+                of_storage = OF_STORAGE[StorageWait.of(servers)]
+                code = Assumption.LOCK_LIMITS if is_lock else of_storage
+                assumptions.append(Remark(code, {"share": recorded.blocked}))
             if not is_fitted:
                 growth = {"least": GROWTH[0], "most": GROWTH[2]}
                 assumptions.append(Remark(Assumption.CPU_TIME_GROWS, growth))

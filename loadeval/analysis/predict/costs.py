@@ -28,6 +28,19 @@ MOST_BATCHES = 400
 """So many batches are replayed: enough for a mean within a few percent."""
 
 
+class Server(NamedTuple):
+    """What of storage all share: it takes that share of a lone wait, one fetch after the other.
+
+    Where it `varies` some fetches take far longer than others, and else all as long.
+    """
+
+    share: float = 0.0
+    varies: bool = False
+
+
+NO_SERVER = Server()
+
+
 @dataclass(frozen=True, eq=False)
 class Costs:
     """What each batch takes, in nanoseconds, in the order in which the loader was asked for them.
@@ -37,6 +50,7 @@ class Costs:
     in the training process. `slow_ns` is what a slow sample takes more than a typical one, of the
     first three. `worker` made it. `step_ns` is the training step with ideal loading, which uses
     `step_cpus` CPUs. `named_ns` is what each transform, and collating, takes of the first three.
+    `server` is that of the storage which all share, see `storage.py`.
 
     `arrive_ns` passes until a batch that is waited for can be received. Receiving needs Python's
     lock in the worker too: while that is busy it takes `lock_ns` more, or until it has nothing to
@@ -56,6 +70,7 @@ class Costs:
     step_cpus: float = 1.0
     arrive_ns: float = 0.0
     lock_ns: float = 0.0
+    server: Server = NO_SERVER
     named_ns: Mapping[str, Series] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -32,7 +32,8 @@ class Assumption(Enum):
 
     CPU_TIME_GROWS = "cpu_time_grows"
     BLOCKED_IN_PARALLEL = "blocked_in_parallel"
-    DISK_IN_PARALLEL = "disk_in_parallel"
+    BANDWIDTH_SHARED = "bandwidth_shared"
+    STORAGE_NOT_KNOWN = "storage_not_known"
     LOCK_LIMITS = "lock_limits"
     CPUS_NOT_READ = "cpus_not_read"
     STEP_PER_SAMPLE = "step_per_sample"

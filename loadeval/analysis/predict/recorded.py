@@ -28,11 +28,20 @@ from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - dataclass
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.estimate.throughput import throughputs
-from loadeval.analysis.inside.stages import LEAF, Blockage, StageReport, blockage_of, stages_of
+from loadeval.analysis.inside.stages import (
+    LEAF,
+    LOCKS,
+    SLEEPS,
+    Blockage,
+    StageReport,
+    blockage_of,
+    stages_of,
+)
 from loadeval.analysis.once import once_per_run
-from loadeval.analysis.predict.costs import Costs, costs_of
+from loadeval.analysis.predict.costs import NO_SERVER, Costs, Server, costs_of
 from loadeval.analysis.predict.cpus import CpuUse, Spinning
 from loadeval.analysis.predict.simulation import Setting, iteration_ns, replayed
+from loadeval.analysis.predict.storage import StorageWaits
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.stages import TORCHS_OWN
@@ -110,6 +119,7 @@ class Recorded:
     shm_free_bytes: float | None
     start_ns: float
     tensors: float | None
+    storage_waits: StorageWaits
 
     @classmethod
     def of(cls, run: Run) -> Recorded:
@@ -165,18 +175,35 @@ class Recorded:
             return Blockage.NONE
         return blockage_of(self.stages, self.setting.workers, self.blocked)
 
-    def present(self, growth: float) -> PresentReplay:
-        """The replay of its settings, with this growth of CPU time: the same one each time."""
-        if growth not in self._replays:
-            self._replays[growth] = self._calibrated(replace(self.setting, growth=growth))
-        return self._replays[growth]
+    @property
+    def may_wait_for_storage(self) -> bool:
+        """Whether what blocks it may take longer with more workers: neither a lock nor a sleep."""
+        line = self.stages.blocked_line
+        blocked_in = "" if line is None else line.blocked_in
+        is_lock = self.blockage is Blockage.LOCK or (
+            blocked_in.startswith(LOCKS) and not self.setting.workers
+        )
+        is_other = is_lock or blocked_in.endswith(SLEEPS)
+        return self.blocked >= BLOCKAGE_MATTERS and not is_other
+
+    def present(self, growth: float, server: Server = NO_SERVER) -> PresentReplay:
+        """The replay of its settings, with this growth of CPU time: the same one each time.
+
+        Workers share `server`, that of their storage.
+        """
+        key = growth, server
+        if key not in self._replays:
+            setting = replace(self.setting, growth=growth)
+            self._replays[key] = self._calibrated(setting, server)
+        return self._replays[key]
 
     @cached_property
-    def _replays(self) -> dict[float, PresentReplay]:
+    def _replays(self) -> dict[tuple[float, Server], PresentReplay]:
         return {}
 
-    def _calibrated(self, setting: Setting) -> PresentReplay:
+    def _calibrated(self, setting: Setting, server: Server) -> PresentReplay:
         costs = self.costs.off_the_run_queue() if self.shares_cpus else self.costs
+        costs = self.storage_waits.alone(costs, server)
         costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
         scale, replay = 1.0, replayed(costs, setting)
         uncalibrated_ns = replay.iteration_ns
@@ -249,6 +276,7 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         run.header.environment.get("shm_free_bytes"),
         _start_ns(run),
         _tensors(run),
+        StorageWaits.of(run),
     )
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.analysis.predict.costs import MOST_BATCHES, Costs
 from loadeval.analysis.predict.scheduling import Affinity, Cpus
+from loadeval.analysis.predict.storage import StorageQueue, served_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -132,6 +133,7 @@ class _Batch(NamedTuple):
     number: int
     worker: int
     cpu_ns: float
+    server_ns: float
     other_ns: float
     receive_ns: float
     index_ns: float
@@ -151,6 +153,7 @@ class _Replay:
         self._after_ns = 0.0  # of what training does, once it has computed
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth, setting.affinity)
+        self._storage = StorageQueue()
         depth = setting.workers * setting.prefetch_factor
         rounds = min(8 * depth, max(4 * depth, MOST_BATCHES))
         self._count = rounds if in_pairs else max(len(costs), rounds)
@@ -163,10 +166,13 @@ class _Replay:
         self._sent = 0
         self._served_ns: list[float] = []
 
-    def _endless(self, costs: Costs) -> Iterator[tuple[float, float, float, float]]:
+    def _endless(self, costs: Costs) -> Iterator[tuple[float, float, float, float, float]]:
+        server_ns = served_ns(costs)
+        latency_ns = costs.blocked_ns * (1 - costs.server.share)
         rows = zip(
             costs.cpu_ns.tolist(),
-            (costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns).tolist(),
+            server_ns.tolist(),
+            (costs.run_queue_ns + latency_ns + costs.pickle_ns).tolist(),
             (costs.receive_ns + (costs.pin_ns if self._setting.pins else 0.0)).tolist(),
             costs.index_ns.tolist(),
             strict=True,
@@ -203,20 +209,31 @@ class _Replay:
     def _next_event(self) -> int:
         """Wait until someone has done what it does, and tell who; a worker may compute first."""
         while True:
-            until_ns = self._elsewhere[0][0] if self._elsewhere else math.inf
+            elsewhere_ns = self._elsewhere[0][0] if self._elsewhere else math.inf
+            until_ns = min(elsewhere_ns, self._now_ns + self._storage.left_ns)
             passed_ns, who = self._cpus.run(until_ns - self._now_ns)
+            self._storage.pass_time(passed_ns)
             if who is None:
-                self._now_ns, done = heappop(self._elsewhere)
-                return done
+                self._now_ns = until_ns
+                if until_ns == elsewhere_ns:
+                    return heappop(self._elsewhere)[1]
+                self._read(self._storage.end())
+                continue
             self._now_ns += passed_ns
             self._cpus.end(who)
             if who == TRAINING:
                 if not self._after_ns:
                     return who
                 other_ns, self._after_ns = self._after_ns, 0.0
+                heappush(self._elsewhere, (self._now_ns + other_ns, who))
+            elif self._queues[who][0].server_ns:
+                self._storage.begin(who, self._queues[who][0].server_ns)
             else:
-                other_ns = self._queues[who][0].other_ns
-            heappush(self._elsewhere, (self._now_ns + other_ns, who))
+                self._read(who)
+
+    def _read(self, worker: int) -> None:
+        """A worker has what storage serves all together, and goes on elsewhere."""
+        heappush(self._elsewhere, (self._now_ns + self._queues[worker][0].other_ns, worker))
 
     def _training(self) -> Generator[_Work | None, None, None]:
         """What the training process does; None is to wait for a batch."""

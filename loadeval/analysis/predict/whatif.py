@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from loadeval.analysis.inside.stages import Blockage
 from loadeval.analysis.predict.change import GROWTH, Change, ChangedLoader
 from loadeval.analysis.predict.faster import FasterError, full_name
 from loadeval.analysis.predict.prediction import Prediction, Range, WorkerCurve
@@ -26,14 +27,24 @@ from loadeval.analysis.predict.recorded import (
     Recorded,
 )
 from loadeval.analysis.predict.simulation import iteration_ns
+from loadeval.analysis.predict.storage import NOT_SHARED, Servers, StorageWaits
 from loadeval.errors import UsageError
 from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.predict.costs import Server
+
 
 MOST_GROWTH = 0.5
+DISK_SHARE, BUSY_DISK_SHARE = 0.5, 1.0
+"""The server's share of waits for a disk that show nothing: of one worker, and of several.
+
+Several wait for each other already. Other storage is taken to answer more workers as fast.
+"""
+CLEARLY = 0.02
+"""A server is taken for another one if it tells how fast runs were less wrongly by this share."""
 
 
 class Length(NamedTuple):
@@ -46,19 +57,22 @@ class Length(NamedTuple):
 class LoaderModel:
     """A recorded loader, and what it would do under other settings."""
 
-    def __init__(self, recorded: Sequence[Recorded]) -> None:
+    def __init__(self, recorded: Sequence[Recorded], *, storage_apart: bool = False) -> None:
         self._recorded = list(recorded)
+        self._storage_apart = storage_apart
 
     @classmethod
-    def of(cls, runs: Run | Sequence[Run]) -> LoaderModel:
+    def of(cls, runs: Run | Sequence[Run], *, storage_apart: bool = False) -> LoaderModel:
         """Model of a loader: from a run with stages, or several that differ in `num_workers`.
+
+        With `storage_apart` what storage gives all together is accounted for elsewhere.
 
         Raises UsageError where a run does not tell what happens inside the loader.
         """
         given = [runs] if isinstance(runs, Run) else list(runs)
         if not given:
             raise UsageError("no run was given; expected one at least, with stages")
-        return cls([Recorded.of(run) for run in given])
+        return cls([Recorded.of(run) for run in given], storage_apart=storage_apart)
 
     @property
     def num_workers(self) -> int:
@@ -74,14 +88,32 @@ class LoaderModel:
         if len({run.setting.workers for run in self._recorded if run.setting.workers}) <= 1:
             return GROWTH
         candidates = np.linspace(0.0, MOST_GROWTH, 26)
-        errors = [self._misfit(growth) for growth in candidates.tolist()]
+        errors = [self._misfit(growth, self.servers.likely) for growth in candidates.tolist()]
         best = float(candidates[int(np.argmin(errors))])
         return max(best - 0.02, 0.0), best, best + 0.02
 
-    def _misfit(self, growth: float) -> float:
+    @cached_property
+    def servers(self) -> Servers:
+        """What of the storage workers may share: see `storage.py`."""
+        last = self._recorded[-1]
+        if self._storage_apart or not last.may_wait_for_storage:
+            return NOT_SHARED
+        waits = StorageWaits.joined([run.storage_waits for run in self._recorded])
+        of_disk = BUSY_DISK_SHARE if last.setting.workers > 1 else DISK_SHARE
+        servers = waits.servers(of_disk if last.blockage is Blockage.DISK else 0.0)
+        if len(self._recorded) == 1:
+            return servers
+        tried = (servers.likely, *servers.others)
+        misfits = [math.sqrt(self._misfit(GROWTH[1], server)) for server in tried]
+        if min(misfits) < misfits[0] - CLEARLY:
+            servers = Servers(tried[misfits.index(min(misfits))], tried)
+        return servers
+
+    def _misfit(self, growth: float, server: Server) -> float:
+        """By how much what each run with workers tells of each other is off: a sum of squares."""
         misfit = 0.0
         for run in self._recorded:
-            costs = run.present(growth).costs
+            costs = run.present(growth, server).costs
             for other in self._recorded:
                 setting = replace(other.setting, growth=growth)
                 if setting.workers and run.setting.workers and other is not run:
@@ -92,7 +124,7 @@ class LoaderModel:
     @property
     def present(self) -> PresentReplay:
         """The replay of the settings that the present run had, with the least growth."""
-        return self._recorded[-1].present(self.growth[0])
+        return self._recorded[-1].present(self.growth[0], self.servers.likely)
 
     def predict(
         self,
@@ -165,7 +197,8 @@ class LoaderModel:
         """
         growth = self.growth[1 if change.more_workers else 0]
         changed = self._changed(change)
-        iteration_ns = changed.usual(changed.recorded.present(growth)).iteration_ns
+        present = changed.recorded.present(growth, self.servers.likely)
+        iteration_ns = changed.usual(present).iteration_ns
         return iteration_ns / self._recorded[-1].measured_ns
 
     def with_change(self, change: Change) -> Prediction:
@@ -212,22 +245,33 @@ class LoaderModel:
         """What training would do with the loader that is `asked`."""
         return changed.prediction(
             self.iteration(changed),
-            changed.recorded.present(self.growth[1]),
+            changed.recorded.present(self.growth[1], self.servers.likely),
             self._recorded[-1].measured_ns,
+            self.servers,
             is_fitted=self.growth != GROWTH,
         )
 
     def iteration(self, changed: ChangedLoader) -> Range:
         """How long an iteration takes, in nanoseconds: what of `predict` takes the least time."""
-        presents = [changed.recorded.present(growth) for growth in self.growth]
-        usual = changed.usual(presents[1])
-        least, most = (changed.replayed(presents[end]) for end in (0, 2))
-        cases = [least.iteration_ns, usual.iteration_ns, most.iteration_ns]
-        if changed.may_be_hindered:
-            hindered = [changed.replayed(present, hindered=True) for present in presents[1:]]
-            longest_ns = max(replay.iteration_ns for replay in hindered)
-            cases = [min(cases), cases[1], max(*cases, longest_ns)]
-        return changed.iteration(cases, usual.spread, presents[1])
+        servers = dict.fromkeys((self.servers.likely, *self.servers.others))
+        presents = [
+            [changed.recorded.present(growth, server) for growth in self.growth]
+            for server in servers
+        ]
+        usual = changed.usual(presents[0][1])
+        cases = [changed.replayed(presents[0][end]).iteration_ns for end in (0, 2)]
+        cases.insert(1, usual.iteration_ns)
+        others = [replay for of_server in presents[1:] for replay in (of_server[0], of_server[2])]
+        times_ns = [changed.replayed(present).iteration_ns for present in others]
+        if changed.are_first:
+            times_ns += [
+                changed.replayed(present, hindered=True).iteration_ns
+                for of_server in presents
+                for present in of_server[1:]
+            ]
+        if times_ns:
+            cases = [min(*cases, *times_ns), cases[1], max(*cases, *times_ns)]
+        return changed.iteration(cases, usual.spread, presents[0][1])
 
     def curve(self) -> WorkerCurve:
         """Throughput without workers and with some, until twice the CPUs, or those there are."""

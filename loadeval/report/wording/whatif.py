@@ -65,10 +65,15 @@ ASSUMPTIONS: dict[Enum, str] = {
         "Workers are blocked for {share:.0%} of fetching, by storage, a network or sleep. With "
         "more workers, that takes no longer."
     ),
-    Assumption.DISK_IN_PARALLEL: (
-        "Workers wait for a disk for {share:.0%} of fetching. The low end of the range "
-        "assumes that the disk is no faster in total, the high end that each worker reads as fast "
-        "as now."
+    Assumption.BANDWIDTH_SHARED: (
+        "Workers are blocked for {share:.0%} of fetching, the longer the more of them are at a "
+        "time: they share the bandwidth of the storage, which is no larger for more workers."
+    ),
+    Assumption.STORAGE_NOT_KNOWN: (
+        "Workers are blocked for {share:.0%} of fetching, and it is not known whether that takes "
+        "longer with more workers. One end of the range assumes that the storage is no faster in "
+        "total, the other that each worker waits as now. Runs with one worker and with two, given "
+        "together, would tell."
     ),
     Assumption.LOCK_LIMITS: (
         "Workers wait for a lock for {share:.0%} of fetching. However many there are, they "

@@ -148,9 +148,18 @@ def test_less_is_known_of_what_is_further_away() -> None:
 
 def test_time_that_is_blocked_scales_beyond_the_cpus() -> None:
     """Such time needs no CPU."""
-    prediction = whatif(BLOCKED, num_workers=4 * CPUS)
+    sleeping = blocked_in("hrtimer_nanosleep", fetch=600, blocked=0.9)
+    prediction = whatif(sleeping, num_workers=4 * CPUS)
     assert prediction.speedup.value > 1.5 * CPUS
     assert Assumption.BLOCKED_IN_PARALLEL in assumed(prediction)
+
+
+def test_blocked_time_of_which_nothing_is_known_may_be_of_a_server() -> None:
+    """It is taken to scale, and the range tells that it may not."""
+    prediction = whatif(BLOCKED, num_workers=4 * CPUS)
+    assert prediction.speedup.value > 1.5 * CPUS
+    assert prediction.speedup.low < 1.2
+    assert Assumption.STORAGE_NOT_KNOWN in assumed(prediction)
 
 
 @pytest.mark.parametrize("workers", [3, 4, 8])
@@ -168,12 +177,12 @@ def test_a_lock_of_fewer_workers_is_waited_for_less() -> None:
 
 
 def test_a_disk_that_several_workers_wait_for_may_give_no_more() -> None:
-    """So that is predicted; at best all workers read at a time."""
+    """It reads then while two compute, too, little more; at best all workers read at a time."""
     prediction = whatif(blocked_in("folio_wait_bit_common"), num_workers=4)
-    assert prediction.speedup.value == pytest.approx(1, abs=0.02)
+    assert 1 < prediction.speedup.value < 1.2
     assert prediction.speedup.high > 1.4
-    assert Assumption.DISK_IN_PARALLEL in assumed(prediction)
-    assert whatif(blocked_in("x"), num_workers=4).speedup.low > 1.2
+    assert Assumption.STORAGE_NOT_KNOWN in assumed(prediction)
+    assert whatif(blocked_in("hrtimer_nanosleep"), num_workers=4).speedup.low > 1.2
 
 
 def test_what_is_blocked_for_a_short_time_is_not_asked_about() -> None:
