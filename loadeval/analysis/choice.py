@@ -40,15 +40,21 @@ class Kind(Enum):
     VIDEO = "video"
 
 
-UNITS = {Kind.IMAGES: "images", Kind.SHARDS: "images", Kind.AUDIO: "recordings"}
+UNITS = {
+    Kind.IMAGES: "images",
+    Kind.SHARDS: "images",
+    Kind.AUDIO: "recordings",
+    Kind.TEXT: "texts",
+}
 """What a sample of each kind is called, of several."""
-MOST_DIFFERENCE = {Kind.IMAGES: 5.0, Kind.SHARDS: 5.0, Kind.AUDIO: 5.0}
+MOST_DIFFERENCE = {Kind.IMAGES: 5.0, Kind.SHARDS: 5.0, Kind.AUDIO: 5.0, Kind.TEXT: 0.0}
 """The mean difference up to which two load the same.
 
 Pixels are compared in levels of 255. On the demo's photographs other filters to make an image
 smaller, and decoding at a smaller size, make up to 4.1; crops that are a pixel aside make 5.8.
 Waveforms are compared by the root mean square, in percent of that of the reference. On plucked
-strings other filters to resample make up to 1.8, and 16 kHz that begin a sample later 28.
+strings other filters to resample make up to 1.8, and 16 kHz that begin a sample later 28. Token ids
+are equal.
 """
 
 
@@ -84,7 +90,7 @@ class DataDifference(NamedTuple):
     """How far `samples` are from what the reference loads: the `mean` difference and the `largest`.
 
     `worst` is the mean of the sample that differs most. Pixels differ by levels of
-    255, waveforms by percent.
+    255, the others by percent.
     """
 
     mean: float

@@ -83,3 +83,9 @@ AUDIO = (
     WrittenBackend("torchcodec", "torchcodec", ("torch", "torchcodec"), "torchcodec"),
     WrittenBackend("dali", "dali_audio", ("torch", "nvidia.dali"), DALI),
 )
+TOKENIZERS = ("torch", "tokenizers")
+TEXT = (
+    WrittenBackend("tokenizers", "tokenizers", TOKENIZERS, "tokenizers"),
+    WrittenBackend("tokenizers-batch", "tokenizers_batch", TOKENIZERS, "tokenizers"),
+    WrittenBackend("token-file", "tokens", TOKENIZERS, "tokenizers"),
+)

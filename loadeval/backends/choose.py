@@ -110,7 +110,7 @@ class Chooser:
         """All that is found out."""
         for candidate in self._candidates:
             self._start(candidate)
-        samples, pixels, broken = self._read_reference(self._work.reference)
+        samples, pixels, broken = self._read_reference(self._work.reference, transforms)
         samples = self._check_all(samples, pixels, broken)
         cpus = cpu_counts()
         self._measure_alone(samples, cpus)
@@ -155,7 +155,7 @@ class Chooser:
         self._results[name] = Candidate(name, Standing.MEASURED)
 
     def _read_reference(
-        self, name: str
+        self, name: str, transforms: str
     ) -> tuple[list[Sample], npt.NDArray[Any], dict[Sample, BadFile]]:
         """The files that it reads, at most MOST_MEASURED; the first ones' pixels; the others."""
         if name not in self._served:
@@ -177,6 +177,8 @@ class Chooser:
             if len(good) >= FEWEST_MEASURED and time.monotonic() - began_s > READ_S:
                 break
             began_s = min(began_s, time.monotonic())  # the first part waits for imports
+        if backend.lost is not None:
+            raise UsageError(f"{name} fails at {transforms!r}: {backend.lost}")
         loaded = self._load(backend, good[:COMPARED]) if good else None
         if loaded is None or loaded.samples is None:
             error = next(iter(broken.values())).error if broken else None

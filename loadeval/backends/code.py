@@ -27,7 +27,8 @@ class Work:
     """What each backend does: which files it loads, how, and in batches of how many.
 
     `own` is the user's function, module:function, where there is one. `suffixes` are those of what
-    is decoded, and `label` tells where shards have its class.
+    is decoded, and `label` tells where shards have its class, `field` where lines of JSON
+    have their text.
     """
 
     folder: Path
@@ -38,6 +39,7 @@ class Work:
     kind: Kind = Kind.IMAGES
     suffixes: frozenset[str] = frozenset()
     label: Label | None = None
+    field: str = ""
 
     @property
     def reference(self) -> str:
@@ -82,6 +84,7 @@ def _values(candidate: WrittenBackend, work: Work) -> dict[str, Any]:
         "shards": work.kind is Kind.SHARDS,
         "suffixes": sorted(suffix[1:] for suffix in work.suffixes),
         "label": work.label,
+        "field": work.field,
         "own": work.own,
         "own_module": module,
         "own_name": name,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import random
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.choice import BadFile, Kind, OnBadFile
 from loadeval.backends.kinds import KIND_OF, KINDS
 from loadeval.backends.shards import label_of, members_at, read_shard
+from loadeval.backends.text import FIELDS, LINES, field_of, line_at, starts_of
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Data:
 
     `suffixes` are the extensions of what is decoded, and `whole` tells whether all were listed.
     Shards have the class of a sample where `label` tells; `broken` are those that are read in part.
+    Lines of JSON have their text in `field`.
     """
 
     folder: Path
@@ -42,6 +45,7 @@ class Data:
     whole: bool = True
     label: Label | None = None
     broken: tuple[BadFile, ...] = ()
+    field: str = ""
 
     def chosen(self, count: int, seed: int = 0) -> list[Sample]:
         """At most `count` samples, drawn at random, in their order."""
@@ -71,11 +75,11 @@ def find_data(folder: Path) -> Data:
         raise UsageError(f"{folder} has no file that is known, of {count:,}; expected {EXPECTED}")
     kind = max(paths_of, key=lambda each: len(paths_of[each]))
     paths, whole = sorted(paths_of[kind]), count < MOST_FILES
-    return (
-        _in_shards(folder, paths, whole)
-        if kind is Kind.SHARDS
-        else _files_of(folder, kind, paths, whole)
-    )
+    if kind is Kind.SHARDS:
+        return _in_shards(folder, paths, whole)
+    if kind is Kind.TEXT:
+        return _texts(folder, paths, whole)
+    return _files_of(folder, kind, paths, whole)
 
 
 def _files_of(folder: Path, kind: Kind, paths: Sequence[str], whole: bool) -> Data:
@@ -117,6 +121,24 @@ def _in_shards(folder: Path, paths: Sequence[str], whole: bool) -> Data:
         label,
         tuple(broken),
     )
+
+
+def _texts(folder: Path, paths: Sequence[str], whole: bool) -> Data:
+    """Each line is a text where there are as many files of lines as others, else each file."""
+    of_lines = [path for path in paths if path.lower().endswith(LINES)]
+    if len(of_lines) * 2 < len(paths):
+        samples = [(path, 0) for path in paths if not path.lower().endswith(LINES)]
+        return Data(folder, Kind.TEXT, tuple(samples), None, frozenset({".txt"}), whole)
+    starts = ((path, start) for path in of_lines for start in starts_of(path))
+    samples = list(islice(starts, MOST_FILES))
+    field = field_of(line_at(*samples[0])) if samples else ""
+    if not field:
+        raise UsageError(
+            f"the lines of {LINES} files in {folder} have no text; expected JSON with "
+            f"{', '.join(FIELDS[:-1])} or {FIELDS[-1]}"
+        )
+    whole = whole and len(samples) < MOST_FILES
+    return Data(folder, Kind.TEXT, tuple(samples), None, frozenset({LINES}), whole, field=field)
 
 
 def _files(folder: Path) -> Iterator[str]:

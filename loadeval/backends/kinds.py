@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.choice import Kind
-from loadeval.backends import audio, catalogue, images, shards
+from loadeval.backends import audio, catalogue, images, shards, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -73,6 +73,13 @@ KINDS = {
         parse=audio.parse_transforms,
         reference="soundfile",
         backends=catalogue.AUDIO,
+    ),
+    Kind.TEXT: KindOfData(
+        suffixes=(".txt", text.LINES),
+        transforms="tokenize bert-base-uncased",
+        parse=text.parse_transforms,
+        reference="tokenizers",
+        backends=catalogue.TEXT,
     ),
 }
 KIND_OF = {suffix: kind for kind, known in KINDS.items() for suffix in known.suffixes}

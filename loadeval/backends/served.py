@@ -61,16 +61,24 @@ class Alone:
     error: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NotImported:
+    """Why the code of a backend does not import."""
+
+    error: str
+
+
 class ServedBackend:
     """The process that runs the loader whose code is in `path`; close it in the end.
 
-    Where it ends, another one is started for the next request, some times.
+    Where it ends, another one is started for the next request, some times. `lost` is why no request
+    is answered any more: its code does not import, or its process hangs or always ends.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._starts = 0
-        self._lost: str | None = None
+        self.lost: str | None = None
         self._ended = False
         self._start()
 
@@ -104,8 +112,8 @@ class ServedBackend:
 
     def _ask(self, *request: Any) -> Any:
         """The answer, or why there is none."""
-        if self._lost is not None:
-            return self._lost
+        if self.lost is not None:
+            return self.lost
         if not self._process.is_alive():
             self._connection.close()
             self._start()
@@ -113,13 +121,17 @@ class ServedBackend:
         try:
             self._connection.send(request)
             if self._connection.poll(PATIENCE_S):
-                return self._connection.recv()
-            ended = self._lost = f"it said nothing for {PATIENCE_S:.0f} s"
+                answer = self._connection.recv()
+                if isinstance(answer, NotImported):
+                    self.lost = answer.error
+                    return self.lost
+                return answer
+            ended = self.lost = f"it said nothing for {PATIENCE_S:.0f} s"
         except (EOFError, OSError):
             self._process.join(5.0)
             self._ended = True
             ended = f"it ended its process, with exit code {self._process.exitcode}"
-            self._lost = ended if self._starts == MOST_STARTS else None
+            self.lost = ended if self._starts == MOST_STARTS else None
         self._end()
         return ended
 
@@ -145,8 +157,13 @@ def serve(connection: Connection, path: str, start_method: str) -> None:
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while True:
             what, *arguments = connection.recv()
+            if module is None:
+                try:
+                    module = module_of(Path(path))
+                except Exception as error:  # noqa: BLE001 - a library may raise anything, and is told
+                    connection.send(NotImported(shortly(error)))
+                    continue
             try:
-                module = module or module_of(Path(path))
                 asked: Callable[..., Any] = load if what == "load" else alone
                 answer = asked(module, *arguments)
             except Exception as error:  # noqa: BLE001 - a backend may raise anything, and is told

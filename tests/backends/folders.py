@@ -73,12 +73,48 @@ def recordings(folder: Path) -> None:
         soundfile.write(path, waveform, rate)
 
 
+TEXT = """
+Now is the winter of our discontent
+Made glorious summer by this sun of York;
+And all the clouds that lour'd upon our house
+In the deep bosom of the ocean buried.
+Now are our brows bound with victorious wreaths;
+Our bruised arms hung up for monuments;
+Our stern alarums changed to merry meetings,
+Our dreadful marches to delightful measures.
+Grim-visaged war hath smooth'd his wrinkled front;
+And now, instead of mounting barded steeds
+To fright the souls of fearful adversaries,
+He capers nimbly in a lady's chamber
+"""
+
+
+def texts(folder: Path, *, lines: bool = True) -> None:
+    """Verses, as lines of JSON or as files, and a tokenizer that was trained on them."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    verses = TEXT.split("\n")[1:-1]
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))  # noqa: S106 - of a tokenizer, no password
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=200, special_tokens=["[UNK]", "[PAD]"], show_progress=False
+    )
+    tokenizer.train_from_iterator(verses, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if lines:
+        content = "\n".join(json.dumps({"id": 0, "text": verse}) for verse in verses)
+        (folder / "verses.jsonl").write_text(f"{content}\n\n")
+        return
+    for number, verse in enumerate(verses):
+        (folder / f"{number:02}.txt").write_text(verse)
+
+
 class Folder(NamedTuple):
-    """How to make a folder, what is done with its data, and with what classes it comes."""
+    """How to make a folder, what is done with its data, and its classes, if it has some."""
 
     make: Callable[[Path], None]
     transforms: str
-    labels: list[int]
+    labels: list[int] | None
 
 
 FOLDERS = {
@@ -97,4 +133,5 @@ FOLDERS = {
         "mono, resample 16000, crop 0.5s",
         [number // 6 for number in range(COUNT)],
     ),
+    Kind.TEXT: Folder(texts, "tokenize {folder}/tokenizer.json, length 16", None),
 }

@@ -81,13 +81,15 @@ def test_the_code_for_shards_is_too(tmp_path: Path, transforms: str, label: Labe
     [
         (Kind.AUDIO, "mono, resample 16000, crop 3s"),
         (Kind.AUDIO, "resample 44100, crop 0.25s"),
+        (Kind.TEXT, "tokenize bert-base-uncased"),
     ],
 )
 def test_the_code_for_other_data_is_too(tmp_path: Path, kind: Kind, transforms: str) -> None:
     work = Work(Path("data"), KINDS[kind].parse(transforms), 32, 2, kind=kind)
-    for backend in KINDS[kind].backends:
-        written(backend, work, tmp_path)
-    check_style(tmp_path)
+    for field in ("", "text"):
+        for backend in KINDS[kind].backends:
+            written(backend, replace(work, field=field), tmp_path)
+        check_style(tmp_path)
 
 
 @pytest.mark.parametrize("name", ['a "quoted" folder', "a\\folder", "line\nbreak", "Fotos ä"])

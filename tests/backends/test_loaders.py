@@ -69,7 +69,8 @@ class Served:
         (folder / "data").mkdir()
         FOLDERS[kind].make(folder / "data")
         self.data = find_data(folder / "data")
-        self.transforms = KINDS[kind].parse(FOLDERS[kind].transforms)
+        text = FOLDERS[kind].transforms.format(folder=self.data.folder)
+        self.transforms = KINDS[kind].parse(text)
         self._work = Work(
             folder=self.data.folder,
             transforms=self.transforms,
@@ -78,6 +79,7 @@ class Served:
             kind=kind,
             suffixes=self.data.suffixes,
             label=self.data.label,
+            field=self.data.field,
         )
         self._started: dict[str, ServedBackend] = {}
 
@@ -172,7 +174,7 @@ if __name__ == "__main__":
 def test_batches_of_the_printed_code_are_those_that_were_measured(
     case: tuple[Served, str], tmp_path: Path
 ) -> None:
-    """To the bit, and with their classes."""
+    """To the bit, and with their classes; texts with masks."""
     served, name = case
     path, output = served.code(name), tmp_path / "batches.npz"
     script = BATCHES.format(folder=str(path.parent), module=path.stem, output=str(output))
@@ -182,7 +184,12 @@ def test_batches_of_the_printed_code_are_those_that_were_measured(
     assert done.returncode == 0, done.stderr
     with np.load(output) as batches:
         assert np.array_equal(batches["samples"], served.loaded(name, served.data.samples))
-        assert batches["others"].tolist() == FOLDERS[served.data.kind].labels
+        labels = FOLDERS[served.data.kind].labels
+        if labels is not None:
+            assert batches["others"].tolist() == labels
+        else:
+            assert batches["others"].shape == batches["samples"].shape
+            assert not batches["samples"][batches["others"] == 0].any()
 
 
 def test_half_a_sample_ends_nothing(case: tuple[Served, str], tmp_path: Path) -> None:
@@ -272,6 +279,19 @@ def test_a_sample_that_ends_the_process_does_not_end_the_backend(tmp_path: Path)
         loaded = backend.load([True])
         assert loaded.samples is not None
         assert not loaded.ended
+    finally:
+        backend.close()
+
+
+def test_code_that_does_not_import_is_tried_once(tmp_path: Path) -> None:
+    """What its library raised is the answer to all that is asked."""
+    path = tmp_path / "imports.py"
+    path.write_text("open(__file__ + '.tries', 'a').write('1')\nraise RuntimeError('no FFmpeg')\n")
+    backend = ServedBackend(path)
+    try:
+        answers = [backend.load([]).error, backend.alone([], [0], 0.1).error, backend.lost]
+        assert answers == ["RuntimeError: no FFmpeg"] * 3
+        assert (tmp_path / "imports.py.tries").read_text() == "1"
     finally:
         backend.close()
 

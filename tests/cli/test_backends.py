@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval.backends import choose
-from tests.backends.folders import shards, write_tar
+from tests.backends.folders import shards, texts, write_tar
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -81,7 +82,7 @@ def test_an_empty_folder_is_one_clear_error(tmp_path: Path) -> None:
     assert (code, out) == (1, "")
     assert err == (
         f"Error: {tmp_path} has no file that is known, of 0; expected images: .jpg, .jpeg, .png; "
-        "or WebDataset shards: .tar; or audio: .wav, .flac\n"
+        "or WebDataset shards: .tar; or audio: .wav, .flac; or text: .txt, .jsonl\n"
     )
 
 
@@ -141,6 +142,45 @@ def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
+def test_texts_are_tokenized(tmp_path: Path) -> None:
+    """All token ids are equal; a line that is broken is told."""
+    texts(tmp_path)
+    with (tmp_path / "verses.jsonl").open("a") as file:
+        file.write('{"text": "That mine own\n')
+    transform = f"tokenize {tmp_path}/tokenizer.json, length 8"
+    code, out, err = run(tmp_path, "--transform", transform, "--batch-size", 4)
+    assert code == 0, err
+    assert "12 of 13 texts in " in out
+    assert "does not read 1 file, which are left out: verses.jsonl, byte " in out
+    for name in ("tokenizers", "tokenizers-batch", "token-file"):
+        assert re.search(rf"^{name} .* 0\.0, at most 0 .* raises$", out, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tokenizer", "error"),
+    [
+        ("no-such-tokenizer", "LocalEntryNotFoundError: "),
+        ("{folder}/other.json", "Exception: Model missing"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(
+    tmp_path: Path, tokenizer: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for once, and not for each text."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    texts(tmp_path)
+    (tmp_path / "other.json").write_text("{}")
+    transform = f"tokenize {tokenizer.format(folder=tmp_path)}"
+    code, out, err = run(tmp_path, "--transform", transform)
+    assert (code, out) == (1, "")
+    assert err.startswith("loadeval: reading texts with tokenizers\n")
+    assert f"Error: tokenizers fails at '{transform}': {error}" in err
+    assert err.count("\n") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_quick")
 def test_the_own_function_is_measured_and_the_reference(folder: Path) -> None:
     """Others are compared with what it loads."""
     options = ("--decode", "program_with_step:decode", "--only", "pillow", "--json")
@@ -153,11 +193,13 @@ def test_the_own_function_is_measured_and_the_reference(folder: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
-def test_a_step_that_fails_is_told(folder: Path) -> None:
-    """For each backend whose batches it does not take; none ends the command."""
+def test_a_step_that_fails_is_told(folder: Path, tmp_path: Path) -> None:
+    """For each backend whose batches it does not take; none ends the command, nor its figure."""
     options = ("--transform", "resize 40, crop 36", "--step", "program_with_step:step")
-    code, out, err = run(folder, *options, "--batch-size", 4, "--only", "pillow")
+    figure = tmp_path / "figure.png"
+    code, out, err = run(folder, *options, "--batch-size", 4, "--only", "pillow", "-o", figure)
     assert code == 0, err
+    assert figure.exists()
     assert out.startswith("No backend was measured\n")
     assert "pillow failed: ValueError: no images" in out
 

@@ -80,6 +80,7 @@ def draw_rows(axes: Axes, chart: BarChart) -> None:
     """Draw rows with their labels at the left."""
     places = places_of(chart)
     axes.set_ylim(places[-1] + 0.6, -0.6)
+    places = places[: len(chart.rows)]  # a chart without rows has room for one
     draw_bars(axes, chart, places, THICK)
     axes.set_yticks(places, [row.label for row in chart.rows])
     axes.tick_params(axis="y", length=0)

@@ -89,6 +89,17 @@ DATA = {
         half="half a file",
         same_work="Recordings that are shorter than the crop are filled with zeros.",
     ),
+    Kind.TEXT: DataWords(
+        files="texts",
+        compared="token ids",
+        difference="{}%",
+        differs="ids differ by %",
+        half="half a text",
+        same_work=(
+            "Texts are cut or filled to one length. What token-file tokenizes before it loads is "
+            "not counted."
+        ),
+    ),
 }
 
 
