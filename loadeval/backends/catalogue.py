@@ -89,3 +89,8 @@ TEXT = (
     WrittenBackend("tokenizers-batch", "tokenizers_batch", TOKENIZERS, "tokenizers"),
     WrittenBackend("token-file", "tokens", TOKENIZERS, "tokenizers"),
 )
+VIDEO = (
+    WrittenBackend("pyav", "pyav", ("torch", "av"), "av"),
+    WrittenBackend("torchcodec", "torchcodec_video", ("torch", "torchcodec"), "torchcodec"),
+    WrittenBackend("dali", "dali_video", ("torch", "nvidia.dali"), DALI),
+)

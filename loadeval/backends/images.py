@@ -37,7 +37,8 @@ class Transforms:
 
     `shorter` is what the shorter side becomes, `resized` and `cropped` are height and width,
     `flipped` turns every other image around, left to right. With `mean` and `std` pixels, from 0 to
-    1, become floats around 0; without, they remain bytes.
+    1, become floats around 0; without, they remain bytes. Of a video there are `frames`, of `every`
+    so many one.
     """
 
     shorter: int | None = None
@@ -46,6 +47,8 @@ class Transforms:
     flipped: bool = False
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = field(default=())
+    frames: int = 0
+    every: int = 1
 
     @property
     def height_and_width(self) -> tuple[int, int]:
@@ -74,6 +77,8 @@ class Transforms:
             "std": list(self.std),
             "mean_255": [round(LEVELS * value, 4) for value in self.mean],
             "std_255": [round(LEVELS * value, 4) for value in self.std],
+            "frames": self.frames,
+            "every": self.every,
         }
 
     def difference(self, samples: npt.NDArray[Any], reference: npt.NDArray[Any]) -> DataDifference:
@@ -98,11 +103,15 @@ def parse_transforms(text: str) -> Transforms:
     Raises UsageError for one that is not known, stands twice or in another order, and where images
     would be of different sizes.
     """
-    transforms = parse(text, Transforms(), PARSERS, KNOWN, EXAMPLE)
+    return of_one_size(parse(text, Transforms(), PARSERS, KNOWN, EXAMPLE), text, EXAMPLE)
+
+
+def of_one_size(transforms: Transforms, text: str, example: str) -> Transforms:
+    """The same `transforms`, which `text` named. Raises UsageError where sizes would differ."""
     if transforms.shorter is None and transforms.resized is None:
         raise UsageError(
             f"the transforms {text!r} do not resize, and images of different sizes make no batch; "
-            f"expected such as {EXAMPLE}"
+            f"expected such as {example}"
         )
     if transforms.cropped is None and transforms.shorter is not None:
         raise UsageError(

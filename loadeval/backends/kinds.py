@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.choice import Kind
-from loadeval.backends import audio, catalogue, images, shards, text
+from loadeval.backends import audio, catalogue, images, shards, text, video
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,6 +80,13 @@ KINDS = {
         parse=text.parse_transforms,
         reference="tokenizers",
         backends=catalogue.TEXT,
+    ),
+    Kind.VIDEO: KindOfData(
+        suffixes=(".mp4",),
+        transforms="frames 16, resize 128, crop 112",
+        parse=video.parse_transforms,
+        reference="pyav",
+        backends=catalogue.VIDEO,
     ),
 }
 KIND_OF = {suffix: kind for kind, known in KINDS.items() for suffix in known.suffixes}

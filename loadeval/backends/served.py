@@ -181,13 +181,15 @@ def module_of(path: Path) -> ModuleType:
 
 
 def shortly(error: BaseException) -> str:
-    """The error, in one line that is not long; of one in a worker what the worker raised."""
+    """The error, in one line that is not long; of a worker's or of DALI's what was the cause."""
     # An error that torch made anew of its text may not say it: it is what it was made of.
     text = text_of(error) or next(iter(map(str, error.args)), "")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if lines and lines[0].startswith("Caught "):  # torch puts the traceback of a worker there
         return lines[-1][:LONGEST_ERROR]
-    return in_words(error)[:LONGEST_ERROR]
+    _, _, cause = text.partition("\nencountered:\n")  # DALI says before that where it was called
+    words = f"{type(error).__name__}: {' '.join(cause.split())}" if cause else in_words(error)
+    return words[:LONGEST_ERROR]
 
 
 def load(module: ModuleType, samples: Sequence[Any]) -> Loaded:

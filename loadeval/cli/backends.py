@@ -40,13 +40,15 @@ if TYPE_CHECKING:
 
 FOLDER = (
     "A folder with JPEG or PNG files, in subfolders for their classes or not; with WebDataset "
-    "shards of images; or with WAV or FLAC files; or with texts, as TXT or JSONL files."
+    "shards of images; or with WAV or FLAC files; or with texts, as TXT or JSONL files; or with "
+    "videos, as MP4 files."
 )
 TRANSFORM = (
     "What is done with each image, in this order: resize 256 (the shorter side) or resize "
     "224x224, crop 224, flip, normalize imagenet; with commas between them. Without it: resize "
     "256, crop 224. With recordings: mono, resample 16000, crop 3s. With texts: tokenize "
-    "bert-base-uncased, or a tokenizer.json, length 128."
+    "bert-base-uncased, or a tokenizer.json, length 128. With videos: frames 16, every 2, and what "
+    "is done with images."
 )
 DECODE = (
     "A function of yours that takes a path and returns an image as an array or a tensor: "

@@ -12,7 +12,7 @@ import pytest
 from loadeval.analysis.choice import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 COUNT = 12
@@ -109,6 +109,35 @@ def texts(folder: Path, *, lines: bool = True) -> None:
         (folder / f"{number:02}.txt").write_text(verse)
 
 
+def videos(
+    folder: Path,
+    lengths: Sequence[int] = range(6, 6 + COUNT),
+    *,
+    codec: str = "libvpx-vp9",
+    size: tuple[int, int] | None = None,
+) -> None:
+    """Waves that move, of so many frames each; high ones and wide ones unless `size` is given."""
+    import numpy as np
+
+    av = pytest.importorskip("av")
+    random = np.random.default_rng(0)
+    for number, length in enumerate(lengths):
+        height, width = size or ((96, 128), (120, 90))[number % 2]
+        rows, columns = np.mgrid[:height, :width]
+        path = folder / f"{number // 6}" / f"{number:02}.mp4"
+        path.parent.mkdir(exist_ok=True)
+        waves = random.uniform(4, 16, (3, 2))
+        with av.open(str(path), "w") as file:
+            stream = file.add_stream(codec, rate=25)
+            stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+            stream.thread_count = 1
+            for time in range(length):
+                levels = [127 + 100 * np.sin(columns / a + rows / b + time / 2) for a, b in waves]
+                pixels = np.stack(levels, axis=-1).astype(np.uint8)
+                file.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+            file.mux(stream.encode())
+
+
 class Folder(NamedTuple):
     """How to make a folder, what is done with its data, and its classes, if it has some."""
 
@@ -131,6 +160,11 @@ FOLDERS = {
     Kind.AUDIO: Folder(
         recordings,
         "mono, resample 16000, crop 0.5s",
+        [number // 6 for number in range(COUNT)],
+    ),
+    Kind.VIDEO: Folder(
+        videos,
+        "frames 8, every 2, resize 64, crop 56, flip, normalize imagenet",
         [number // 6 for number in range(COUNT)],
     ),
     Kind.TEXT: Folder(texts, "tokenize {folder}/tokenizer.json, length 16", None),

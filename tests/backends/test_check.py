@@ -77,4 +77,6 @@ def test_half_a_file_has_half_of_its_bytes(tmp_path: Path) -> None:
 def test_of_a_traceback_in_a_worker_the_error_is_told() -> None:
     text = "Caught OSError in DataLoader worker process 0.\nTraceback\n  line\nOSError: no image\n"
     assert shortly(OSError(text)) == "OSError: no image"
+    text = "Critical error\nError in operator\n\nencountered:\n\nFailed to\ndecode"
+    assert shortly(RuntimeError(text)) == "RuntimeError: Failed to decode"
     assert shortly(ValueError("one\ntwo")) == "ValueError: one two"

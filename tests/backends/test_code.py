@@ -82,6 +82,9 @@ def test_the_code_for_shards_is_too(tmp_path: Path, transforms: str, label: Labe
         (Kind.AUDIO, "mono, resample 16000, crop 3s"),
         (Kind.AUDIO, "resample 44100, crop 0.25s"),
         (Kind.TEXT, "tokenize bert-base-uncased"),
+        (Kind.VIDEO, "frames 16, every 4, resize 128, crop 112, flip, normalize imagenet"),
+        (Kind.VIDEO, "frames 16, resize 64x48"),
+        (Kind.VIDEO, "frames 16, resize 64x48, crop 32, flip"),
     ],
 )
 def test_the_code_for_other_data_is_too(tmp_path: Path, kind: Kind, transforms: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.backends import choose
-from tests.backends.folders import shards, texts, write_tar
+from tests.backends.folders import shards, texts, videos, write_tar
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -82,7 +82,8 @@ def test_an_empty_folder_is_one_clear_error(tmp_path: Path) -> None:
     assert (code, out) == (1, "")
     assert err == (
         f"Error: {tmp_path} has no file that is known, of 0; expected images: .jpg, .jpeg, .png; "
-        "or WebDataset shards: .tar; or audio: .wav, .flac; or text: .txt, .jsonl\n"
+        "or WebDataset shards: .tar; or audio: .wav, .flac; or text: .txt, .jsonl; "
+        "or video: .mp4\n"
     )
 
 
@@ -177,6 +178,36 @@ def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(
     assert err.startswith("loadeval: reading texts with tokenizers\n")
     assert f"Error: tokenizers fails at '{transform}': {error}" in err
     assert err.count("\n") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_quick")
+def test_videos_are_measured_as_images_are(tmp_path: Path) -> None:
+    """One that is broken is told, and what each backend does with it."""
+    videos(tmp_path)
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    transform = "frames 4, resize 32, crop 32"
+    code, out, err = run(tmp_path, "--transform", transform, "--batch-size", 4, "--only", "dali")
+    assert code == 0, err
+    assert "12 of 13 videos (3 classes) in " in out
+    assert "pyav does not read 1 file, which are left out: broken.mp4 (av.error.Inva" in out
+    assert "dali, given these: raises" in out
+    assert re.search(r"^dali .* raises$", out, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_what_videos_are_compared_with_has_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says how."""
+    monkeypatch.setattr("loadeval.backends.catalogue._is_installed", lambda module: module != "av")
+    (tmp_path / "a.mp4").touch()
+    code, out, err = run(tmp_path, "--only", "pyav")
+    assert (code, out) == (1, "")
+    assert err == (
+        "Error: backends are compared with pyav, which is not installed; install it with: pip "
+        "install av\n"
+    )
 
 
 @pytest.mark.slow

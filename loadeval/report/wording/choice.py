@@ -100,6 +100,14 @@ DATA = {
             "not counted."
         ),
     ),
+    Kind.VIDEO: replace(
+        IMAGES,
+        half="half a video",
+        same_work=(
+            "Frames are the first ones; of a video that is shorter, the last is repeated. If "
+            "videos are flipped, it is every other one, so that all loaders do the same."
+        ),
+    ),
 }
 
 
