@@ -125,7 +125,8 @@ class Candidate:
 
     `install` says how to install what it lacks. `rounds` has the samples per second by itself, by
     the number of CPUs, one for each round. `truncated` is what it does with half a file, and
-    `unread` are files that it does not read, of those that the reference reads.
+    `unread` are files that it does not read, of those that the reference reads. `warned` are the
+    warnings while it loaded.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Candidate:
     truncated: BadFile | None = None
     broken: tuple[BadFile, ...] = ()
     unread: tuple[BadFile, ...] = ()
+    warned: tuple[str, ...] = ()
 
     @property
     def alone(self) -> dict[int, Estimate]:

@@ -199,7 +199,7 @@ class Chooser:
             result = self._results[name]
             reading = Reading(partial(self._load, backend), samples)
             bad = tuple(reading.bad)
-            result = replace(result, unread=bad)
+            result = replace(result, unread=bad, warned=tuple(backend.warned))
             if len(bad) > UNREAD_SHARE * len(samples):
                 self._results[name] = replace(
                     result, standing=Standing.FAILED, error=bad[0].error or bad[0].outcome.value

@@ -10,13 +10,15 @@ import gc
 import importlib
 import multiprocessing
 import os
+import re
 import sys
+import tempfile
 import time
 import traceback
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -24,7 +26,7 @@ import psutil
 from loadeval.errors import in_words, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from multiprocessing.connection import Connection
     from types import ModuleType
 
@@ -38,18 +40,21 @@ MOST_STARTS = 10
 QUEUED = 2
 """Batches for each worker that pass before the clock starts: queues are then as full as later."""
 LONGEST_ERROR = 300
+WARNING = re.compile(r"^.+:\d+: (\w+Warning: .+)$", re.MULTILINE)
+"""What Python prints of a warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What came of some samples: an array of all of them in their order, or why there is none.
 
-    `ended` tells that they ended the process.
+    `ended` tells that they ended the process. `warned` are the warnings of Python meanwhile.
     """
 
     samples: npt.NDArray[Any] | None
     error: str | None = None
     ended: bool = False
+    warned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,15 @@ class ServedBackend:
     """The process that runs the loader whose code is in `path`; close it in the end.
 
     Where it ends, another one is started for the next request, some times. `lost` is why no request
-    is answered any more: its code does not import, or its process hangs or always ends.
+    is answered any more: its code does not import, or its process hangs or always ends. `warned`
+    are the warnings of all that was loaded.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._starts = 0
         self.lost: str | None = None
+        self.warned: dict[str, None] = {}
         self._ended = False
         self._start()
 
@@ -95,6 +102,7 @@ class ServedBackend:
         """Load `samples`."""
         answer = self._ask("load", list(samples))
         if isinstance(answer, Loaded):
+            self.warned |= dict.fromkeys(answer.warned)
             return answer
         return Loaded(None, str(answer), ended=self._ended)
 
@@ -145,7 +153,7 @@ class ServedBackend:
 
 
 def serve(connection: Connection, path: str, start_method: str) -> None:
-    """Answer requests until the other side closes. Nothing is printed.
+    """Answer requests until the other side closes. Nothing is printed; warnings are answered.
 
     Workers start by `start_method`: a process that was spawned would spawn its own.
     """
@@ -154,7 +162,10 @@ def serve(connection: Connection, path: str, start_method: str) -> None:
     os.dup2(silent, 1)
     os.dup2(silent, 2)
     module: ModuleType | None = None
-    with suppress(EOFError, OSError, KeyboardInterrupt):
+    with (
+        tempfile.TemporaryFile("a+b") as printed,
+        suppress(EOFError, OSError, KeyboardInterrupt),
+    ):
         while True:
             what, *arguments = connection.recv()
             if module is None:
@@ -164,14 +175,26 @@ def serve(connection: Connection, path: str, start_method: str) -> None:
                     connection.send(NotImported(shortly(error)))
                     continue
             try:
-                asked: Callable[..., Any] = load if what == "load" else alone
-                answer = asked(module, *arguments)
+                printed.truncate(0)
+                os.dup2(printed.fileno() if what == "load" else silent, 2)
+                if what == "load":
+                    loaded = load(module, *arguments)
+                    answer: Any = replace(loaded, warned=warnings_in(printed))
+                else:
+                    answer = alone(module, *arguments)
             except Exception as error:  # noqa: BLE001 - a backend may raise anything, and is told
                 answer = shortly(error)
                 # Else the loader that failed lives until garbage is collected, which ends its
                 # queues before its workers: torch waits 5 s for these.
                 traceback.clear_frames(error.__traceback__)
             connection.send(answer)
+
+
+def warnings_in(printed: IO[bytes]) -> tuple[str, ...]:
+    """The warnings of Python in what was printed, each once."""
+    printed.seek(0)
+    found = WARNING.findall(printed.read().decode(errors="replace"))
+    return tuple(dict.fromkeys(warning[:LONGEST_ERROR] for warning in found))
 
 
 def module_of(path: Path) -> ModuleType:

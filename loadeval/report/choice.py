@@ -65,6 +65,7 @@ def _candidate(candidate: Candidate, kind: Kind) -> dict[str, Any]:
         "truncated": None if candidate.truncated is None else _bad_file(candidate.truncated),
         "broken": [_bad_file(bad) for bad in candidate.broken],
         "unread": [_bad_file(bad) for bad in candidate.unread],
+        "warned": list(candidate.warned),
         "words": words.left_out(candidate, kind),
     }
 

@@ -283,6 +283,24 @@ def test_a_sample_that_ends_the_process_does_not_end_the_backend(tmp_path: Path)
         backend.close()
 
 
+def test_warnings_of_what_is_loaded_are_kept(tmp_path: Path) -> None:
+    """Each once, of the process that loads and not of what it imports."""
+    path = tmp_path / "warns.py"
+    path.write_text(
+        "import torch, warnings\nwarnings.warn('imported')\n"
+        "def make_loader(samples, workers, shuffle):\n"
+        "    for sample in samples:\n        warnings.warn(sample)\n"
+        "    return [(torch.zeros(1), 0)]\n"
+    )
+    backend = ServedBackend(path)
+    try:
+        assert backend.load(["large", "large"]).warned == ("UserWarning: large",)
+        assert backend.load(["larger"]).warned == ("UserWarning: larger",)
+        assert list(backend.warned) == ["UserWarning: large", "UserWarning: larger"]
+    finally:
+        backend.close()
+
+
 def test_code_that_does_not_import_is_tried_once(tmp_path: Path) -> None:
     """What its library raised is the answer to all that is asked."""
     path = tmp_path / "imports.py"

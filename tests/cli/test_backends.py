@@ -126,6 +126,24 @@ def test_everything_is_written(folder: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_quick")
+def test_images_of_100_megapixels_are_measured_and_told(folder: Path) -> None:
+    """Pillow warns of one, and refuses one with more than 178; the comparison goes on."""
+    from PIL import Image
+
+    Image.new("L", (10_000, 10_000)).save(folder / "large.jpg")
+    Image.new("L", (13_400, 13_400)).save(folder / "larger.jpg")
+    options = ("--transform", "resize 40, crop 32", "--batch-size", 4, "--only", "opencv")
+    code, out, err = run(folder, *options)
+    assert code == 0, err
+    assert "21 of 22 images" in out
+    assert "which are left out: larger.jpg (PIL.Image.DecompressionBombError: " in out
+    assert "pillow warns: DecompressionBombWarning: Image size (100000000 pixels) exceeds" in out
+    assert "opencv warns" not in out
+    assert "opencv failed" not in out
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_quick")
 def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
     """What is broken in them is told: an image, and a shard that ends early."""
     shards(tmp_path)

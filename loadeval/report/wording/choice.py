@@ -211,7 +211,7 @@ def not_ranked(choice: BackendChoice) -> list[str]:
 
 
 def bad_files(choice: BackendChoice) -> list[str]:
-    """Which files are broken, or not read by all, and what each backend does, a sentence each."""
+    """Which files are broken, or not read by all, and what each backend says, a sentence each."""
     sentences = []
     if choice.broken:
         files = counted(len(choice.broken), "file", "files")
@@ -227,6 +227,7 @@ def bad_files(choice: BackendChoice) -> list[str]:
             sentences.append(
                 f"{each.name} does not read {files}, left out for all: {_named(each.unread)}"
             )
+        sentences += [f"{each.name} warns: {printable(text)}" for text in each.warned[:MOST_NAMED]]
     return sentences
 
 
