@@ -193,8 +193,8 @@ def serve(connection: Connection, path: str, start_method: str) -> None:
 def warnings_in(printed: IO[bytes]) -> tuple[str, ...]:
     """The warnings of Python in what was printed, each once."""
     printed.seek(0)
-    found = WARNING.findall(printed.read().decode(errors="replace"))
-    return tuple(dict.fromkeys(warning[:LONGEST_ERROR] for warning in found))
+    warnings = WARNING.findall(printed.read().decode(errors="replace"))
+    return tuple(dict.fromkeys(warning[:LONGEST_ERROR] for warning in warnings))
 
 
 def module_of(path: Path) -> ModuleType:

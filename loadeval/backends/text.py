@@ -22,7 +22,7 @@ FIELDS = ("text", "content", "document", "sentence")
 EXAMPLE = '"tokenize bert-base-uncased, length 128"'
 KNOWN = (
     "tokenize bert-base-uncased or tokenize tokenizer.json (a file), and length 128 (tokens, to "
-    "which texts are cut or filled)"
+    "which texts are truncated or padded)"
 )
 PERCENT = 100
 

@@ -1,4 +1,4 @@
-"""A local server that is slow to answer, or limited in bandwidth, and a dataset that reads it."""
+"""A local server that is slow to answer, or limited in bandwidth, and how to read from it."""
 
 from __future__ import annotations
 

@@ -259,10 +259,12 @@ class LoaderModel:
             for server in servers
         ]
         usual = changed.usual(presents[0][1])
-        cases = [changed.replayed(presents[0][end]).iteration_ns for end in (0, 2)]
-        cases.insert(1, usual.iteration_ns)
-        others = [replay for of_server in presents[1:] for replay in (of_server[0], of_server[2])]
-        times_ns = [changed.replayed(present).iteration_ns for present in others]
+        least_ns, most_ns = (changed.replayed(presents[0][end]).iteration_ns for end in (0, 2))
+        times_ns = [
+            changed.replayed(of_server[end]).iteration_ns
+            for of_server in presents[1:]
+            for end in (0, 2)
+        ]
         if changed.are_first:
             times_ns += [
                 changed.replayed(present, hindered=True).iteration_ns
@@ -270,7 +272,9 @@ class LoaderModel:
                 for present in of_server[1:]
             ]
         if times_ns:
-            cases = [min(*cases, *times_ns), cases[1], max(*cases, *times_ns)]
+            times_ns += [least_ns, usual.iteration_ns, most_ns]
+            least_ns, most_ns = min(times_ns), max(times_ns)
+        cases = (least_ns, usual.iteration_ns, most_ns)
         return changed.iteration(cases, usual.spread, presents[0][1])
 
     def curve(self) -> WorkerCurve:

@@ -96,8 +96,8 @@ DATA = {
         differs="ids differ by %",
         half="half a text",
         same_work=(
-            "Texts are cut or filled to one length. What token-file tokenizes before it loads is "
-            "not counted."
+            "Texts are truncated or padded to one length. The time in which token-file tokenizes "
+            "them beforehand is not counted."
         ),
     ),
     Kind.VIDEO: replace(

@@ -66,8 +66,8 @@ ASSUMPTIONS: dict[Enum, str] = {
         "more workers, that takes no longer."
     ),
     Assumption.BANDWIDTH_SHARED: (
-        "Workers are blocked for {share:.0%} of fetching, the longer the more of them are at a "
-        "time: they share the bandwidth of the storage, which is no larger for more workers."
+        "Workers are blocked for {share:.0%} of fetching, and longer when more of them read at "
+        "once: they share the bandwidth of the storage, and more workers get no more of it."
     ),
     Assumption.STORAGE_NOT_KNOWN: (
         "Workers are blocked for {share:.0%} of fetching, and it is not known whether that takes "
