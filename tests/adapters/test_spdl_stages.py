@@ -71,8 +71,9 @@ def echo(item: Any) -> Any:
 
 LOADERS: dict[str, Callable[[], Any]] = {
     "threads": threaded,
+    # All five batches come before the cached ones: what SPDL has not served by then, it may drop.
     "cached": lambda: CacheDataLoader(
-        threaded(), num_caches=2, return_caches_after=3, stop_after=9
+        threaded(), num_caches=2, return_caches_after=5, stop_after=9
     ),
     "builder": builder,
     "function": lambda: pipeline,
