@@ -18,7 +18,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
 WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
-    "backends.py": {"torch.jsonl", "dali-cpu.jsonl", "spdl.jsonl", "backends.png"},
+    "backends.py": {"backends.png", "loader.py"},
     "slow_to_fast.py": {"slow-to-fast.png"},
     "tune.py": {"tune.png"},
     "generator.py": {"documents.txt", "run.jsonl", "comparison.png"},
@@ -32,11 +32,11 @@ BY_CHANCE = {"backends.py", "tune.py"}
 ELSEWHERE = {"lightning_fit.py", "train.py", "trainer.py"}
 """Run by tests/frameworks/test_examples.py, and by tests/launch/test_run_doc.py."""
 NEEDS = {
-    "backends.py": ["nvidia.dali", "spdl.pipeline"],
+    "backends.py": ["spdl.pipeline"],
     "migrate_from_dali.py": ["nvidia.dali"],
 }
 OPTIONS = {
-    "backends.py": "--batches 24 --output",
+    "backends.py": "--photographs 32 --only spdl",
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
     "tune.py": "--photographs 96 --batches 24 --trials 3",
     "generator.py": "--documents 250",

@@ -60,6 +60,9 @@ class Model:
     def starts_ns(self, *_: float) -> float:
         return 0.0
 
+    def edge_ns(self, _: int) -> float:
+        return 0.0
+
     def curve(self) -> WorkerCurve:
         return curve_of(self)
 
@@ -89,6 +92,7 @@ class Scripted:
         self.batches: list[Any] = [IMAGES] * 60
         self._monkeypatch = monkeypatch
         self.least_ns = 10 * MS
+        self.start_ns = 0
 
     def make(self, num_workers: int = 1, **more: Any) -> ScriptedLoader:
         self.made.append({"num_workers": num_workers, **more})
@@ -120,7 +124,10 @@ class Scripted:
             def curve(self) -> WorkerCurve:
                 return curve_of(self)
 
-            def starts_ns(self, *_: float) -> float:
+            def starts_ns(self, num_workers: int, epochs: float) -> float:
+                return scripted.start_ns * num_workers / epochs
+
+            def edge_ns(self, _: int) -> float:
                 return 0.0
 
         for module in (tuner, forecasts):
@@ -735,7 +742,7 @@ def test_without_workers_nothing_is_prefetched(
 
 
 def test_starts_of_epochs_are_predicted_as_seen() -> None:
-    """The most similar number of workers counts, whether they persist or not."""
+    """The most similar number of workers counts, of those that persist or of the others."""
 
     class Flat:
         num_workers = 1
@@ -746,6 +753,9 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
         def starts_ns(self, num_workers: int, epochs: float) -> float:
             return 100 * MS * num_workers / epochs
 
+        def edge_ns(self, _: int) -> float:
+            return 5 * MS
+
     model: Any = Flat()
     forecaster = forecasts.Forecaster(model, Room(None, None), 10)
     point = {"num_workers": 2}
@@ -753,15 +763,31 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     forecaster.saw_start(0, False, 25 * MS)
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
     # Workers that nobody has seen start take what that usually takes.
-    assert forecaster(point).throughput.value == pytest.approx(1000 / 32.5)
+    assert forecaster(point).throughput.value == pytest.approx(1000 / 33)
     persistent = {**point, "persistent_workers": True}
-    assert forecaster(persistent).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, False, 100 * MS)
+    assert forecaster(persistent).throughput.value == pytest.approx(1000 / 13)
     assert forecaster(point).throughput.value == pytest.approx(50)
     assert forecaster({"num_workers": 4}).throughput.value == pytest.approx(100 / 3)
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, True, 0.0)
-    assert forecaster({**point, "persistent_workers": True}).throughput.value == pytest.approx(100)
+    assert forecaster(persistent).throughput.value == pytest.approx(100)
+
+
+def test_more_workers_that_persist_are_tried(scripted: Scripted) -> None:
+    """Where starting workers takes most of an epoch, others are slower than the present one."""
+    scripted.predict()
+    scripted.start_ns = 2000 * MS
+
+    def make(num_workers: int = 1, *, persistent_workers: bool = False) -> ScriptedLoader:
+        loader = scripted.make(num_workers)
+        loader.persistent_workers = persistent_workers  # type: ignore[attr-defined]
+        if not persistent_workers:
+            loader.waits_ns[0] += scripted.start_ns * num_workers
+        return loader
+
+    tuning = scripted.tune(make, settings={"num_workers": 1, "persistent_workers": False})
+    assert tuning.settings == {"num_workers": 4, "persistent_workers": True}
 
 
 def test_the_curve_has_what_was_measured(scripted: Scripted) -> None:

@@ -53,10 +53,10 @@ def tune(  # noqa: PLR0913 - options, nearly all by keyword
     prefetch. If loadeval cannot look into the loader, it predicts nothing, and doubles and
     halves the settings as long as that helps.
 
-    For a DataLoader, `num_workers`, `prefetch_factor` and `in_order` are predicted. At the end
-    `pin_memory` is tried where there is CUDA, and `persistent_workers` where the start of an epoch
-    takes 2% of it or more. Settings that need more memory or shared memory than is free are left
-    out. Ctrl-C ends it with what is known until then.
+    For a DataLoader, `num_workers`, `prefetch_factor` and `in_order` are predicted, and
+    `persistent_workers` where the start of an epoch takes 2% of it or more. At the end `pin_memory`
+    is tried where there is CUDA. Settings that need more memory or shared memory than is free are
+    left out. Ctrl-C ends it with what is known until then.
 
     Args:
         make: a function that makes the loader with settings by keyword, or a loader that its

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.tuning import Point
     from loadeval.runlog.model import Run
 
-PREDICTED = (WORKERS, "prefetch_factor", "in_order", "batch_size")
-"""Settings that predictions distinguish."""
+PERSIST = "persistent_workers"
+SIMULATED = (WORKERS, "prefetch_factor", "in_order", "batch_size")
+PREDICTED = (*SIMULATED, PERSIST)
+"""Settings that predictions distinguish; the last by the starts of epochs."""
 SHARE_OF_FREE = 0.9
 """The share of the free memory that loaders may take."""
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
@@ -84,13 +86,13 @@ class Forecaster:
 
     def __call__(self, point: Point) -> Forecast:
         """What is predicted of `point`, and whether there is room for it."""
-        settings = {name: point[name] for name in PREDICTED if name in point}
+        settings = {name: point[name] for name in SIMULATED if name in point}
         if not point.get(WORKERS, self._model.num_workers):  # then nothing is prefetched
             settings.pop("prefetch_factor", None)
         prediction = self._model.predict(**settings)
         share = 1.0
         if self._epoch_batches is not None:
-            persist = bool(point.get("persistent_workers"))
+            persist = bool(point.get(PERSIST))
             starts_ns = self._start_ns(prediction.num_workers, persist) / self._epoch_batches
             share = max(1 + starts_ns / prediction.iteration_ns.value, LEAST_SHARE)
         steady = prediction.throughput
@@ -104,15 +106,16 @@ class Forecaster:
     def _start_ns(self, workers: int, persist: bool) -> float:
         """How long an epoch takes to start with so many workers.
 
-        It is as measured with the most similar number, and longer in proportion for more.
-        If none was measured, workers add to what an epoch takes to start without them.
+        It is as measured with the most similar number, and longer in proportion for more. If none
+        was measured, workers add to what an epoch takes to start without them.
         """
         without = self._starts_ns[False].get(0, 0.0)
         if not workers:
             return without
-        measured = {**self._starts_ns[not persist], **self._starts_ns[persist]}
-        of_kind = self._starts_ns[persist].keys() - {0} or measured.keys() - {0}
-        if not of_kind:
-            return without + self._model.starts_ns(workers, math.inf if persist else 1)
-        nearest = min(of_kind, key=lambda count: (abs(count - workers), count))
+        measured = self._starts_ns[persist]
+        counts = measured.keys() - {0}
+        if not counts:
+            model, epochs = self._model, math.inf if persist else 1
+            return without + model.starts_ns(workers, epochs) + model.edge_ns(workers)
+        nearest = min(counts, key=lambda count: (abs(count - workers), count))
         return measured[nearest] * max(workers / nearest, 1.0)

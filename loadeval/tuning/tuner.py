@@ -20,7 +20,7 @@ from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.errors import UsageError
 from loadeval.probes.cgroup import tightest_cpu
 from loadeval.runlog.environment import cpus_usable
-from loadeval.tuning.forecasts import PREDICTED, Forecaster, Room
+from loadeval.tuning.forecasts import PERSIST, PREDICTED, Forecaster, Room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from loadeval.tuning.loaders import LoaderMaker
     from loadeval.tuning.trials import EpochThroughput, GroupResult
 
-ALIKE = (*PREDICTED[:3], "persistent_workers")
+ALIKE = (WORKERS, "prefetch_factor", "in_order", PERSIST)
 """Settings that do not change what a batch costs. Runs that differ in others do not calibrate."""
 COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers that are predicted."""
@@ -258,7 +258,7 @@ class Tuner:
             WORKERS: [count for count in COUNTS if count <= most_workers],
             "prefetch_factor": list(PREFETCHES),
             "in_order": [True, False],
-            "persistent_workers": [False, True] if starts_matter else [],
+            PERSIST: [False, True] if starts_matter else [],
             "pin_memory": [False, True] if has_cuda() else [],
         }
         return {

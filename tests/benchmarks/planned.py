@@ -40,6 +40,10 @@ HASHES_MS = 100
 READ = 400_000
 """Bytes of a batch that is read."""
 MEDIAN_ERROR, IN_RANGE = 0.1, 0.9
+HEAD = (
+    "| loading | devices | CPUs | workers, each | utilisation, predicted | measured | in range |\n"
+    "|---|---|---|---|---|---|---|"
+)
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,8 @@ def cases() -> Iterator[tuple[str, Work, Server | None, float | None, list[tuple
 
 
 def main() -> int:
-    errors, in_range, lines = [], [], []
+    errors, in_range = [], []
+    sys.stdout.write(f"{HEAD}\n")
     for name, work, server, read, settings in cases():
         process, port = (None, 0) if server is None else started(server)
         work = Work(work.name, work.cpu_ms, port)
@@ -142,12 +147,11 @@ def main() -> int:
             real = measured(work, devices, planned.num_workers, cpus)
             errors.append(abs(busy.value / real - 1))
             in_range.append(busy.low <= real <= busy.high)
-            lines.append(
+            sys.stdout.write(
                 f"| {name} | {devices} | {cpus} | {planned.num_workers} | {busy.value:.0%} "
                 f"[{busy.low:.0%}, {busy.high:.0%}] | {real:.0%} | "
-                f"{'yes' if in_range[-1] else 'no'} |"
+                f"{'yes' if in_range[-1] else 'no'} |\n"
             )
-            sys.stdout.write(f"{lines[-1]}\n")
             sys.stdout.flush()
         if process is not None:
             process.terminate()

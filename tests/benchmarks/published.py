@@ -9,8 +9,10 @@ from __future__ import annotations
 import argparse
 import random
 import runpy
+import subprocess
 import sys
 import tempfile
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +27,7 @@ from loadeval import compare_backends
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Rule
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import Photographs, keep_memory, one_thread
+from loadeval.demo.run import keep_memory, one_thread
 from loadeval.report.formatting import estimated, number, whole_share
 from loadeval.report.wording.backends import difference_sentence
 
@@ -37,10 +39,9 @@ if TYPE_CHECKING:
 
     Sample = dict[str, torch.Tensor]
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "backends.py"
 FILES, ARRAYS, NUMBERS, FILES_BATCH = 512, 8, 512, 8
 LAYERS, WIDTH = 96, 64
-PHOTOGRAPHS = 512
+PHOTOGRAPHS, PHOTOGRAPHS_BATCH = 512, 16
 THREAD, PROCESS = "SPDL, a thread", "DataLoader, a worker"
 
 
@@ -121,16 +122,25 @@ def of_npz(batches: int, *, compressed: bool) -> BackendComparison:
         return compare_backends(backends, step_of_many_calls(), batches=batches, unit="files")
 
 
+def written(backend: str, photographs: Path) -> Callable[[], Any]:
+    """A function that makes the loader of which `loadeval backends` prints the code."""
+    work = ["--transform", "resize 224x224", "--batch-size", str(PHOTOGRAPHS_BATCH)]
+    command = [sys.executable, "-m", "loadeval", "backends", str(photographs), *work]
+    code = subprocess.run([*command, "--code", backend], check=True, stdout=subprocess.PIPE).stdout
+    file = photographs.parent / f"{backend}.py"
+    file.write_bytes(code)
+    module = runpy.run_path(str(file))
+    return partial(module["make_loader"], module["find_samples"](photographs))
+
+
 def of_photographs(batches: int) -> BackendComparison:
-    """The backends of examples/backends.py that need no GPU."""
-    example = runpy.run_path(str(EXAMPLE))
-    with tempfile.TemporaryDirectory() as folder:
-        photographs = Photographs(make_photographs(Path(folder), PHOTOGRAPHS))
-        dali = example["dali_iterator"](photographs, "cpu")
+    with tempfile.TemporaryDirectory() as name:
+        photographs = Path(name) / "photographs"
+        make_photographs(photographs, PHOTOGRAPHS)
         backends = {
-            "DataLoader, Pillow": example["torch_loader"](photographs),
-            "SPDL, Pillow": example["spdl_maker"](photographs),
-            "DALI, CPU": example["Backend"](dali, convert=example["from_dali"]),
+            "DataLoader, Pillow": written("pillow", photographs)(),
+            "SPDL, Pillow": written("spdl", photographs),  # a pipeline serves one epoch
+            "DALI, CPU": written("dali", photographs)(),
         }
         return compare_backends(backends, step_of_convolutions(), batches=batches, unit="images")
 

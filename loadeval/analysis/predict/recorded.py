@@ -361,14 +361,22 @@ def _called(run: Run) -> dict[str, float]:
     return {name: count / total for name, count in seen.items() if name}
 
 
-def worker_bytes(run: Run) -> float | None:
+def worker_bytes(*runs: Run) -> float | None:
     """What one more worker takes; None where it was not read.
 
     The PSS of a worker falls with the processes that share what it was forked from, such as
     the workers of other loaders. So that is left out where the readings tell it: what is
     anonymous counts what is shared in full, and PSS a part of it for each of the workers and their
-    parent. Mapped files are shared by all.
+    parent. Mapped files are shared by all. Of several runs the last one that tells most is taken:
+    a short one may have RSS alone, which counts all that is shared.
     """
+    by_run = [_worker_bytes_by_kind(run) for run in runs]
+    by_kind = [[each for each in kind if each is not None] for kind in zip(*by_run, strict=True)]
+    return next((known[-1] for known in by_kind if known), None)
+
+
+def _worker_bytes_by_kind(run: Run) -> list[float | None]:
+    """A worker's own bytes, PSS, anonymous ones and RSS; None where they were not read."""
     for read in run.readings:
         alive = read.values.get("alive_workers")
         if read.subject != "workers" or alive is None:
@@ -377,11 +385,9 @@ def worker_bytes(run: Run) -> float | None:
         names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
         pss, of_files, anonymous, rss = (read.values.get(name, unknown) for name in names)
         own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
-        for total in (own, pss, anonymous, rss):
-            each = total[alive > 0] / alive[alive > 0]
-            if not np.isnan(each).all():
-                return float(np.nanmedian(each))
-    return None
+        kinds = [total[alive > 0] / alive[alive > 0] for total in (own, pss, anonymous, rss)]
+        return [None if np.isnan(each).all() else float(np.nanmedian(each)) for each in kinds]
+    return [None] * 4
 
 
 def _name(run: Run) -> str:

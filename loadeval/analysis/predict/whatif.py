@@ -25,6 +25,7 @@ from loadeval.analysis.predict.recorded import (
     RESUME_NS,
     PresentReplay,
     Recorded,
+    worker_bytes,
 )
 from loadeval.analysis.predict.simulation import iteration_ns
 from loadeval.analysis.predict.storage import NOT_SHARED, Servers, StorageWaits
@@ -72,7 +73,11 @@ class LoaderModel:
         given = [runs] if isinstance(runs, Run) else list(runs)
         if not given:
             raise UsageError("no run was given; expected one at least, with stages")
-        return cls([Recorded.of(run) for run in given], storage_apart=storage_apart)
+        recorded = [Recorded.of(run) for run in given]
+        if len(given) > 1:
+            each_bytes = worker_bytes(*given)
+            recorded = [replace(run, worker_bytes=each_bytes) for run in recorded]
+        return cls(recorded, storage_apart=storage_apart)
 
     @property
     def num_workers(self) -> int:
@@ -212,16 +217,21 @@ class LoaderModel:
     def with_starts(self, iteration_ns: float, num_workers: int, length: Length) -> float:
         """A mean iteration over whole epochs of a run without workers that is to have some.
 
-        These start once, and live on. Nothing is loaded ahead of the first batch of an epoch: where
-        the step is the limit, loading it comes on top, and else the last step does.
+        These start once, and live on.
         """
         if self.num_workers or not num_workers:
             return iteration_ns
         starts_ns = self.starts_ns(num_workers, length.epochs)
+        return iteration_ns + (starts_ns + self.edge_ns(num_workers)) / length.batches
+
+    def edge_ns(self, num_workers: int) -> float:
+        """What an epoch takes longer because nothing is loaded ahead of its first batch.
+
+        Where the step is the limit, loading it comes on top, and else the last step does.
+        """
         costs = self._recorded[-1].costs
         fetch_ns = float(costs.fetch_ns.mean())
-        edge_ns = fetch_ns if fetch_ns <= num_workers * costs.step_ns else costs.step_ns
-        return iteration_ns + (starts_ns + edge_ns) / length.batches
+        return fetch_ns if fetch_ns <= num_workers * costs.step_ns else costs.step_ns
 
     def starts_ns(self, num_workers: int, epochs: float) -> float:
         """What starting so many workers takes of each epoch, where they live on for `epochs`."""

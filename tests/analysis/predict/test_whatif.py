@@ -475,6 +475,15 @@ def test_memory_does_not_depend_on_who_else_shares_it(workers: int) -> None:
     assert prediction.memory_bytes == pytest.approx(3 * 5e6 + (3 * PREFETCH + 1) * BATCH_BYTES)
 
 
+def test_memory_is_of_the_run_that_tells_most() -> None:
+    """RSS counts what is shared: a run with PSS is believed, though it is not the present one."""
+    told = with_memory(STAGED, pss_bytes=10e6, alive_workers=2.0)
+    untold = with_memory(STAGED, rss_bytes=800e6, alive_workers=2.0)
+    for runs in ([told, untold], [untold, told]):
+        prediction = whatif(runs, num_workers=3)
+        assert prediction.memory_bytes == pytest.approx(3 * 5e6 + (3 * PREFETCH + 1) * BATCH_BYTES)
+
+
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
