@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import random
 import uuid
 import warnings
@@ -145,10 +146,19 @@ def _check_is_reiterable(loader: Any) -> None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Omit an adapter's warning about an unfinished epoch: here that is normal."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoadevalWarning)
-        yield
+    """Omit what an adapter, or DALI, warns of an unfinished epoch: here that is normal."""
+    root = logging.getLogger()  # where DALI logs it
+    root.addFilter(_is_error)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LoadevalWarning)
+            yield
+    finally:
+        root.removeFilter(_is_error)
+
+
+def _is_error(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.ERROR
 
 
 class MeasuredBackend(NamedTuple):

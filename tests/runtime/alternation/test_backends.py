@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +89,22 @@ def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) 
     assert Source(Backend(Grumbling(BATCHES))).look(None).info.ready_batches == 1
     made_anew = Source(Backend(lambda: iter([1])))
     assert made_anew.look(None).info.ready_batches == 0
+
+
+def test_what_dali_logs_of_an_unfinished_epoch_is_left_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It warns through the root logger. Errors are shown, and so is all that is logged later."""
+
+    class Logging:
+        def __iter__(self) -> Iterator[int]:
+            logging.warning("the epoch is not finished")  # noqa: LOG015 - as DALI does
+            logging.error("there is no epoch")  # noqa: LOG015 - the same
+            return iter([1])
+
+    list(Source(Backend(Logging())).open())
+    logging.warning("later")  # noqa: LOG015 - the same
+    assert [record.message for record in caplog.records] == ["there is no epoch", "later"]
 
 
 def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
