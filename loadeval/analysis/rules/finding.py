@@ -112,6 +112,7 @@ class Problem(Enum):
     OPERATOR_STARVES_NEXT = "operator_starves_next"
     OPERATOR_COSTLIEST = "operator_costliest"
     PYTHON_LOCK_HELD = "python_lock_held"
+    PYTHON_LOCK_OFTEN_TAKEN = "python_lock_often_taken"
     STEPS_SLOWER = "steps_slower"
     OTHERS_USE_CPUS = "others_use_cpus"
     FEW_BATCHES_STALL = "few_batches_stall"

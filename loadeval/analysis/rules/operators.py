@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
+    from loadeval.runlog.model import Arm
 
 LONG_NS = 500_000
 """A wait for Python's lock from which on it matters: a tenth of the switch interval."""
@@ -40,7 +41,10 @@ FEWEST_READINGS = 2
 LEAST_CPUS = 0.1
 """Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
 MOST = 0.5
-"""The CPUs are too few if slower steps are for this share a longer wait for a CPU."""
+"""The CPUs are too few if slower steps are for this share a longer wait for a CPU.
+
+The same share of them, neither computed nor waited for a CPU, is many short waits for the lock.
+"""
 TRAINING_THREAD = "training thread"
 SWITCH_INTERVAL_NS = 5_000_000
 """Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
@@ -131,13 +135,17 @@ def python_lock(case: Case) -> Answer:
     threads neither computed nor waited for a CPU, in as far as the lock is held: the wait for it
     by the switch interval. Of a loader whose stages are not timed it explains no waiting. Processes
     do not hold it, but threads that take over their batches may, where these use CPU time.
+
+    Where no wait is long, a step that makes many short calls may wait in each of them: then it
+    stops for longer than in the ideal arm, though it has a CPU, while threads load.
     """
     report = threads_of(case.real, case.ideal)
     waits = _lock_waits(case, report)
     if report is None or not isinstance(waits, tuple):
         return None if isinstance(waits, tuple) else waits
     real, ideal = waits
-    if not _is_held(real, ideal):
+    is_held, stopped_ns = _is_held(real, ideal), _stopped_ns(case, report)
+    if not is_held and not _is_often_taken(case, report):
         return None
     waiting = case.waiting_share * _share_in_lock(case, report, real)
     cost = case.contention_share + waiting
@@ -148,10 +156,12 @@ def python_lock(case: Case) -> Answer:
     return Finding(
         Rule.PYTHON_LOCK,
         severity_of(cost),
-        "possible" if lacks_cpus else "likely",
+        "likely" if is_held and not lacks_cpus else "possible",
         Remark(
-            Problem.PYTHON_LOCK_HELD,
-            {"threads": names, "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
+            Problem.PYTHON_LOCK_HELD if is_held else Problem.PYTHON_LOCK_OFTEN_TAKEN,
+            {"threads": names, "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns}
+            if is_held
+            else {"threads": names, "stopped_ns": stopped_ns},
         ),
         _without_lock(case, report, names),
         (
@@ -160,6 +170,7 @@ def python_lock(case: Case) -> Answer:
             Fact("lost in slower steps", case.contention_share, "share"),
             Fact(WAITING_FOR_LOCK, waiting, "share"),
             Fact("CPUs used by threads only while loading", _loading_cpus(report), "CPUs"),
+            Fact("longer stops of the training thread in a step", stopped_ns, "ns"),
             Fact("longer wait of the training thread for a CPU, in a batch", queued_ns, "ns"),
         ),
         cost,
@@ -182,8 +193,8 @@ def _share_without_threads(case: Case, report: ThreadReport) -> float:
     gain, cpus = case.headroom, case.cpus
     if gain is None or not gain.real_ns or cpus is None:
         return 1.0
-    training = (thread for thread in report.threads if thread.name == TRAINING_THREAD)
-    of_step = sum(thread.cpu_cores["ideal"] or 0.0 for thread in training)
+    training = _training_thread(report)
+    of_step = 0.0 if training is None else training.cpu_cores["ideal"] or 0.0
     work_ns = of_step * (gain.ideal_ns or 0.0) + _loading_cpus(report) * gain.real_ns
     return max(1 - work_ns / cpus / gain.real_ns, 0.0)
 
@@ -192,11 +203,35 @@ def _is_held(real: LockWait, ideal: LockWait) -> bool:
     return real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
 
 
+def _is_often_taken(case: Case, report: ThreadReport) -> bool:
+    """Whether steps are slower because the training thread stops, though it has a CPU."""
+    if case.contention_share < MODERATE_SHARE or _loading_cpus(report) < LEAST_CPUS:
+        return False
+    slower = None if case.headroom is None else case.headroom.contention_ns
+    return slower is not None and _stopped_ns(case, report) >= MOST * slower.value
+
+
+def _stopped_ns(case: Case, report: ThreadReport) -> float:
+    """How much longer a real step neither computes nor waits for a CPU than an ideal one."""
+    gain, use = case.headroom, _training_thread(report)
+    if gain is None or use is None or None in use.cpu_cores.values():
+        return 0.0
+
+    def stops_ns(arm: Arm, iteration_ns: float | None) -> float:
+        on_cpu = (use.cpu_cores[arm] or 0.0) + (use.run_queue_cores[arm] or 0.0)
+        return max(1 - on_cpu, 0.0) * (iteration_ns or 0.0)
+
+    waiting_ns = 0.0 if gain.waiting_ns is None else gain.waiting_ns.value
+    return max(stops_ns("real", gain.real_ns) - stops_ns("ideal", gain.ideal_ns) - waiting_ns, 0.0)
+
+
 def is_lock_free(case: Case) -> bool:
-    """Whether it was measured that nobody holds Python's lock for long while batches are loaded."""
+    """Whether it was measured that Python's lock is free while batches are loaded."""
     report = threads_of(case.real, case.ideal)
     waits = None if report is None else _both_waits(report)
-    return waits is not None and not _is_held(*waits)
+    if report is None or waits is None:
+        return False
+    return not _is_held(*waits) and not _is_often_taken(case, report)
 
 
 def _loading_cpus(report: ThreadReport) -> float:
@@ -209,12 +244,15 @@ def _loading_cpus(report: ThreadReport) -> float:
 
 def _longer_queued_ns(case: Case, report: ThreadReport) -> float:
     """How much longer the training thread waits for a CPU in a real batch than in an ideal one."""
-    gain = case.headroom
-    use = next((thread for thread in report.threads if thread.name == TRAINING_THREAD), None)
+    gain, use = case.headroom, _training_thread(report)
     if gain is None or use is None:
         return 0.0
     real, ideal = (use.run_queue_cores[arm] or 0.0 for arm in ("real", "ideal"))
     return max(real * (gain.real_ns or 0.0) - ideal * (gain.ideal_ns or 0.0), 0.0)
+
+
+def _training_thread(report: ThreadReport) -> ThreadUse | None:
+    return next((thread for thread in report.threads if thread.name == TRAINING_THREAD), None)
 
 
 def _beside_training(report: ThreadReport) -> list[ThreadUse]:

@@ -251,6 +251,9 @@ WORDS = {
         "how long a thread waits for the GIL, in both arms",
         python_lock_held="Threads that load batches ({threads:name}) hold Python's lock (GIL): a "
         "thread waits {real_ns:duration} for it, and {ideal_ns:duration} with ideal loading.",
+        python_lock_often_taken="While threads load batches ({threads:name}), a step stops for "
+        "{stopped_ns:duration} longer than with ideal loading, though it has a CPU: its many short "
+        "calls wait for Python's lock (GIL).",
     ),
     Rule.CONTENTION: _words(
         "Are steps slower while batches are loaded?",

@@ -12,7 +12,7 @@ from loadeval import Finding, OperatorTimes, Readings, Remark
 from loadeval.analysis.rules import operators as rules
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.analysis.rules.operators import python_lock, slow_operator
+from loadeval.analysis.rules.operators import is_lock_free, python_lock, slow_operator
 from loadeval.analysis.rules.workers import in_users_words
 from loadeval.report.formatting import filled
 from loadeval.report.wording.advice import ADVICE
@@ -53,10 +53,12 @@ def with_lock(
     every: int = 1,
     rests: bool = False,
     queued: float = 0.0,
+    stopped: float = 0.0,
 ) -> Run:
     """The lock read every 10 ms, and threads that load with one CPU and wait for half of one.
 
-    Those that rest do so in the ideal arm. Training is `queued` for that part of the real arm.
+    Those that rest do so in the ideal arm. Training is `queued` for that part of the real arm, and
+    `stopped` for that part of it.
     """
     steps, time_ns = run.steps, np.arange(3000, dtype=np.int64) * 10 * MS
     rows = np.searchsorted(steps.request_ns, time_ns) - 1
@@ -70,7 +72,11 @@ def with_lock(
         Readings("threads", name, time_ns, {"cpu_cores": cpus, "run_queue_cores": run_queue})
         for name, cpus, run_queue in (
             ("decode", loading, 0.5 * loading),
-            ("training thread", np.ones(3000), np.where(in_ideal, 0.0, queued)),
+            (
+                "training thread",
+                np.where(in_ideal, 1.0, 1.0 - stopped),
+                np.where(in_ideal, 0.0, queued),
+            ),
         )
     )
     return replace(run, readings=(lock, *threads), operators=operators)
@@ -266,6 +272,34 @@ def test_where_training_waits_for_a_cpu_the_lock_is_less_sure(
     finding = checked_finding(python_lock(Case(with_lock(run, 5, 0.07, queued=queued))))
     assert finding.confidence == confidence
     assert finding.evidence[-1].value == pytest.approx(queued * 60 * MS, rel=0.05)
+
+
+@pytest.mark.parametrize("of_arm", [{}, {"rests": True}])
+@pytest.mark.parametrize("stopped", [0.05, 0.15])
+def test_many_short_waits_for_the_lock_stop_a_step(of_arm: dict[str, bool], stopped: float) -> None:
+    """Of steps of 60 ms in place of 50 it neither computes nor waits for a CPU for 3 ms or 9 ms.
+
+    Threads that are as busy with ideal loading are not why.
+    """
+    run = alternating(real=60, workers=4, backend=SPDL)
+    case = Case(with_lock(run, 0.1, 0.07, stopped=stopped, **of_arm))
+    answer = python_lock(case)
+    if not of_arm or stopped < 0.1:
+        assert answer is None
+        return
+    finding = checked_finding(answer)
+    assert (finding.rule, finding.confidence) == (Rule.PYTHON_LOCK, "possible")
+    assert finding.problem.code is Problem.PYTHON_LOCK_OFTEN_TAKEN
+    assert finding.problem.values["stopped_ns"] == pytest.approx(9 * MS, rel=0.05)
+    assert finding.cost_share == pytest.approx(case.contention_share)
+    assert not is_lock_free(case)
+
+
+def test_a_training_thread_that_was_not_read_does_not_stop() -> None:
+    run = with_lock(alternating(real=60, workers=4, backend=SPDL), 0.1, 0.07, rests=True)
+    *others, training = run.readings
+    for readings in ((*others,), (*others, replace(training, values={}))):
+        assert python_lock(Case(replace(run, readings=readings))) is None
 
 
 def test_without_the_held_lock_training_gains_what_it_costs() -> None:
