@@ -67,7 +67,7 @@ class Budget:
 
     rounds: int = 4
     seconds: float = 0.7
-    step_rounds: int = 3
+    step_rounds: int = 4
     step_batches: int = 24
 
 
