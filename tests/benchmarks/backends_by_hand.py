@@ -36,19 +36,22 @@ SIZES = {"500x375, quality 96": (500, 375, 96, 96), "4000x3000": (4000, 3000, 90
 """Width, height and quality, and how many."""
 SIDE = 224
 BATCH_SIZE = 8
-ROUNDS = 3
+ROUNDS = 2
+SECONDS, REPEATED = 3.0, 100
 CLOSE = 0.1
 
 
 def by_pillow(path: str) -> Pixels:
     with Image.open(path) as file:
-        return np.array(file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+        image = file.convert("RGB")
+    return np.array(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def by_draft(path: str) -> Pixels:
     with Image.open(path) as file:
         file.draft("RGB", (SIDE, SIDE))
-        return np.array(file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+        image = file.convert("RGB")
+    return np.array(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def by_opencv(path: str) -> Pixels:
@@ -89,27 +92,33 @@ class Files(Dataset[Any]):
 
 
 def images_per_s(paths: list[str], decode: Callable[[str], Pixels]) -> float:
-    """Over all but the first two batches, with one worker on the CPU of this process."""
-    loader = DataLoader(Files(paths * 2, decode), BATCH_SIZE, num_workers=1)
-    batches = iter(loader)
+    """For SECONDS after the first two batches, with one worker on the CPU of this process."""
+    batches = iter(DataLoader(Files(paths * REPEATED, decode), BATCH_SIZE, num_workers=1))
     next(batches)
     next(batches)
-    began, count = time.perf_counter(), 0
-    for images in batches:
-        count += len(images)
-    return count / (time.perf_counter() - began)
+    began_s, count, seconds = time.perf_counter(), 0, 0.0
+    while seconds < SECONDS:
+        count += len(next(batches))
+        seconds = time.perf_counter() - began_s
+    return count / seconds
 
 
-def by_hand(paths: list[str]) -> dict[str, float]:
-    """The median of rounds, in turns, on one CPU."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(allowed)})
-    rates: dict[str, list[float]] = {name: [] for name in LOOPS}
+def add_rounds(rates: dict[str, list[float]], folder: Path) -> None:
+    """Rates by hand, in turns, each in a process of its own on one CPU."""
     for _ in range(ROUNDS):
-        for name, decode in LOOPS.items():
-            rates[name].append(images_per_s(paths, decode))
-    os.sched_setaffinity(0, allowed)
-    return {name: statistics.median(each) for name, each in rates.items()}
+        for name in LOOPS:
+            command = [sys.executable, __file__, "--loop", name, str(folder)]
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+            rates[name].append(float(done.stdout))
+
+
+def measured(folder: Path) -> tuple[dict[str, float], dict[str, float]]:
+    """By hand, the median of rounds before and after loadeval's; and by loadeval."""
+    rates: dict[str, list[float]] = {name: [] for name in LOOPS}
+    add_rounds(rates, folder)
+    ours = by_loadeval(folder)
+    add_rounds(rates, folder)
+    return {name: statistics.median(each) for name, each in rates.items()}, ours
 
 
 def by_loadeval(folder: Path) -> dict[str, float]:
@@ -123,26 +132,33 @@ def by_loadeval(folder: Path) -> dict[str, float]:
     }
 
 
-def make(folder: Path, width: int, height: int, quality: int, count: int) -> list[str]:
+def make(folder: Path, width: int, height: int, quality: int, count: int) -> None:
     """Photographs of that size, from the one that matplotlib ships."""
-    paths = make_photographs(folder, count)
-    for path in paths:
+    for path in make_photographs(folder, count):
         with Image.open(path) as file:
             larger = file.convert("RGB").resize((width, height), Image.Resampling.LANCZOS)
         larger.save(path, quality=quality)
-    return [str(path) for path in paths]
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--loop", nargs=2, metavar=("BACKEND", "FOLDER"), help="one loop by hand")
+    options = parser.parse_args()
+    if options.loop is not None:
+        name, folder = options.loop
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        print(
+            images_per_s([str(path) for path in sorted(Path(folder).rglob("*.jpg"))], LOOPS[name])
+        )
+        return
     print(
         "| photographs | backend | by hand | loadeval | by hand, of Pillow | loadeval, of Pillow |"
     )
     print("|---|---|---|---|---|---|")
     for label, (width, height, quality, count) in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            paths = make(Path(folder), width, height, quality, count)
-            hand, ours = by_hand(paths), by_loadeval(Path(folder))
+            make(Path(folder), width, height, quality, count)
+            hand, ours = measured(Path(folder))
         for name in sorted(hand, key=lambda each: -hand[each]):
             ratios = hand[name] / hand["pillow"], ours[name] / ours["pillow"]
             far = "" if abs(ratios[1] / ratios[0] - 1) <= CLOSE else " *"
