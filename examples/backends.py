@@ -53,7 +53,7 @@ def main() -> None:
     command += ["--step", "backends:step"]  # this file, found in the folder that it lies in
     command += [word for name in options.only for word in ("--only", name)]
     command += ["-o", str(folder / "backends.png"), "-o", str(folder / "loader.py")]
-    done = subprocess.run(command, cwd=Path(__file__).parent, check=False)  # noqa: S603 - see above
+    done = subprocess.run(command, cwd=Path(__file__).parent, check=False)  # noqa: S603 - the command above
     raise SystemExit(done.returncode)
 
 

@@ -35,7 +35,9 @@ MEMORY_EVERY_S = 5.0
 AFFINITY_EVERY_S = LIMITS_EVERY_S = 1.0
 LEAST_OF_BUSIEST = 0.1
 """A process that lately used less CPU time than this share of the busiest one's loads nothing: it
-may be Python's resource tracker, or an idle worker of another loader."""
+may be an idle worker of another loader."""
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Processes of multiprocessing's, which load nothing."""
 MOST_SHARE = 0.001
 """Costly readings may take this share of one CPU's time."""
 HAS_PROC = Path("/proc/self/stat").exists()
@@ -328,7 +330,7 @@ def memory_of(pid: int) -> Memory | None:
 
 
 class Family:
-    """The processes that descend from process `pid`.
+    """The processes that descend from process `pid`, without the helpers of multiprocessing.
 
     To look for new ones all pids of the machine are listed; only those that were not there the
     time before are asked for their parents.
@@ -338,6 +340,7 @@ class Family:
         self._pid = pid
         self._asked: set[int] = set()
         self._members: set[int] = set()
+        self._helpers: set[int] = set()
 
     def look(self) -> None:
         """Find those that have come since the time before."""
@@ -345,21 +348,39 @@ class Family:
         parents = {pid: parent_of(pid) for pid in pids - self._asked}
         self._asked = pids
         self._members &= pids
+        self._helpers &= pids
         while joining := self._children_among(parents):
             self._members |= joining
+            self._helpers |= {
+                pid for pid in joining if parents[pid] == self._pid and self._is_helper(pid)
+            }
 
     def usages(self) -> dict[int, Usage]:
         """What each of those that were found and still live has used, by pid."""
         # One whose parent is over is nobody's here, and its pid may be another's by now.
         usages = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
         self._members = {pid for pid in usages if self._knows(usages[pid].parent)}
-        return {pid: usages[pid] for pid in sorted(self._members)}
+        return {pid: usages[pid] for pid in sorted(self._members - self._helpers)}
+
+    def _is_helper(self, pid: int) -> bool:
+        command = command_of(pid)
+        # What is forked has the command of its parent, which a forkserver may have started.
+        return command != command_of(self._pid) and any(name in command for name in HELPERS)
 
     def _children_among(self, parents: dict[int, int | None]) -> set[int]:
         return {pid for pid, parent in parents.items() if self._knows(parent)} - self._members
 
     def _knows(self, parent: int | None) -> bool:
         return parent == self._pid or parent in self._members
+
+
+def command_of(pid: int) -> str:
+    """The command line of process `pid`; nothing where it is over, or the system does not tell."""
+    if HAS_PROC:
+        return _content(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+    with suppress(psutil.Error):
+        return " ".join(psutil.Process(pid).cmdline())
+    return ""
 
 
 def parent_of(pid: int) -> int | None:

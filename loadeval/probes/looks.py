@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from loadeval.probes.cgroup import groups
+from loadeval.probes.host import HELPERS
 from loadeval.probes.processes import ProcessState, process_state
 from loadeval.probes.stacks import ProcessStacks, StackProblem, StacksError, dump
 
@@ -32,8 +33,6 @@ SIGNAL = 0x7F
 SLEEPS = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 MOST_PROCESSES = 64
 """So many processes are looked at: a dump of each takes a fraction of a second."""
-OF_THE_SYSTEM = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
-"""Helpers of multiprocessing's, which load nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def _below(state: ProcessState) -> Iterator[int]:
     while waiting and count < MOST_PROCESSES:
         pid = waiting.pop(0)
         below = process_state(pid)
-        if below is None or any(name in " ".join(below.command or ()) for name in OF_THE_SYSTEM):
+        if below is None or any(name in " ".join(below.command or ()) for name in HELPERS):
             continue
         waiting += below.children
         count += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -61,6 +63,37 @@ def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -
     assert set(seen(family)) == {child.pid, grandchild}
     child.end()
     assert not seen(family)
+
+
+HELPED = """
+import multiprocessing, os, sys, time
+from multiprocessing import resource_tracker
+from loadeval.probes import host
+
+if __name__ == "__main__":
+    host.HAS_PROC = sys.argv[1] == "proc"
+    context = multiprocessing.get_context("forkserver")
+    lock = context.Lock()
+    worker = context.Process(target=time.sleep, args=(60,))
+    worker.start()
+    family = host.Family(os.getpid())
+    family.look()
+    print(list(family.usages()) == [worker.pid])
+    print(len(family._members))
+    worker.kill()
+    worker.join()
+"""
+
+
+@pytest.mark.parametrize("source", ["proc", "psutil"])
+def test_helpers_of_multiprocessing_are_no_workers(source: str, tmp_path: Path) -> None:
+    """What a forkserver forks is one, though it has the command line of the forkserver."""
+    program = tmp_path / "program.py"
+    program.write_text(HELPED)
+    done = subprocess.run(
+        [sys.executable, program, source], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.split() == ["True", "3"]
 
 
 def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
