@@ -117,15 +117,18 @@ def memory() -> KernelMemory:
 
 def _below(state: ProcessState) -> Iterator[int]:
     """The processes below this one, nearest first, without the helpers of multiprocessing."""
-    waiting, count = list(state.children), 0
+    waiting, count = [(pid, state.command) for pid in state.children], 0
     while waiting and count < MOST_PROCESSES:
-        pid = waiting.pop(0)
+        pid, parents_command = waiting.pop(0)
         below = process_state(pid)
-        if below is None or any(name in " ".join(below.command or ()) for name in HELPERS):
+        if below is None:
             continue
-        waiting += below.children
-        count += 1
-        yield pid
+        waiting += [(child, below.command) for child in below.children]
+        # What a forkserver forks has its command, and is no helper.
+        is_forked = below.command == parents_command
+        if is_forked or not any(name in " ".join(below.command or ()) for name in HELPERS):
+            count += 1
+            yield pid
 
 
 def _observed(pid: int) -> LookedAt | None:

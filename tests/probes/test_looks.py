@@ -132,6 +132,32 @@ def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
     assert look_at(NOBODY) is None
 
 
+FORKING = """
+import multiprocessing, sys, time
+
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,))
+    worker.start()
+    print(worker.pid, flush=True)
+    sys.stdin.read()
+    worker.kill()
+"""
+
+
+def test_what_a_forkserver_forks_is_looked_at(tmp_path: Path) -> None:
+    """The server itself is a helper; its children have its command line."""
+    program = tmp_path / "program.py"
+    program.write_text(FORKING)
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, program], text=True, **pipes) as process:
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        look = look_at(process.pid)
+        assert look is not None
+        assert [each.state.pid for each in look.others] == [worker]
+        process.communicate("")
+
+
 def test_a_child_that_was_killed_and_not_asked_about() -> None:
     """Its signal is known as long as its parent has not."""
     with waiting("p = os.fork() or os.kill(os.getpid(), 9); client.recv(1)") as pid:
