@@ -43,15 +43,13 @@ CLOSE = 0.1
 
 def by_pillow(path: str) -> Pixels:
     with Image.open(path) as file:
-        image = file.convert("RGB")
-    return np.array(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+        return np.array(file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def by_draft(path: str) -> Pixels:
     with Image.open(path) as file:
         file.draft("RGB", (SIDE, SIDE))
-        image = file.convert("RGB")
-    return np.array(image.resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+        return np.array(file.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
 def by_opencv(path: str) -> Pixels:
