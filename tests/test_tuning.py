@@ -40,8 +40,6 @@ IMAGES = np.zeros((4, 3), np.uint8)
 class Model:
     """A stand-in for predictions: a run's stages replayed, with a range of 10%."""
 
-    cpu_share = 1.0
-
     def __init__(self, run: Run) -> None:
         compared = run_times(run).comparison
         step_ns = 0.0 if compared is None else compared.ideal_ns or 0.0
@@ -95,7 +93,6 @@ class Scripted:
         self._monkeypatch = monkeypatch
         self.least_ns = 10 * MS
         self.start_ns = 0
-        self.cpu_share = 1.0
 
     def make(self, num_workers: int = 1, **more: Any) -> ScriptedLoader:
         self.made.append({"num_workers": num_workers, **more})
@@ -115,7 +112,6 @@ class Scripted:
 
         class Exact:
             num_workers = 1
-            cpu_share = scripted.cpu_share
 
             @classmethod
             def of(cls, _runs: object) -> Exact:
@@ -778,15 +774,6 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, True, 0.0)
     assert forecaster(persistent).throughput.value == pytest.approx(100)
-
-
-@pytest.mark.parametrize(("cpu_share", "most"), [(1.0, 4), (0.4, 8), (0.0, 16)])
-def test_workers_that_wait_may_be_many(scripted: Scripted, cpu_share: float, most: int) -> None:
-    """Two for each CPU that they use, as far as that is known, and at most eight for each."""
-    scripted.cpu_share, scripted.least_ns = cpu_share, 1
-    scripted.predict()
-    tuning = scripted.tune(step=lambda _: scripted.clock.advance(1))
-    assert tuning.settings == {"num_workers": most}
 
 
 def test_more_workers_that_persist_are_tried(scripted: Scripted) -> None:

@@ -38,8 +38,8 @@ ALIKE = (WORKERS, "prefetch_factor", "in_order", PERSIST)
 """Settings that do not change what a batch costs. Runs that differ in others do not calibrate."""
 COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers that are predicted."""
-PER_CPU, PER_CPU_WAITING = 2, 8
-"""The most workers for each CPU that they use, and for each that there is: who waits needs none."""
+PER_CPU = 2
+"""The most workers for each CPU: workers that wait for storage need none."""
 PREFETCHES = (2, 4)
 DOUBLINGS = 10
 STARTS_MATTER = 0.02
@@ -252,9 +252,7 @@ class Tuner:
         return float(PREFETCHES[0] * max(space[WORKERS]))
 
     def _predicted_space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
-        assert self._forecaster is not None  # noqa: S101 - it predicts
-        per_cpu = min(PER_CPU / max(self._forecaster.cpu_share, 0.01), PER_CPU_WAITING)
-        most_workers = per_cpu * self._cpus
+        most_workers = PER_CPU * self._cpus
         starts_matter = whole.factor is not None and 1 - whole.factor >= STARTS_MATTER
         values: dict[str, list[Any]] = {
             WORKERS: [count for count in COUNTS if count <= most_workers],
