@@ -649,8 +649,6 @@ def test_what_is_tuned_of_a_dataloader(scripted: Scripted, monkeypatch: pytest.M
     scripted.predict()
     made = loaders.LoaderMaker(loader, {"num_workers": 1})
     fresh_tuner = tuner.Tuner(made, {}, 6)
-    model: Any = Model
-    fresh_tuner._forecaster = forecasts.Forecaster(model, Room(None, None), None)
     whole: Any = trials.EpochThroughput(None, True, None, 0.999, 0.0, 0.0, 9.0)  # type: ignore[arg-type]
     assert set(fresh_tuner._predicted_space(whole)) == {
         "num_workers",

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from loadeval.probes.host import Family, parent_of
-from loadeval.probes.processes import command_of, user_of
+from loadeval.probes.processes import user_of
 from loadeval.probes.stacks import StackProblem, StacksError, dump
+from loadeval.probes.usage import Family, command_of, parent_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

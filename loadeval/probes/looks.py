@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import psutil
 
 from loadeval.probes.cgroup import groups
-from loadeval.probes.host import HELPERS
 from loadeval.probes.processes import ProcessState, process_state
 from loadeval.probes.stacks import ProcessStacks, StackProblem, StacksError, dump
+from loadeval.probes.usage import is_helper
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,9 +124,7 @@ def _below(state: ProcessState) -> Iterator[int]:
         if below is None:
             continue
         waiting += [(child, below.command) for child in below.children]
-        # What a forkserver forks has its command, and is no helper.
-        is_forked = below.command == parents_command
-        if is_forked or not any(name in " ".join(below.command or ()) for name in HELPERS):
+        if not is_helper(below.command, parents_command):
             count += 1
             yield pid
 

@@ -14,17 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadeval.probes.cgroup import cpuset_cpus, groups, tightest_cpu
-from loadeval.probes.host import MachineLoad, affinity_of, usage_of
+from loadeval.probes.host import MachineLoad
 from loadeval.probes.job_gpus import JobGPUs
 from loadeval.probes.processes import ThreadFigures, thread_state
 from loadeval.probes.stacks import ProcessSamples, Recording, StackProblem, StacksError
 from loadeval.probes.threads import Files
+from loadeval.probes.usage import affinity_of, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from loadeval.probes.host import Usage
     from loadeval.probes.threads import Times
+    from loadeval.probes.usage import Usage
 
 PART_S = 20.0
 """A recording takes about so long, since each takes CPU time to begin; workers that have come

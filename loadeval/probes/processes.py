@@ -13,8 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from loadeval.probes.host import HAS_PROC, Usage, affinity_of, parent_of, usage_of
 from loadeval.probes.threads import Files
+from loadeval.probes.usage import Usage, affinity_of, command_of, parent_of, usage_of
 
 CALLS = {
     # name: its number on x86-64, on aarch64, which has no number for the oldest ones
@@ -231,17 +231,6 @@ def thread_state(pid: int, tid: int, files: Files | None = None) -> ThreadFigure
 def children_of(pid: int) -> tuple[int, ...]:
     """The processes whose parent is `pid`, by number."""
     return tuple(sorted(child for child in psutil.pids() if parent_of(child) == pid))
-
-
-def command_of(pid: int) -> tuple[str, ...] | None:
-    """The words of its command line; None where it has none, or may not be asked."""
-    words = _text(f"/proc/{pid}/cmdline").rstrip("\0").split("\0")
-    if not HAS_PROC:
-        try:
-            words = psutil.Process(pid).cmdline()
-        except psutil.Error:
-            return None
-    return tuple(words) if any(words) else None
 
 
 def user_of(pid: int) -> int | None:

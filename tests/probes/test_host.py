@@ -14,16 +14,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import (
-    RATES,
-    HostProbe,
-    Memory,
-    RateLimit,
-    Usage,
-    _grown,
-    affinity_of,
-    cpus_allowed,
-)
+from loadeval.probes.host import RATES, HostProbe, RateLimit, _grown, cpus_allowed
+from loadeval.probes.usage import Memory, Usage, affinity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

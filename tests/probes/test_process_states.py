@@ -14,13 +14,13 @@ import pytest
 from loadeval.probes.processes import (
     CALLS,
     children_of,
-    command_of,
     open_files,
     process_state,
     thread_state,
     threads_of,
 )
 from loadeval.probes.processes import call_named as name_of
+from loadeval.probes.usage import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.attach.marks import Activity, read_stack
+from loadeval.probes.usage import HELPERS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.attach.marks import Marks, Reading
     from loadeval.probes.jobs import SeenProcess
 
-HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "compile_worker")
-"""Python's own helper processes, and torch's that compile, by their command lines."""
+COMPILES = "compile_worker"
+"""Torch's helper processes that compile have it in their command lines."""
 SPAWNED = "multiprocessing.spawn import spawn_main"
 WAITS_FOR_CHILD = ("subprocess.py", ("wait", "communicate"))
 """Who is in such a function of a file launches others."""
@@ -108,7 +109,7 @@ def _kind(process: SeenProcess, parent: SeenProcess | None, marks: Marks) -> Pro
         loads = is_forked or SPAWNED in command
     if loads:
         return ProcessKind.WORKER
-    if any(helper in command for helper in HELPERS):
+    if any(helper in command for helper in (*HELPERS, COMPILES)):
         return ProcessKind.HELPER
     launches = Activity.LAUNCHES in reading.activities
     return ProcessKind.LAUNCHER if launches or _waits_for_child(process) else ProcessKind.TRAINING

@@ -40,11 +40,9 @@ FEWEST_READINGS = 2
 """Each arm needs so many."""
 LEAST_CPUS = 0.1
 """Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
-MOST = 0.5
-"""The CPUs are too few if slower steps are for this share a longer wait for a CPU.
-
-The same share of them, neither computed nor waited for a CPU, is many short waits for the lock.
-"""
+MOSTLY = 0.5
+"""What takes this share of the time by which steps are slower is why they are: longer waits for a
+CPU, or many short ones for the lock."""
 TRAINING_THREAD = "training thread"
 SWITCH_INTERVAL_NS = 5_000_000
 """Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
@@ -152,17 +150,16 @@ def python_lock(case: Case) -> Answer:
     names = _busiest(report)
     queued_ns = _longer_queued_ns(case, report)
     slower = None if case.headroom is None else case.headroom.contention_ns
-    lacks_cpus = slower is not None and queued_ns > MOST * slower.value > 0
+    problem = Remark(Problem.PYTHON_LOCK_OFTEN_TAKEN, {"threads": names, "stopped_ns": stopped_ns})
+    if is_held:
+        values: dict[str, Value] = {"real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns}
+        problem = Remark(Problem.PYTHON_LOCK_HELD, {"threads": names, **values})
+    lacks_cpus = slower is not None and queued_ns > MOSTLY * slower.value > 0
     return Finding(
         Rule.PYTHON_LOCK,
         severity_of(cost),
         "likely" if is_held and not lacks_cpus else "possible",
-        Remark(
-            Problem.PYTHON_LOCK_HELD if is_held else Problem.PYTHON_LOCK_OFTEN_TAKEN,
-            {"threads": names, "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns}
-            if is_held
-            else {"threads": names, "stopped_ns": stopped_ns},
-        ),
+        problem,
         _without_lock(case, report, names),
         (
             Fact("wait for the GIL, real", real.wait_ns, "ns"),
@@ -208,7 +205,7 @@ def _is_often_taken(case: Case, report: ThreadReport) -> bool:
     if case.contention_share < MODERATE_SHARE or _loading_cpus(report) < LEAST_CPUS:
         return False
     slower = None if case.headroom is None else case.headroom.contention_ns
-    return slower is not None and _stopped_ns(case, report) >= MOST * slower.value
+    return slower is not None and _stopped_ns(case, report) >= MOSTLY * slower.value
 
 
 def _stopped_ns(case: Case, report: ThreadReport) -> float:

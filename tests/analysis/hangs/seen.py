@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from loadeval.probes.host import Usage
 from loadeval.probes.looks import KernelMemory, Look, LookedAt
 from loadeval.probes.processes import ProcessState, SystemCall, ThreadFigures
 from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStack
+from loadeval.probes.usage import Usage
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
 TORCH = f"{PACKAGES}/torch/utils/data"
