@@ -108,7 +108,7 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 	.venv/bin/python tests/benchmarks/prediction.py --tune
 	.venv/bin/python tests/benchmarks/followed.py
 
-faults: .venv/.dev  ## what is found first in 81 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+faults: .venv/.dev  ## what is found first in 82 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)

@@ -6,21 +6,25 @@ import hashlib
 import queue
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch.utils.data import DataLoader, Dataset
 
 from tests.faults.programs import BATCHES, Program, Step, Training, loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     Load = Callable[[int], int]
 
 ROUNDS = 250_000
 BLOCK = bytes(1 << 20)
 AHEAD = 4
+FILES, ARRAYS, NUMBERS = 8, 8, 512
 
 
 def tokenise(number: int) -> int:
@@ -122,6 +126,27 @@ class Piped:
             yield from made
 
 
+class Arrays:
+    """Batches of small files of arrays, which NumPy parses by many short calls."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.paths = [folder / f"{number}.npz" for number in range(FILES)]
+        for path in self.paths:
+            np.savez(path, *np.zeros((ARRAYS, NUMBERS), np.float32))
+
+    def __call__(self, _number: int) -> int:
+        for path in self.paths:
+            with np.load(BytesIO(path.read_bytes())) as parts:
+                total = sum(float(parts[name][0]) for name in parts)
+        return int(total)
+
+
+def of_many_calls(loader: Any) -> Training:
+    """Each short call of a step takes Python's lock, as each does that launches a kernel."""
+    return Training(loader, Step(side=32))
+
+
 class Texts(Dataset[Any]):
     """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
 
@@ -167,6 +192,14 @@ PROGRAMS = (
         faulty=lambda _: threaded(pipeline(tokenise)),
         healthy=lambda _: threaded(pipeline(digest, apart=True)),
         follows="release_lock",
+    ),
+    Program(
+        "files of arrays that an SPDL pipeline parses",
+        "Python lock",
+        "spdl",
+        faulty=lambda folder: of_many_calls(pipeline(Arrays(folder))),
+        healthy=lambda folder: of_many_calls(pipeline(Arrays(folder), apart=True)),
+        cpus=2,
     ),
     Program(
         "a pool of threads that tokenise",
