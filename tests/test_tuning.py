@@ -40,6 +40,8 @@ IMAGES = np.zeros((4, 3), np.uint8)
 class Model:
     """A stand-in for predictions: a run's stages replayed, with a range of 10%."""
 
+    cpu_share = 1.0
+
     def __init__(self, run: Run) -> None:
         compared = run_times(run).comparison
         step_ns = 0.0 if compared is None else compared.ideal_ns or 0.0
@@ -93,6 +95,7 @@ class Scripted:
         self._monkeypatch = monkeypatch
         self.least_ns = 10 * MS
         self.start_ns = 0
+        self.cpu_share = 1.0
 
     def make(self, num_workers: int = 1, **more: Any) -> ScriptedLoader:
         self.made.append({"num_workers": num_workers, **more})
@@ -112,6 +115,7 @@ class Scripted:
 
         class Exact:
             num_workers = 1
+            cpu_share = scripted.cpu_share
 
             @classmethod
             def of(cls, _runs: object) -> Exact:
@@ -650,16 +654,16 @@ def test_what_is_tuned_of_a_dataloader(scripted: Scripted, monkeypatch: pytest.M
     made = loaders.LoaderMaker(loader, {"num_workers": 1})
     fresh_tuner = tuner.Tuner(made, {}, 6)
     whole: Any = trials.EpochThroughput(None, True, None, 0.999, 0.0, 0.0, 9.0)  # type: ignore[arg-type]
-    assert set(fresh_tuner._predicted_space(whole)) == {
+    assert set(fresh_tuner._predicted_space(whole, 1.0)) == {
         "num_workers",
         "prefetch_factor",
         "in_order",
     }
     monkeypatch.setattr(tuner, "has_cuda", lambda: True)
     whole = whole._replace(factor=0.9)
-    assert {"pin_memory", "persistent_workers"} <= set(fresh_tuner._predicted_space(whole))
-    assert fresh_tuner._predicted_space(whole)["num_workers"] == [0, 1, 2, 3, 4]
-    assert fresh_tuner._deepest(fresh_tuner._predicted_space(whole)) == 8
+    assert {"pin_memory", "persistent_workers"} <= set(fresh_tuner._predicted_space(whole, 1.0))
+    assert fresh_tuner._predicted_space(whole, 1.0)["num_workers"] == [0, 1, 2, 3, 4]
+    assert fresh_tuner._depths(fresh_tuner._predicted_space(whole, 1.0)) == (8, 8)
 
 
 def test_there_is_cuda_where_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -772,6 +776,15 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, True, 0.0)
     assert forecaster(persistent).throughput.value == pytest.approx(100)
+
+
+@pytest.mark.parametrize(("cpu_share", "most"), [(1.0, 4), (0.4, 8), (0.0, 16)])
+def test_workers_that_wait_may_be_many(scripted: Scripted, cpu_share: float, most: int) -> None:
+    """Two for each CPU that they use, as far as that is known, and at most eight for each."""
+    scripted.cpu_share, scripted.least_ns = cpu_share, 1
+    scripted.predict()
+    tuning = scripted.tune(step=lambda _: scripted.clock.advance(1))
+    assert tuning.settings == {"num_workers": most}
 
 
 def test_more_workers_that_persist_are_tried(scripted: Scripted) -> None:

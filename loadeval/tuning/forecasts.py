@@ -99,6 +99,11 @@ class Forecaster:
         whole = Range(steady.value / share, steady.low / share, steady.high / share)
         return Forecast(whole, prediction, self._room.why_left_out(prediction))
 
+    @property
+    def cpu_share(self) -> float:
+        """The share of fetching a batch in which a worker uses a CPU or waits for one."""
+        return self._model.cpu_share
+
     def curve(self) -> WorkerCurve:
         """Throughput in the steady state by workers, with the other settings of the present."""
         return self._model.curve()

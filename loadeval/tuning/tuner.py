@@ -38,8 +38,8 @@ ALIKE = (WORKERS, "prefetch_factor", "in_order", PERSIST)
 """Settings that do not change what a batch costs. Runs that differ in others do not calibrate."""
 COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers that are predicted."""
-PER_CPU = 2
-"""The most workers for each CPU: workers that wait for storage need none."""
+PER_CPU, PER_CPU_WAITING = 2, 8
+"""The most workers for each CPU that they use, and for each that there is: who waits needs none."""
 PREFETCHES = (2, 4)
 DOUBLINGS = 10
 STARTS_MATTER = 0.02
@@ -125,7 +125,7 @@ class Tuner:
         space = self._space(whole)
         self._present = {name: self._maker.value(name) for name in space}
         self.search = search = Search(
-            self._present, space, PREDICTED, self._max_trials, self._deepest(space)
+            self._present, space, PREDICTED, self._max_trials, *self._depths(space)
         )
         search.add([search.points[0]], [outcome])
         self._learn([search.points[0]], first)
@@ -236,7 +236,10 @@ class Tuner:
         forecaster.recalibrate([run for _, run in present_last])
 
     def _space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
-        space = self._predicted_space(whole) if self._forecaster else self._climbed_space()
+        if self._forecaster:
+            space = self._predicted_space(whole, self._forecaster.cpu_share)
+        else:
+            space = self._climbed_space()
         space |= self._asked
         if not space:
             raise UsageError(
@@ -245,14 +248,17 @@ class Tuner:
             )
         return {name: _ordered(values, self._maker.value(name)) for name, values in space.items()}
 
-    def _deepest(self, space: Mapping[str, Sequence[Any]]) -> float:
-        """The most batches in a queue; a measurement takes some multiple of them."""
+    def _depths(self, space: Mapping[str, Sequence[Any]]) -> tuple[float, float]:
+        """The most batches in a queue, and in one that is not known to be worth its time."""
         if "prefetch_factor" in self._asked or not {WORKERS, "prefetch_factor"} <= space.keys():
-            return math.inf
-        return float(PREFETCHES[0] * max(space[WORKERS]))
+            return math.inf, math.inf
+        least = PREFETCHES[0]
+        cautious = math.inf if WORKERS in self._asked else float(least * PER_CPU * self._cpus)
+        return float(least * max(space[WORKERS])), cautious
 
-    def _predicted_space(self, whole: EpochThroughput) -> dict[str, list[Any]]:
-        most_workers = PER_CPU * self._cpus
+    def _predicted_space(self, whole: EpochThroughput, cpu_share: float) -> dict[str, list[Any]]:
+        per_cpu = min(PER_CPU / max(cpu_share, 0.01), PER_CPU_WAITING)
+        most_workers = per_cpu * self._cpus
         starts_matter = whole.factor is not None and 1 - whole.factor >= STARTS_MATTER
         values: dict[str, list[Any]] = {
             WORKERS: [count for count in COUNTS if count <= most_workers],

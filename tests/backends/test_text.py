@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from loadeval.analysis.choice import Kind
 from loadeval.backends.catalogue import TEXT
@@ -21,6 +29,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LINES = b'{"text": "one"}\n\n{"text": "two and three"}\n'
+FIRST_IDS = """
+import json, pathlib, load
+(batch,) = load.make_loader(load.find_samples(pathlib.Path()), 1, shuffle=False)
+print(json.dumps(batch[0][0].tolist()))
+"""
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Serves a tokenizer as the Hugging Face Hub does."""
+
+    content: ClassVar[bytes]
+    asked: ClassVar[list[str]]
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.content)))
+        self.send_header("ETag", '"1"')
+        self.send_header("X-Repo-Commit", "0" * 40)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.do_HEAD()
+        self.wfile.write(self.content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
 
 
 def test_lines_that_are_not_empty_are_texts(tmp_path: Path) -> None:
@@ -101,3 +136,29 @@ def test_files_are_tokenized_as_lines_are(tmp_path: Path, name: str) -> None:
     assert ids[0].tolist() == first.ids
     assert masks[0].tolist() == first.attention_mask
     assert len(ids) == 12
+
+
+@pytest.mark.slow
+def test_a_tokenizer_comes_from_the_hub(tmp_path: Path) -> None:
+    """By its name, as by its file."""
+    texts(tmp_path)
+    tokenizer = (tmp_path / "tokenizer.json").read_bytes()
+    work = Work(tmp_path, parse_transforms("tokenize shakespeare/verses, length 16"), 12, 1)
+    work = replace(work, kind=Kind.TEXT, field="text")
+    (tmp_path / "load.py").write_text(code_of(TEXT[0], work))
+
+    class Verses(Hub):
+        content = tokenizer
+        asked: ClassVar[list[str]] = []
+
+    with HTTPServer(("127.0.0.1", 0), Verses) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        environment = {**os.environ, "HF_ENDPOINT": endpoint, "HF_HOME": str(tmp_path / "home")}
+        printed = subprocess.check_output(
+            [sys.executable, "-c", FIRST_IDS], cwd=tmp_path, env=environment
+        )
+        server.shutdown()
+    assert any("shakespeare/verses/resolve/main/tokenizer.json" in path for path in Verses.asked)
+    encoding = Tokenizer.from_str(tokenizer.decode()).encode("Now is the winter of our discontent")
+    assert json.loads(printed)[: len(encoding.ids)] == encoding.ids

@@ -131,8 +131,8 @@ def evaluate(program: Program, advised: set[Enum]) -> bool:
     for finding in findings:
         say(f"  {finding.rule.value}, {cost_of(finding)}: {describe(finding)}")
     if not is_nothing_found(healthy):
-        rules = ", ".join(finding.rule.value for finding in healthy)
-        say(f"  in the healthy twin: {rules}")
+        costs = "; ".join(f"{finding.rule.value}, {cost_of(finding)}" for finding in healthy)
+        say(f"  in the healthy twin: {costs}")
     if not findings:
         return right
     advised.update(change.code for change in findings[0].changes)

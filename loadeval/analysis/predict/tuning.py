@@ -161,6 +161,11 @@ def canonical(point: Point) -> Point:
     return {name: value for name, value in point.items() if name not in OF_WORKERS}
 
 
+def depth_of(point: Point) -> int:
+    """The batches in its queue, where all of it is known, and else 0."""
+    return int(point.get(WORKERS, 0) * (point.get("prefetch_factor") or 0))
+
+
 def times(first: Estimate, second: Estimate) -> Estimate:
     """The product of two independent ratios."""
     value, apart = first.value * second.value, []
@@ -180,7 +185,8 @@ class Search:
     `present` has a value for each name in `space`, and is point 0; `space` has the values of each,
     the cheapest first. `predicted` names the settings that predictions tell apart. Of the others,
     one at a time is tried at the end, for the best. `max_trials` points are measured at most, none
-    with a queue of more than `deepest` batches.
+    with a queue of more than `deepest` batches. A measurement takes some multiple of its queue, so
+    that from `cautious` batches on no queue is more than twice as deep as those measured before.
     """
 
     def __init__(
@@ -190,6 +196,7 @@ class Search:
         predicted: Sequence[str],
         max_trials: int,
         deepest: float = math.inf,
+        cautious: float = math.inf,
     ) -> None:
         self.points: list[Point] = [canonical(present)]
         self.outcomes: list[Outcome] = [Outcome()]
@@ -202,6 +209,7 @@ class Search:
         self._predicted = [name for name in space if name in predicted]
         self._max_trials = max_trials
         self._deepest = deepest
+        self._cautious = cautious
         self._ratios: dict[tuple[int, int], Estimate] = {}
         self._forecast: Callable[[Point], Forecast] | None = None
 
@@ -305,11 +313,11 @@ class Search:
         """What was not measured and may be, with its forecast."""
         base = {**self._present, **self.points[self.best]}
         values = [self._space[name] for name in self._predicted]
+        deepest = min(self._deepest, max(self._cautious, 2 * max(map(depth_of, self.points))))
         points: list[Point] = []
         for chosen in product(*values):
             point = canonical({**base, **dict(zip(self._predicted, chosen, strict=True))})
-            depth = point.get(WORKERS, 0) * (point.get("prefetch_factor") or 0)
-            if point not in points and depth <= self._deepest:
+            if point not in points and depth_of(point) <= deepest:
                 points.append(point)
         forecasts = [(point, forecast(point)) for point in self._unmeasured(points)]
         self.left_out = [
