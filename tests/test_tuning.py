@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import sys
@@ -663,7 +664,17 @@ def test_what_is_tuned_of_a_dataloader(scripted: Scripted, monkeypatch: pytest.M
     whole = whole._replace(factor=0.9)
     assert {"pin_memory", "persistent_workers"} <= set(fresh_tuner._predicted_space(whole, 1.0))
     assert fresh_tuner._predicted_space(whole, 1.0)["num_workers"] == [0, 1, 2, 3, 4]
-    assert fresh_tuner._depths(fresh_tuner._predicted_space(whole, 1.0)) == (8, 8)
+    assert fresh_tuner._predicted_space(whole, 0.0)["num_workers"][-1] == 16
+
+
+def test_a_training_that_may_end_has_short_queues_first(scripted: Scripted) -> None:
+    del scripted  # two CPUs
+    made = loaders.LoaderMaker(loader, {"num_workers": 1})
+    space = {"num_workers": [1, 16], "prefetch_factor": [2, 4]}
+    assert tuner.Tuner(made, {}, 6)._depths(space) == (32, math.inf)
+    assert tuner.Tuner(made, {}, 6, may_end=True)._depths(space) == (32, 8)
+    asked = {"num_workers": [1, 16]}
+    assert tuner.Tuner(made, asked, 6, may_end=True)._depths(space) == (32, math.inf)
 
 
 def test_there_is_cuda_where_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ class TrainingTuner:
         in_order = {IN_ORDER: [True]} if maker.accepts(IN_ORDER) else {}
         processes = 1 if ranks is None else ranks.ranks
         room = Room.free(MOST_IN_TURNS * processes)
-        self._tuner = Tuner(maker, {**in_order, **space}, max_trials, room, processes)
+        self._tuner = Tuner(maker, {**in_order, **space}, max_trials, room, processes, may_end=True)
         self._fence = adapter_for(loader).fence
         self._settings = settings
         self._epoch_batches = epoch_batches

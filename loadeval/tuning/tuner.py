@@ -59,7 +59,8 @@ class Request(NamedTuple):
 class Tuner:
     """Measures the present settings, chooses the space, and then what the search asks for.
 
-    So many `processes` of this machine have such a loader each.
+    So many `processes` of this machine have such a loader each. `may_end` tells that measurements
+    are batches of a training, which may end before the search: what takes few comes first.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class Tuner:
         max_trials: int,
         room: Room | None = None,
         processes: int = 1,
+        *,
+        may_end: bool = False,
     ) -> None:
         for name in space:
             if not maker.accepts(name):
@@ -84,6 +87,7 @@ class Tuner:
         self._forecaster: Forecaster | None = None
         self._room = room
         self._cpus = max(cpus() // processes, 1)
+        self._may_end = may_end
         self._left: dict[int, Estimate] = {}
 
     def run(self, measure: Callable[..., GroupResult]) -> Self:
@@ -249,11 +253,11 @@ class Tuner:
         return {name: _ordered(values, self._maker.value(name)) for name, values in space.items()}
 
     def _depths(self, space: Mapping[str, Sequence[Any]]) -> tuple[float, float]:
-        """The most batches in a queue, and in one that is not known to be worth its time."""
+        """The most batches in a queue, and in one before others were measured."""
         if "prefetch_factor" in self._asked or not {WORKERS, "prefetch_factor"} <= space.keys():
             return math.inf, math.inf
-        least = PREFETCHES[0]
-        cautious = math.inf if WORKERS in self._asked else float(least * PER_CPU * self._cpus)
+        least, is_free = PREFETCHES[0], not self._may_end or WORKERS in self._asked
+        cautious = math.inf if is_free else float(least * PER_CPU * self._cpus)
         return float(least * max(space[WORKERS])), cautious
 
     def _predicted_space(self, whole: EpochThroughput, cpu_share: float) -> dict[str, list[Any]]:

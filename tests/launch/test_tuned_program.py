@@ -100,6 +100,6 @@ def test_ranks_change_settings_at_the_same_batch(tmp_path: Path) -> None:
         assert [batch["samples"] for batch in batches] == [batch["samples"] for batch in bare]
         workers.append([batch["workers"] for batch in batches])
     assert workers[0] == workers[1]
-    assert set(workers[0]) >= {1, 2}
+    assert set(workers[0]) > {1}
     assert done.stderr.count("Settings: num_workers=") == 1
     assert done.stderr.count("\n+++ ") == 1

@@ -28,6 +28,7 @@ WORTHWHILE = 0.02
 LEAST_RATIO = 1e-9
 MOST_IN_TURNS = 4
 """Settings that are measured in turns: the more there are, the longer a round takes."""
+DEEPER = 4
 WORKERS = "num_workers"
 OF_WORKERS = ("prefetch_factor", "in_order", "persistent_workers", "multiprocessing_context")
 """Settings that mean nothing without workers."""
@@ -186,7 +187,7 @@ class Search:
     the cheapest first. `predicted` names the settings that predictions tell apart. Of the others,
     one at a time is tried at the end, for the best. `max_trials` points are measured at most, none
     with a queue of more than `deepest` batches. A measurement takes some multiple of its queue, so
-    that from `cautious` batches on no queue is more than twice as deep as those measured before.
+    that from `cautious` batches on none is over DEEPER times as deep as one measured before.
     """
 
     def __init__(
@@ -313,7 +314,7 @@ class Search:
         """What was not measured and may be, with its forecast."""
         base = {**self._present, **self.points[self.best]}
         values = [self._space[name] for name in self._predicted]
-        deepest = min(self._deepest, max(self._cautious, 2 * max(map(depth_of, self.points))))
+        deepest = min(self._deepest, max(self._cautious, DEEPER * max(map(depth_of, self.points))))
         points: list[Point] = []
         for chosen in product(*values):
             point = canonical({**base, **dict(zip(self._predicted, chosen, strict=True))})

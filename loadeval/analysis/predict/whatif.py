@@ -12,10 +12,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from loadeval.analysis.inside.stages import Blockage
 from loadeval.analysis.predict.change import GROWTH, Change, ChangedLoader
@@ -38,7 +36,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.costs import Server
 
 
-MOST_GROWTH = 0.5
+GROWTH_STEP, MOST_STEPS = 0.02, 25
+"""How exactly growth is fitted, and how far: to 0.5."""
 DISK_SHARE, BUSY_DISK_SHARE = 0.5, 1.0
 """The server's share of waits for a disk that show nothing: of one worker, and of several.
 
@@ -92,10 +91,12 @@ class LoaderModel:
         """
         if len({run.setting.workers for run in self._recorded if run.setting.workers}) <= 1:
             return GROWTH
-        candidates = np.linspace(0.0, MOST_GROWTH, 26)
-        errors = [self._misfit(growth, self.servers.likely) for growth in candidates.tolist()]
-        best = float(candidates[int(np.argmin(errors))])
-        return max(best - 0.02, 0.0), best, best + 0.02
+        misfit = cache(lambda steps: self._misfit(GROWTH_STEP * steps, self.servers.likely))
+        best = min(range(0, MOST_STEPS + 1, 5), key=misfit)
+        for apart in (2, 2, 1):  # each takes many replays
+            near = (best, best - apart, best + apart)
+            best = min((steps for steps in near if 0 <= steps <= MOST_STEPS), key=misfit)
+        return GROWTH_STEP * max(best - 1, 0), GROWTH_STEP * best, GROWTH_STEP * (best + 1)
 
     @cached_property
     def servers(self) -> Servers:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from loadeval.errors import UsageError
-from loadeval.runlog.blocks import SHORTEST_WARMUP, block_for, head_for
+from loadeval.runlog.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, head_for
 from loadeval.runlog.model import FED
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation, drained
 from loadeval.runtime.alternation.backends import (
@@ -183,10 +183,11 @@ class FedRun(BackendRun):
     def _planned_blocks(self, number: int) -> Iterator[PlannedBlock]:
         """One block of each arm, the arms in turn first: a steady drift favours both alike.
 
-        The first turn begins with the real one, which shows how an epoch starts.
+        The first turn begins with the real one, which shows how an epoch starts. Of what is
+        prefetched SMALLEST_BLOCK batches or more are beyond a queue, and time the loader alone.
         """
         rounds = self._settings.pairs or 1
-        size = max(round((self._settings.batches or 1) / rounds), block_for(self._depth))
+        size = max(round((self._settings.batches or 1) / rounds), self._depth + SMALLEST_BLOCK)
         warmup: dict[Arm, int] = {"real": head_for(self._depth), "ideal": SHORTEST_WARMUP}
         arms: list[Arm] = ["ideal", "real"] if number % 2 else ["real", "ideal"]
         for arm in arms:

@@ -17,7 +17,7 @@ from loadeval.analysis.predict.faster import FasterError
 from loadeval.analysis.predict.first_workers import HAND_OVER_NS
 from loadeval.analysis.predict.prediction import Assumption, Limit, Prediction, Shortage
 from loadeval.analysis.predict.recorded import SCALES, Recorded
-from loadeval.analysis.predict.whatif import MOST_GROWTH, LoaderModel, spread, whatif
+from loadeval.analysis.predict.whatif import GROWTH_STEP, MOST_STEPS, LoaderModel, spread, whatif
 from loadeval.errors import UsageError
 from loadeval.runlog.model import Readings
 from tests.runs.given import cores_read, run_of
@@ -550,7 +550,7 @@ def test_runs_with_and_without_workers() -> None:
     runs = [logged(fetch=200, workers=0), grown(2, 0.1), grown(6, 0.1)]
     growth = LoaderModel.of(runs).growth[1]
     assert growth == pytest.approx(0.1, abs=0.03)
-    assert growth <= MOST_GROWTH
+    assert growth <= GROWTH_STEP * MOST_STEPS
 
 
 def test_the_nearest_run_is_predicted_from() -> None:
