@@ -370,6 +370,19 @@ def test_a_training_that_ends_first_has_what_was_found() -> None:
     assert list(short.tuner.after_error()) == []
 
 
+def test_a_training_that_ends_has_the_rounds_that_were_measured() -> None:
+    """In its midst four settings take turns: each had one of three rounds."""
+    training = Training(400)
+    training.epoch(most=250)
+    training.tuner.end()
+    assert training.tuner.report is not None
+    assert training.tuner.report.stopped is Stop.TRAINING_ENDED
+    assert training.settings == [1, 0, 2]
+    states = {trial.state for trial in training.tuner.report.trials}
+    assert states == {TrialState.MEASURED}
+    assert training.tuner.changes == {"num_workers": 2}
+
+
 class Rank(Training):
     """One of two ranks; notes the workers that each of its batches was loaded with.
 

@@ -80,7 +80,9 @@ class TrainingTuner:
         self._on_end = on_end
         self._persists = bool(maker.value("persistent_workers"))
         self._runs: dict[int, FedRun] = {}
-        self._group: list[Mapping[str, Any]] = []
+        self._errors: dict[int, Exception] = {}
+        self._requests = self._tuner.requests()
+        self._request: Request | None = next(self._requests)
         self._feeding: LoaderFeeding | None = None
         self._indices = Indices(iter(()))
         self._batches = self._searching()
@@ -105,6 +107,9 @@ class TrainingTuner:
         if search is None:
             self._give_up(UsageError(TOO_SHORT))
             return
+        if self._runs and self._request is not None:  # of some rounds
+            _next_of(self._requests, self._result(self._request)._replace(interrupted=True))
+            search.stopped = Stop.TRAINING_ENDED
         search.stopped = search.stopped or Stop.TRAINING_ENDED
         self._found()
 
@@ -153,22 +158,21 @@ class TrainingTuner:
         self._feeding = feeding
         for number, run in self._runs.items():  # the program has made another loader
             run.loader.close()
-            run.loader = feeding.make(self._group[number])
+            assert self._request is not None  # noqa: S101 - these are its runs
+            run.loader = feeding.make(self._request.group[number])
 
     def _searching(self) -> Generator[Any, None, None]:
         """The batches of all turns, with EPOCH_IS_OVER where an epoch of the program ends."""
         ranks = self._ranks
-        search = self._tuner.requests()
-        request: Request | None = next(search)
-        while request is not None:
-            result = yield from self._measure(request)
+        while self._request is not None:
+            result = yield from self._measure(self._request)
             if ranks is None or ranks.leads:
-                request = _next_of(search, result)
+                self._request = _next_of(self._requests, result)
             if ranks is not None:
                 if ranks.leads:
-                    changes = self._changes_to(self._report()) if request is None else None
-                    ranks.decide(request, changes, self._served)
-                _, request, self._chosen = yield from self._until_decided(ranks)
+                    changes = self._changes_to(self._report()) if self._request is None else None
+                    ranks.decide(self._request, changes, self._served)
+                _, self._request, self._chosen = yield from self._until_decided(ranks)
         self._found()
 
     def _until_decided(self, ranks: RankTurns) -> Generator[Any, None, Decision]:
@@ -209,17 +213,16 @@ class TrainingTuner:
         self._on_end()
 
     def _measure(self, request: Request) -> Generator[Any, None, GroupResult]:
-        self._group = list(request.group)
         settings = replace(
             self._settings, batches=round((self._settings.batches or 0) * request.part)
         )
-        errors: dict[int, Exception] = {}
+        self._errors = {}
         comparison = uuid.uuid4().hex
-        for number, chosen in enumerate(self._group):
+        for number, chosen in enumerate(request.group):
             try:
                 self._runs[number] = self._run_of(chosen, settings, comparison)
             except Exception as error:  # noqa: BLE001, PERF203 - the others go on
-                errors[number] = error
+                self._errors[number] = error
         for turn in range(settings.pairs or 0):
             order = list(self._runs.values())
             random.Random(f"{settings.seed}/round {turn}").shuffle(order)  # noqa: S311 - no secret
@@ -227,11 +230,14 @@ class TrainingTuner:
                 if run.error is None:
                     yield from run.turn(turn, lambda: self._indices)
         self._close_loaders()
+        return self._result(request)
+
+    def _result(self, request: Request) -> GroupResult:
         runs, self._runs = self._runs, {}
-        numbers = range(len(self._group))
+        numbers = range(len(request.group))
         return group_result(
             [runs[number].run() if number in runs else None for number in numbers],
-            [errors.get(number) or runs[number].error for number in numbers],
+            [self._errors.get(number) or runs[number].error for number in numbers],
             request.by_sample,
             self._epoch_batches,
         )

@@ -23,11 +23,11 @@ from loadeval.analysis.estimate.intervals import (
 )
 from loadeval.analysis.estimate.stalls import rare_stalls
 from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.estimate.steady import closed_steps, steady, steady_aggregates
+from loadeval.analysis.estimate.steady import closed_steps, is_fed, steady, steady_aggregates
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, FED
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -278,11 +278,6 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
         means_ns = (arm.iterations(by_sample=False).mean_ns for arm in (real, ideal))
         waits = rare_stalls(run, rows, *means_ns)
     return pairs.tolist(), replace(real, all_waits=waits), ideal
-
-
-def is_fed(run: Run) -> bool:
-    """Whether each block began with an empty queue: waits beside the counted ones are no stalls."""
-    return bool(run.header.settings.get(FED))
 
 
 def _waits_for_device(steps: Steps, rows: Rows) -> bool:

@@ -187,7 +187,9 @@ class FedRun(BackendRun):
         prefetched SMALLEST_BLOCK batches or more are beyond a queue, and time the loader alone.
         """
         rounds = self._settings.pairs or 1
-        size = max(round((self._settings.batches or 1) / rounds), self._depth + SMALLEST_BLOCK)
+        timing_alone = self._depth + SMALLEST_BLOCK - SHORTEST_WARMUP
+        wanted = round((self._settings.batches or 1) / rounds)
+        size = max(wanted, SMALLEST_BLOCK, timing_alone)
         warmup: dict[Arm, int] = {"real": head_for(self._depth), "ideal": SHORTEST_WARMUP}
         arms: list[Arm] = ["ideal", "real"] if number % 2 else ["real", "ideal"]
         for arm in arms:
