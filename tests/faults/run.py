@@ -1,7 +1,8 @@
 """Seconds per batch of each program, faulty, healthy and fixed: the fault is there, the fix works.
 
 Without options nothing of loadeval's runs. With --evaluate each program is diagnosed once, and then
-run once by itself, faulty and fixed: what was predicted stands beside what was measured. Exit
+run once by itself, faulty and fixed: what was predicted stands beside what was measured. A healthy
+twin in which something of 5% or more is found runs by itself too: that may be true of it. Exit
 status 1 when a fault costs too little, a twin or a fix too much, or, with --evaluate, when the
 first finding is not the cause.
 """
@@ -116,10 +117,11 @@ def check(program: Program, turns: int) -> bool:
     return not wrong
 
 
-def evaluate(program: Program, advised: set[Enum]) -> bool:
+def evaluate(program: Program, advised: set[Enum], blamed: list[str]) -> bool:
     """Print what loadeval says of the faulty and of the healthy program; whether it is right.
 
-    What it advises first is added to `advised`.
+    What it advises first is added to `advised`. The name is added to `blamed` where something is
+    found in the healthy twin, which by itself loses little.
     """
     with TemporaryDirectory() as folder:
         find = partial(measured, program)
@@ -132,7 +134,11 @@ def evaluate(program: Program, advised: set[Enum]) -> bool:
         say(f"  {finding.rule.value}, {cost_of(finding)}: {describe(finding)}")
     if not is_nothing_found(healthy):
         costs = "; ".join(f"{finding.rule.value}, {cost_of(finding)}" for finding in healthy)
-        say(f"  in the healthy twin: {costs}")
+        step_s, batch_s, _ = paces_s(program.healthy)
+        loss = 1 - step_s / batch_s
+        say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
+        if loss <= HEALTHY_LOSS:
+            blamed.append(program.name)
     if not findings:
         return right
     advised.update(change.code for change in findings[0].changes)
@@ -184,13 +190,16 @@ def main() -> int:
     if options.evaluate and not options.names:  # a leak takes a minute to see
         chosen = [each for each in chosen if each.costs_time and each.fault_cpus <= CPUS]
     advised: set[Enum] = set()
+    blamed: list[str] = []
     right = [
-        evaluate(each, advised) if options.evaluate else check(each, options.turns)
+        evaluate(each, advised, blamed) if options.evaluate else check(each, options.turns)
         for each in chosen
     ]
     if options.evaluate and not options.names:
         untried = ", ".join(sorted(code.value for code in PREDICTED - advised))
         say(f"predicted for no program: {untried or 'none'}")
+    if options.evaluate:
+        say(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
     say(f"{sum(right)} of {len(right)}")
     return 0 if all(right) else 1
 
