@@ -371,7 +371,7 @@ def test_a_training_that_ends_first_has_what_was_found() -> None:
 
 
 def test_a_training_that_ends_has_the_rounds_that_were_measured() -> None:
-    """In its midst four settings take turns: each had one of three rounds."""
+    """In its midst three settings take turns, and each had a round."""
     training = Training(400)
     training.epoch(most=250)
     training.tuner.end()

@@ -29,6 +29,7 @@ LEAST_RATIO = 1e-9
 MOST_IN_TURNS = 4
 """Settings that are measured in turns: the more there are, the longer a round takes."""
 DEEPER = 4
+"""How many times as deep as one that was measured a queue may be, where that takes long."""
 WORKERS = "num_workers"
 OF_WORKERS = ("prefetch_factor", "in_order", "persistent_workers", "multiprocessing_context")
 """Settings that mean nothing without workers."""

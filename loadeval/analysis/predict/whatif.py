@@ -93,7 +93,7 @@ class LoaderModel:
             return GROWTH
         misfit = cache(lambda steps: self._misfit(GROWTH_STEP * steps, self.servers.likely))
         best = min(range(0, MOST_STEPS + 1, 5), key=misfit)
-        for apart in (2, 2, 1):  # each takes many replays
+        for apart in (2, 2, 1):  # each misfit takes many replays
             near = (best, best - apart, best + apart)
             best = min((steps for steps in near if 0 <= steps <= MOST_STEPS), key=misfit)
         return GROWTH_STEP * max(best - 1, 0), GROWTH_STEP * best, GROWTH_STEP * (best + 1)
