@@ -71,6 +71,7 @@ class ProgramTuning:
         self._loader: Any = None
         self._feeding: LoaderFeeding | None = None
         self._with_best: Any = None
+        self._goes_on = True
 
     def epoch(self, measured: Trained, loader: Any, original: Iter) -> Iterator[Any]:
         """The batches of an epoch of `loader`; raises what the loader raises."""
@@ -119,8 +120,13 @@ class ProgramTuning:
     def close(self) -> None:
         """The program ends: note what was found until now."""
         tuner = self._tuner
-        if tuner is not None and not tuner.is_over:
+        if tuner is None or tuner.is_over:
+            return
+        self._goes_on = False
+        try:
             tuner.end()
+        except Exception as error:  # noqa: BLE001 - the program ends as it would
+            self._end(error)
 
     def _tuner_of(self, loader: Any) -> TrainingTuner:
         from loadeval.tuning import FEWEST_ROUNDS, values_of  # noqa: PLC0415 - only who trains needs it
@@ -203,7 +209,7 @@ class ProgramTuning:
             self._write(self._found(tuner))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
-        if self._options.stops and tuner.error is None:
+        if self._options.stops and self._goes_on and tuner.error is None:
             os.kill(os.getpid(), signal.SIGINT)
 
     def _found(self, tuner: TrainingTuner) -> dict[str, Any]:

@@ -362,6 +362,22 @@ def test_a_fault_of_ours_in_a_turn_is_the_reason(
     assert "a fault of ours" in program.found["why_not"]
 
 
+def test_a_fault_of_ours_at_the_end_is_the_reason(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other logs are finished."""
+    program.epoch(program.loader(num_workers=1), 10)
+    monkeypatch.setattr(in_training.TrainingTuner, "end", broken_now)
+    assert "a fault of ours" in program.found["why_not"]
+
+
+def test_a_program_that_has_ended_is_not_interrupted(program_with: Any) -> None:
+    """It was to be ended once it is tuned, and ends before."""
+    program = program_with(TuneOptions(dict(OPTIONS.space), 24, 3, stops=True))
+    program.epoch(program.loader(num_workers=1), 250)
+    assert program.found["tuning"]["trials"]
+
+
 def test_a_report_that_fails_is_said(
     program: Program, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
