@@ -356,22 +356,7 @@ def test_a_loader_that_the_program_makes_anew_is_used() -> None:
 
 
 def test_a_training_that_ends_first_has_what_was_found() -> None:
-    """It says that the search did not end; without a measurement there is only the reason."""
-    training = Training(400)
-    training.epoch(most=300)
-    training.tuner.end()
-    assert training.tuner.report is not None
-    assert training.tuner.report.stopped is Stop.TRAINING_ENDED
-    short = Training()
-    short.epoch(most=5)
-    short.tuner.end()
-    assert short.tuner.report is None
-    assert "before its present settings" in str(short.tuner.error)
-    assert list(short.tuner.after_error()) == []
-
-
-def test_a_training_that_ends_has_the_rounds_that_were_measured() -> None:
-    """In its midst three settings take turns, and each had a round."""
+    """Also of a measurement that it cut short, in which each of three settings had a round."""
     training = Training(400)
     training.epoch(most=250)
     training.tuner.end()
@@ -381,6 +366,15 @@ def test_a_training_that_ends_has_the_rounds_that_were_measured() -> None:
     states = {trial.state for trial in training.tuner.report.trials}
     assert states == {TrialState.MEASURED}
     assert training.tuner.changes == {"num_workers": 2}
+
+
+def test_a_training_that_ends_before_a_measurement_has_the_reason() -> None:
+    short = Training()
+    short.epoch(most=5)
+    short.tuner.end()
+    assert short.tuner.report is None
+    assert "before its present settings" in str(short.tuner.error)
+    assert list(short.tuner.after_error()) == []
 
 
 class Rank(Training):

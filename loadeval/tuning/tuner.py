@@ -39,7 +39,7 @@ ALIKE = (WORKERS, "prefetch_factor", "in_order", PERSIST)
 COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers that are predicted."""
 PER_CPU, PER_CPU_WAITING = 2, 8
-"""The most workers for each CPU that they use, and for each that there is: who waits needs none."""
+"""The most workers per CPU that they use, and per CPU of the machine: one that waits uses none."""
 PREFETCHES = (2, 4)
 DOUBLINGS = 10
 STARTS_MATTER = 0.02
@@ -253,12 +253,13 @@ class Tuner:
         return {name: _ordered(values, self._maker.value(name)) for name, values in space.items()}
 
     def _depths(self, space: Mapping[str, Sequence[Any]]) -> tuple[float, float]:
-        """The most batches in a queue, and in one before others were measured."""
+        """The most batches in a queue, and from how many on it grows step by step: see Search."""
         if "prefetch_factor" in self._asked or not {WORKERS, "prefetch_factor"} <= space.keys():
             return math.inf, math.inf
-        least, is_free = PREFETCHES[0], not self._may_end or WORKERS in self._asked
-        cautious = math.inf if is_free else float(least * PER_CPU * self._cpus)
-        return float(least * max(space[WORKERS])), cautious
+        least, cautious = PREFETCHES[0], math.inf
+        if self._may_end and WORKERS not in self._asked:
+            cautious = least * PER_CPU * self._cpus
+        return least * max(space[WORKERS]), cautious
 
     def _predicted_space(self, whole: EpochThroughput, cpu_share: float) -> dict[str, list[Any]]:
         per_cpu = min(PER_CPU / max(cpu_share, 0.01), PER_CPU_WAITING)

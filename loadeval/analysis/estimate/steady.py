@@ -96,15 +96,18 @@ def warmup_of(run: Run) -> int:
 
 
 def is_fed(run: Run) -> bool:
-    """Whether each block began with an empty queue: waits beside the counted ones are no stalls."""
+    """Whether it took turns within a training: each block began with an empty queue.
+
+    Then waits beside the counted ones are no stalls, and what is recorded as an epoch is a part.
+    """
     return bool(run.header.settings.get(FED))
 
 
 def usual_length(run: Run) -> float | None:
     """How many batches an epoch has, as far as it shows: by those that were served to their end.
 
-    Or by those that training left, where it left several; None where neither is known. Turns of a
-    training end where its epochs do: of these the loader's own length counts.
+    Or by those that training left, where it left several; None where neither is known. Of parts
+    of epochs, as turns are, the loader's own length counts.
     """
     if is_fed(run) and run.header.loader.length:
         return float(run.header.loader.length)

@@ -29,7 +29,7 @@ LEAST_RATIO = 1e-9
 MOST_IN_TURNS = 4
 """Settings that are measured in turns: the more there are, the longer a round takes."""
 DEEPER = 4
-"""How many times as deep as one that was measured a queue may be, where that takes long."""
+"""A queue may be so many times as deep as those measured before, where deep ones come last."""
 WORKERS = "num_workers"
 OF_WORKERS = ("prefetch_factor", "in_order", "persistent_workers", "multiprocessing_context")
 """Settings that mean nothing without workers."""
@@ -187,8 +187,8 @@ class Search:
     `present` has a value for each name in `space`, and is point 0; `space` has the values of each,
     the cheapest first. `predicted` names the settings that predictions tell apart. Of the others,
     one at a time is tried at the end, for the best. `max_trials` points are measured at most, none
-    with a queue of more than `deepest` batches. A measurement takes some multiple of its queue, so
-    that from `cautious` batches on none is over DEEPER times as deep as one measured before.
+    with a queue of more than `deepest` batches. A measurement takes some multiple of its queue:
+    beyond `cautious` batches none is over DEEPER times as deep as those measured before.
     """
 
     def __init__(

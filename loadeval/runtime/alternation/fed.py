@@ -183,13 +183,12 @@ class FedRun(BackendRun):
     def _planned_blocks(self, number: int) -> Iterator[PlannedBlock]:
         """One block of each arm, the arms in turn first: a steady drift favours both alike.
 
-        The first turn begins with the real one, which shows how an epoch starts. Of what is
-        prefetched SMALLEST_BLOCK batches or more are beyond a queue, and time the loader alone.
+        The first turn begins with the real one, which shows how an epoch starts. An ideal one has
+        SMALLEST_BLOCK batches or more beyond those of a queue: they time the loader alone.
         """
         rounds = self._settings.pairs or 1
-        timing_alone = self._depth + SMALLEST_BLOCK - SHORTEST_WARMUP
         wanted = round((self._settings.batches or 1) / rounds)
-        size = max(wanted, SMALLEST_BLOCK, timing_alone)
+        size = max(wanted, SMALLEST_BLOCK, self._depth + SMALLEST_BLOCK - SHORTEST_WARMUP)
         warmup: dict[Arm, int] = {"real": head_for(self._depth), "ideal": SHORTEST_WARMUP}
         arms: list[Arm] = ["ideal", "real"] if number % 2 else ["real", "ideal"]
         for arm in arms:
