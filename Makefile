@@ -25,7 +25,7 @@ TORCH ?= torch
 NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 # On which of them `make release-check` trains the demo: torch takes long to install.
 DEMO_PYTHONS ?= python3.11
-# What tests/programs trains with; litgpt comes apart.
+# What bench/programs trains with; litgpt comes apart.
 LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" lightning monai \
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
@@ -68,13 +68,13 @@ WITHOUT_TORCH = -k "not an_adapter_of_loadevals and not this_machine" \
 	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
 
 release-check: .venv-release/.done  ## build a release twice, and try its wheel in clean environments (5 minutes for each Python)
-	.venv-release/bin/python tests/release/check.py $(PYTHONS) --demo $(DEMO_PYTHONS)
+	.venv-release/bin/python bench/release/check.py $(PYTHONS) --demo $(DEMO_PYTHONS)
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
 
 test-programs: .venv-programs/.done  ## unchanged programs of twelve other libraries (10 minutes; its environment takes 8 GB)
-	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) tests/programs
+	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) bench/programs
 
 lint: .venv/.dev  ## style, layers and workflows
 	.venv/bin/ruff check
@@ -89,47 +89,47 @@ docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an err
 	.venv/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
-	.venv/bin/python tests/benchmarks/overhead.py
-	.venv/bin/python tests/benchmarks/alternation.py
-	.venv/bin/python tests/benchmarks/many_workers.py
-	.venv/bin/python tests/benchmarks/probes.py
-	.venv/bin/python tests/benchmarks/stages.py
-	.venv/bin/python tests/benchmarks/page_speed.py
-	.venv/bin/python tests/benchmarks/ranks.py
-	.venv/bin/python tests/benchmarks/attach.py
+	.venv/bin/python bench/overhead.py
+	.venv/bin/python bench/alternation.py
+	.venv/bin/python bench/many_workers.py
+	.venv/bin/python bench/probes.py
+	.venv/bin/python bench/stages.py
+	.venv/bin/python bench/page_speed.py
+	.venv/bin/python bench/ranks.py
+	.venv/bin/python bench/attach.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
-	.venv/bin/python tests/benchmarks/truth.py
+	.venv/bin/python bench/truth.py
 
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
-	.venv/bin/python tests/benchmarks/prediction.py
-	[ $$(nproc) -le 2 ] || .venv/bin/python tests/benchmarks/prediction.py --cpus 2
-	.venv/bin/python tests/benchmarks/prediction_storage.py
-	.venv/bin/python tests/benchmarks/prediction.py --tune
-	.venv/bin/python tests/benchmarks/followed.py
+	.venv/bin/python bench/prediction.py
+	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
+	.venv/bin/python bench/prediction_storage.py
+	.venv/bin/python bench/prediction.py --tune
+	.venv/bin/python bench/followed.py
 
 faults: .venv/.dev  ## what is found first in 82 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
-	.venv/bin/python tests/faults/run.py --evaluate
+	.venv/bin/python bench/faults/run.py --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
 	.venv/bin/python -c "import atheris" 2> /dev/null || $(PIP) atheris || echo "atheris does not install here"
-	.venv/bin/python tests/fuzz/run.py $(FUZZ)
+	.venv/bin/python bench/fuzz/run.py $(FUZZ)
 
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
-	.venv/bin/python tests/soak/run.py $(SOAK)
+	.venv/bin/python bench/soak/run.py $(SOAK)
 
 gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gpu.md (9 minutes); skipped without one
-	.venv/bin/python -m tests.gpu.run
+	.venv/bin/python -m bench.gpu.run
 
 injected: .venv/.dev  ## what faults injected into programs do to them, the slow ones too (4 minutes)
 	$(PYTEST) tests/injected
 
 hangs: .venv/.dev  ## planted hangs, each of which is to be named 20 of 20 times (30 minutes)
-	.venv/bin/python tests/hangs/run.py $(HANGS)
+	.venv/bin/python bench/hangs/run.py $(HANGS)
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized
-	.venv/bin/python tests/peers/run.py $(SUITES)
+	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
 	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
@@ -141,8 +141,8 @@ clean:
 	$(call new-environment,$(PYTHON),.venv-lowest,$(LOWEST))
 	touch $@
 
-.venv-programs/.done: pyproject.toml tests/programs/constraints.txt
-	$(call new-environment,$(PYTHON),.venv-programs,--constraint tests/programs/constraints.txt $(LIBRARIES))
+.venv-programs/.done: pyproject.toml bench/programs/constraints.txt
+	$(call new-environment,$(PYTHON),.venv-programs,--constraint bench/programs/constraints.txt $(LIBRARIES))
 # It asks for an older huggingface_hub than transformers does.
 	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps litgpt==0.5.13
 	touch $@

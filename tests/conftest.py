@@ -1,11 +1,10 @@
-"""What all tests share: Ctrl-C, time limits, examples of properties, and tests by the clock."""
+"""What all tests share: Ctrl-C, time limits, and examples of properties."""
 
 from __future__ import annotations
 
 import gc
 import os
 import signal
-import traceback
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING
@@ -17,14 +16,11 @@ from hypothesis.configuration import set_hypothesis_home_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from _pytest.terminal import TerminalReporter
-
-SLOW_S = 600
-"""How long a slow test may take; the limit of others is in pyproject.toml."""
-BY_THE_CLOCK = "by_the_clock"
+CHECK_S = 600
+"""How long a test of `make check` may take; the limit of others is in pyproject.toml."""
 
 # The same examples each time, however slow the machine is, and nothing left in the clone.
-# `make test-all` chooses the thorough ones.
+# `make check` chooses the thorough ones.
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None)
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("quick")
@@ -66,10 +62,10 @@ def pytest_collectstart() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     frameworks = Path(__file__).with_name("frameworks")
     for item in items:
-        if frameworks in item.path.parents or item.get_closest_marker(BY_THE_CLOCK):
-            item.add_marker(pytest.mark.slow)
-        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(SLOW_S))
+        if frameworks in item.path.parents:
+            item.add_marker(pytest.mark.check)
+        if item.get_closest_marker("check") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(CHECK_S))
 
 
 def pytest_collection_finish() -> None:
@@ -82,7 +78,7 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """In a quick test no second is measured, so that workers need not be seen to rest for long."""
-    if item.get_closest_marker("slow"):
+    if item.get_closest_marker("check"):
         return (yield)
     # Imported where coverage sees it.
     from loadeval.runtime.alternation import worker_activity
@@ -90,46 +86,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_activity, "NAP_S", 0.001)
         return (yield)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """A test by the clock runs until it is decided whether enough runs hold; an error ends it.
-
-    Once a run did not hold, the same share of more runs decides: a few say little of a share.
-    """
-    marker = pyfuncitem.get_closest_marker(BY_THE_CLOCK)
-    if marker is None:
-        return None
-    runs, at_least = marker.kwargs.get("runs", 2), marker.kwargs.get("at_least", 2)
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    held, failures = 0, list[BaseException]()
-    while held < at_least and len(failures) <= runs - at_least:
-        try:
-            pyfuncitem.obj(**arguments)
-        except (AssertionError, pytest.fail.Exception) as failure:  # noqa: PERF203 - runs take seconds
-            # What it holds, a worker that still runs among it, would disturb the next.
-            traceback.clear_frames(failure.__traceback__)
-            failures.append(failure)
-            runs, at_least = marker.kwargs.get("runs", 9), marker.kwargs.get("at_least", 6)
-        else:
-            held += 1
-    count = f"{held} of {held + len(failures)} runs held (at least {at_least} of {runs} must)"
-    pyfuncitem.user_properties.append((BY_THE_CLOCK, count))
-    if held < at_least:
-        raise failures[-1]
-    return True
-
-
-def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
-    """How many runs of each test by the clock held."""
-    reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
-    counts = [
-        f"{count}: {report.nodeid}"
-        for report in reports
-        for name, count in report.user_properties
-        if name == BY_THE_CLOCK and report.when == "call"
-    ]
-    if counts:
-        terminalreporter.section("by the clock")
-        terminalreporter.write_line("\n".join(sorted(counts)))

@@ -181,7 +181,7 @@ print(loader.recorded().header.loader.adapter, len(list(loader)))
     assert printed == "loadeval.runtime.adapter.IterableAdapter 0\n"
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_contract_passes(installed: Place, project: Path) -> None:
     """Every test of AdapterContract, and the one that the document adds."""
     contract = [name for name in vars(AdapterContract) if name.startswith("test_")]

@@ -253,7 +253,7 @@ def test_a_worker_does_not_free_another_backends_pipelines(
     assert not marker.exists()
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
     """A DataLoader with a worker, one without, and a generator function with a converter."""
     dataset = TensorDataset(torch.rand(160, 16), torch.arange(160) % 2)

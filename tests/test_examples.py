@@ -12,7 +12,7 @@ import pytest
 
 from loadeval import read_run
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"

@@ -182,7 +182,7 @@ def what_readers_have() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in TRAIN else [])
+        pytest.param(page, id=page.stem, marks=[pytest.mark.check] if page.stem in TRAIN else [])
         for page in PAGES
     ],
 )

@@ -75,7 +75,7 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
     "command",
     [
         pytest.param(
-            command, marks=[pytest.mark.slow] if {"demo", "run"} & {*command.split()} else []
+            command, marks=[pytest.mark.check] if {"demo", "run"} & {*command.split()} else []
         )
         for command in COMMANDS
         if command.startswith("loadeval ")

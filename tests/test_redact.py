@@ -181,7 +181,7 @@ def launch(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_program_that_nobody_edited(tmp_path: Path) -> None:
     """Logs and page of `loadeval run --redact`, and what it says at the end."""
     done = launch(tmp_path, "--redact", "--mode", "alternate")
@@ -197,7 +197,7 @@ def test_a_program_that_nobody_edited(tmp_path: Path) -> None:
     assert tell_tales(tmp_path / "loadeval-runs") == {}
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_pages_and_exports_of_a_run_that_was_not_redacted(tmp_path: Path) -> None:
     """`--redact` of `report` and `export` makes them such that others may see them."""
     launch(tmp_path)

@@ -83,7 +83,7 @@ def launched(folder: Path, *options: str, **variables: str) -> str:
     return done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     """Nothing is left in the home directory, nor among temporary files."""
     launched(tmp_path)
@@ -99,7 +99,7 @@ def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~umask
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("options", [(), ("--mode", "alternate"), ("--replay", "--redact")])
 def test_nothing_is_sent(tmp_path: Path, options: tuple[str, ...]) -> None:
     """No process of a run makes a network socket or asks for an address, nor does its report."""

@@ -16,7 +16,7 @@ import loadeval.testing
 from loadeval.cli.main import app
 from loadeval.cli.run import RUN_EXIT_CODES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -15,7 +15,7 @@ from loadeval.probes.page_cache import check_droppable
 from loadeval.runlog.log_file.reader import read_run
 from tests.launch.conftest import LOADEVAL
 
-pytestmark = [pytest.mark.by_the_clock, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.check, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).with_name("cold_program.py")
 BATCHES, SIZE = 60, 8

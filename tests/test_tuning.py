@@ -578,7 +578,7 @@ def _model(monkeypatch: pytest.MonkeyPatch) -> None:
 REAL: dict[str, Any] = {"batches": 24, "rounds": 3, "probes": (), "progress": False}
 
 
-@pytest.mark.by_the_clock
+@pytest.mark.check
 @pytest.mark.usefixtures("model")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_slow_loader_gets_more_workers(workers: int) -> None:
@@ -597,7 +597,7 @@ def test_a_slow_loader_gets_more_workers(workers: int) -> None:
     assert tuning.gain.value > 1
 
 
-@pytest.mark.by_the_clock
+@pytest.mark.check
 @pytest.mark.usefixtures("model")
 def test_present_settings_stay_where_the_step_takes_longest() -> None:
     tuning = tune(
@@ -614,7 +614,7 @@ def test_present_settings_stay_where_the_step_takes_longest() -> None:
 
 
 @pytest.mark.usefixtures("model")
-@pytest.mark.slow
+@pytest.mark.check
 def test_killed_workers_are_a_result() -> None:
     tuning = tune(
         lambda **settings: loader(Broken(), **settings),

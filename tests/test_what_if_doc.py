@@ -63,7 +63,7 @@ class Waiting(Dataset[torch.Tensor]):
         return torch.tensor(index)
 
 
-@pytest.mark.by_the_clock
+@pytest.mark.check
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_python_tunes(capsys: pytest.CaptureFixture[str]) -> None:
     def make_loader(**settings: Any) -> DataLoader[torch.Tensor]:

@@ -57,7 +57,7 @@ def contract(
     It is `slow` for those of these names.
     """
     params = [
-        pytest.param(make, id=name, marks=[pytest.mark.slow] if name in slow else [])
+        pytest.param(make, id=name, marks=[pytest.mark.check] if name in slow else [])
         for name, make in loaders.items()
     ]
 

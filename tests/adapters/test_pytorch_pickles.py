@@ -103,7 +103,7 @@ def starts_of(method: str, megabytes: int) -> Sequence[WorkerStart]:
     return evaluator.recorded().worker_starts
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_workers_that_are_sent_a_dataset(method: str) -> None:
     """They are sent it one after the other, and each is ready once it has unpickled it."""

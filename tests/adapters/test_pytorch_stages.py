@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from bench.faults.texts import bpe, text
 from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
@@ -36,7 +37,6 @@ from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
-from tests.faults.texts import bpe, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:`use_push_based_shuffle` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:`use_polars` is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:`use_arrow_tensor_v2` is deprecated:DeprecationWarning"),
-    pytest.mark.slow,
+    pytest.mark.check,
 ]
 ROWS = 40
 

@@ -26,7 +26,7 @@ TWO = {"num_workers": 2}
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 
 def hugging_face(**how: Any) -> Any:
@@ -217,7 +217,7 @@ def test_errors_are_the_same(case: str) -> None:
     check(lambda: FAILING[case](num_workers=0))
 
 
-@pytest.mark.slow  # after an error torch waits five seconds for its worker
+@pytest.mark.check  # after an error torch waits five seconds for its worker
 @pytest.mark.parametrize("case", FAILING)
 def test_errors_of_workers_are_the_same(case: str) -> None:
     check(lambda: FAILING[case](num_workers=1))
@@ -234,12 +234,12 @@ def test_out_of_order() -> None:
     assert len(run.stages[0]) == 10
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_an_error_of_the_users_worker_init_fn() -> None:
     check(lambda: DataLoader(Tensors, worker_init_fn=some.raise_in_worker, num_workers=1))
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize(
     "case",

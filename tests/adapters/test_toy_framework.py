@@ -132,7 +132,7 @@ def test_advice_names_what_makes_its_shards() -> None:
     assert "To make more shards: LaneRecords(parts=...)." in describe(finding)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_an_unmodified_program_is_measured(lanes: Any, tmp_path: Path) -> None:
     """`loadeval run` measures it, and its output is its own."""
     folder, variables = tmp_path / "logs", environment()
@@ -150,7 +150,7 @@ def test_an_unmodified_program_is_measured(lanes: Any, tmp_path: Path) -> None:
     assert run.header.loader.backend == "lanes.LaneLoader"
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_advice_names_its_settings(lanes: Any, tmp_path: Path) -> None:
     """The log is read where neither it nor its adapter is."""
     path = tmp_path / "run.jsonl"
@@ -168,7 +168,7 @@ def test_advice_names_its_settings(lanes: Any, tmp_path: Path) -> None:
     assert int(str(raised[0]["proposed"])) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_its_settings_are_tuned(lanes: Any) -> None:
     """They are doubled and halved, as nothing is predicted."""
     report = tune(

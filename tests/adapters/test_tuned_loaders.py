@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loadeval import Tuning
 
-pytestmark = [pytest.mark.slow, NEVER_RUN, TOLD_ITS_THREADS]
+pytestmark = [pytest.mark.check, NEVER_RUN, TOLD_ITS_THREADS]
 
 
 def tuned(loader: Any, **space: list[int]) -> Tuning:

@@ -119,7 +119,7 @@ def test_equal_runs_are_not_said_to_differ_where_the_interval_is_wide() -> None:
     assert said[Pace.SLOWER] + said[Pace.FASTER] <= 1
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("epochs", [1, 2, 3, 6])
 @pytest.mark.parametrize("steps", [independent(0.05), independent(0.2), dependent(0.8, 0.1)])
 def test_false_alarms_are_rare(steps: Steps, epochs: int) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from loadeval.backends.samples import Sample
     from loadeval.backends.served import Loaded
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 OTHER_IMAGES = [
     each.name for each in IMAGES if each.name != "pillow" and each.unavailable({".jpg"}) is None

@@ -98,7 +98,7 @@ def test_where_the_class_is(suffix: str, data: str, label: Label | None) -> None
     assert label_of([Member("0", suffix, data.encode())]) == label
 
 
-@pytest.mark.slow
+@pytest.mark.check
 # WebDataset leaves it to Python to close a shard.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("name", ["pillow", "dali", "spdl"])

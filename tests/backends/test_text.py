@@ -121,7 +121,7 @@ def test_differences_are_a_share_of_the_ids() -> None:
     assert Transforms("gpt2").difference(other, ids) == (25.0, 100.0, 50.0, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("name", [each.name for each in TEXT])
 def test_files_are_tokenized_as_lines_are(tmp_path: Path, name: str) -> None:
     texts(tmp_path, lines=False)
@@ -138,7 +138,7 @@ def test_files_are_tokenized_as_lines_are(tmp_path: Path, name: str) -> None:
     assert len(ids) == 12
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_tokenizer_comes_from_the_hub(tmp_path: Path) -> None:
     """By its name, as by its file."""
     texts(tmp_path)

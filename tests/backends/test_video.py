@@ -77,7 +77,7 @@ def frames_in_order(folder: Path) -> npt.NDArray[Any]:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_short_video_repeats_its_last_frame(tmp_path: Path, backend: WrittenBackend) -> None:
     """Of seven frames every other one makes four, and two more of the seventh."""
@@ -89,7 +89,7 @@ def test_a_short_video_repeats_its_last_frame(tmp_path: Path, backend: WrittenBa
     assert apart <= MOST_DIFFERENCE[Kind.VIDEO]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_codec_is_read_or_refused(tmp_path: Path, backend: WrittenBackend) -> None:
     """DALI does not decode H.264 on the CPU, and names the file; nothing ends its process."""

@@ -91,7 +91,7 @@ def test_nothing_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json.loads(run("--json")[1]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_installed_command_into_a_pipe() -> None:
     """Plain text, no line broken however long."""
     done = subprocess.run([COMMAND, "adapters"], capture_output=True, text=True, check=True)
@@ -100,7 +100,7 @@ def test_the_installed_command_into_a_pipe() -> None:
     assert "\x1b" not in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_installed_command_in_a_terminal() -> None:
     """A table as wide as the terminal, with headings in bold."""
     shown = in_a_terminal("adapters", columns=60)

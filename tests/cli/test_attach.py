@@ -157,7 +157,7 @@ def holds(share: dict[str, float], true: float) -> bool:
     return share["low"] - UNSEEN <= true <= share["high"] + UNSEEN
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_training_that_was_started_before(tmp_path: Path) -> None:
     """Looked at by the number of its worker; the truth is what it counts itself."""
     with training(tmp_path, workers=1) as program:
@@ -179,7 +179,7 @@ def test_a_training_that_was_started_before(tmp_path: Path) -> None:
     assert {finding["rule"] for finding in seen["findings"]} >= {"storage latency"}
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
     """Found by --all, beside whatever else trains here."""
     with training(tmp_path, workers=0) as program:
@@ -192,7 +192,7 @@ def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
     assert "zero workers" in {finding["rule"] for finding in seen["findings"]}
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_watching_ends_with_the_training(tmp_path: Path) -> None:
     """A line for each look in a pipe, a screen in a terminal; ended by Ctrl-C it exits with 0."""
     with training(tmp_path, workers=1) as program:

@@ -103,7 +103,7 @@ QUICK = choose.Budget(rounds=2, seconds=0.05, step_rounds=3, step_batches=6)
 SMALL = ("--transform", "resize 40, crop 32, flip", "--batch-size", 4, "--only", "spdl")
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_everything_is_written(folder: Path, tmp_path: Path) -> None:
     """A table and the code of the fastest; the page, the figure, JSON and the code as files."""
@@ -124,7 +124,7 @@ def test_everything_is_written(folder: Path, tmp_path: Path) -> None:
     assert content["trained"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_images_of_100_megapixels_are_measured_and_told(folder: Path) -> None:
     """Pillow warns of one, and refuses one with more than 178; the comparison goes on."""
@@ -142,7 +142,7 @@ def test_images_of_100_megapixels_are_measured_and_told(folder: Path) -> None:
     assert "opencv failed" not in out
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
     """What is broken in them is told: an image, and a shard that ends early."""
@@ -159,7 +159,7 @@ def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
     assert "import webdataset as wds" in out or "fn.readers.webdataset" in out
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_texts_are_tokenized(tmp_path: Path) -> None:
     """All token ids are equal; a line that is broken is told."""
@@ -175,7 +175,7 @@ def test_texts_are_tokenized(tmp_path: Path) -> None:
         assert re.search(rf"^{name} .* 0\.0, at most 0 .* raises$", out, re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("tokenizer", "error"),
     [
@@ -198,7 +198,7 @@ def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(
     assert err.count("\n") == 2
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_videos_are_measured_as_images_are(tmp_path: Path) -> None:
     """One that is broken is told, and what each backend does with it."""
@@ -213,7 +213,7 @@ def test_videos_are_measured_as_images_are(tmp_path: Path) -> None:
     assert re.search(r"^dali .* raises$", out, re.MULTILINE)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_what_videos_are_compared_with_has_to_be_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +228,7 @@ def test_what_videos_are_compared_with_has_to_be_installed(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_the_own_function_is_measured_and_the_reference(folder: Path) -> None:
     """Others are compared with what it loads."""
@@ -240,7 +240,7 @@ def test_the_own_function_is_measured_and_the_reference(folder: Path) -> None:
     assert [each["name"] for each in content["candidates"]] == ["yours", "pillow"]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_a_step_that_fails_is_told(folder: Path, tmp_path: Path) -> None:
     """For each backend whose batches it does not take; none ends the command, nor its figure."""
@@ -253,7 +253,7 @@ def test_a_step_that_fails_is_told(folder: Path, tmp_path: Path) -> None:
     assert "pillow failed: ValueError: no images" in out
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.usefixtures("_quick")
 def test_what_training_would_do_with_each(folder: Path, tmp_path: Path) -> None:
     """Under the step of a run: real and ideal throughput, and the loss."""

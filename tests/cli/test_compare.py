@@ -137,7 +137,7 @@ def test_a_replay_after_real_batches(logs: Logs, tmp_path: Path) -> None:
     assert "nothing was replayed" in refused(logs[0], short)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_installed_command_compares(logs: Logs, tmp_path: Path) -> None:
     """Run as a process, it writes plain text to stdout, and a figure."""
     output = tmp_path / "figure.pdf"

@@ -44,14 +44,14 @@ def printed(folder: Path) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
     estimate = headroom(read_run(folder / "run.jsonl"))
     assert any(line.lower().startswith(str(estimate.verdict)) for line in printed)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
     """The last lines tell what prints more, makes a page, and is the figure."""
     log, figure = folder / "run.jsonl", folder / "comparison.png"
@@ -65,7 +65,7 @@ def test_files_are_named(folder: Path, printed: list[str]) -> None:
     assert figure.is_file()
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_bars(printed: list[str]) -> None:
     """There is a bar for each stage, and all are full."""
     text = "\n".join(printed)
@@ -73,7 +73,7 @@ def test_bars(printed: list[str]) -> None:
     assert "48/48" in text
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_replacing(
     folder: Path,
     printed: list[str],  # noqa: ARG001 - so that there is an earlier demo
@@ -130,7 +130,7 @@ def test_device_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 # What imports torch in a process of its own takes seconds.
-SLOW = [pytest.param(package, marks=pytest.mark.slow) for package in ("PIL", "matplotlib")]
+SLOW = [pytest.param(package, marks=pytest.mark.check) for package in ("PIL", "matplotlib")]
 
 
 @pytest.mark.parametrize("package", ["torch", *SLOW])

@@ -380,7 +380,7 @@ def run_really(folder: Path, *words: object) -> subprocess.CompletedProcess[str]
     )
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_real_training(tmp_path: Path) -> None:
     """It is ended in each step, and its own output is as it is."""
     options = ("--warm-up", 20, "--stop-after", 200)
@@ -394,7 +394,7 @@ def test_a_real_training(tmp_path: Path) -> None:
     assert "in two separate runs" in page
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_real_training_that_fails_when_it_replays(tmp_path: Path) -> None:
     """It sees that the same batches come again and again."""
     program = tmp_path / "train.py"
@@ -412,7 +412,7 @@ def test_a_real_training_that_fails_when_it_replays(tmp_path: Path) -> None:
     assert "alternate failed" not in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_real_command_without_a_loader(tmp_path: Path) -> None:
     done = run_really(tmp_path / "logs", "--", sys.executable, "-c", "print('mine')")
     assert (done.returncode, done.stdout) == (1, "mine\n")
@@ -420,7 +420,7 @@ def test_a_real_command_without_a_loader(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "logs").iterdir()] == ["report.html"]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_ctrl_c_in_a_terminal_ends_it(tmp_path: Path) -> None:
     """The program ends by itself, as it does by Ctrl-C; what it served until then is told."""
     script = (
@@ -455,7 +455,7 @@ def test_ctrl_c_in_a_terminal_ends_it(tmp_path: Path) -> None:
     assert "Training waited for batches" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_ranks_of_a_job(tmp_path: Path) -> None:
     """Each step is of all ranks, which are told as one job."""
     torchrun = Path(sys.executable).with_name("torchrun")

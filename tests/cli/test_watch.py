@@ -222,7 +222,7 @@ def started(*command: object, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]
         process.kill()
 
 
-@pytest.mark.parametrize("every", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [1, pytest.param(20, marks=pytest.mark.check)])
 def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> None:
     """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
     path = tmp_path / "run.jsonl"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
-    pytest.mark.slow,
+    pytest.mark.check,
 ]
 
 

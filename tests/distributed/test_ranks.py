@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 SCRIPT = Path(__file__).with_name("train.py")
 

@@ -118,7 +118,7 @@ def lost_share_of(path: Path) -> Any:
     return comparison and comparison.headroom.lost_share
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @prometheus
 def test_prometheus_answers_each_of_its_queries(tmp_path: Path) -> None:
     """Of a training that goes on, served by the command, and scraped as the example says."""
@@ -151,7 +151,7 @@ def test_prometheus_answers_each_of_its_queries(tmp_path: Path) -> None:
             assert 0.2 < float(share["value"][1]) < 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @prometheus
 def test_promtool_finds_nothing_to_say_of_the_names() -> None:
     """It knows the conventions, and exits with an error where one is not followed."""
@@ -161,7 +161,7 @@ def test_promtool_finds_nothing_to_say_of_the_names() -> None:
     assert promtool("check", "metrics", given=generate_latest(registry)) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @prometheus
 def test_promtool_takes_in_what_is_exported(tmp_path: Path) -> None:
     """Each value of the file is in the database at its time."""

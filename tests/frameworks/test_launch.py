@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.run_folder.processes import LoaderRecord
     from tests.launch.conftest import Launched
 
-pytestmark = pytest.mark.slow  # each starts Python and imports a framework
+pytestmark = pytest.mark.check  # each starts Python and imports a framework
 
 SCRIPT = str(Path(__file__).with_name("programs.py"))
 BATCHES = 2 * 21

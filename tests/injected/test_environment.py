@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.injected.launching import Launched
     from tests.injected.zygote import Zygote
 
-pytestmark = pytest.mark.slow  # each starts Python once or twice
+pytestmark = pytest.mark.check  # each starts Python once or twice
 
 PYTHON = sys.executable
 FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"

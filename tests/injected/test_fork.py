@@ -151,7 +151,7 @@ for number, batch in enumerate(loader):
     check(zygote, code, tmp_path, "log")
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_fork_while_the_log_is_written(zygote: Zygote, tmp_path: Path) -> None:
     """Many forks, at whatever moment, of a program whose log never rests."""
     code = """
@@ -198,7 +198,7 @@ for objects in range(40):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 def test_an_open_epoch_may_be_collected_while_a_child_begins(tmp_path: Path, mode: str) -> None:
     """Whichever object it is at which the garbage is collected: threads cannot be waited for."""

@@ -190,7 +190,7 @@ def faults(train: Callable[[str], Outcome], name: str, at: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "at"),
     [
-        pytest.param(name, at, marks=[] if at == "first" and name in MODES else pytest.mark.slow)
+        pytest.param(name, at, marks=[] if at == "first" and name in MODES else pytest.mark.check)
         for name in OPTIONS
         for at in ("first", "second", "last")
     ],

@@ -64,7 +64,7 @@ def test_programs_that_are_killed(zygote: Zygote, tmp_path: Path) -> None:
     check(zygote, tmp_path, [(mode, after_s) for mode in MODES for after_s in (0.1, 1.2)])
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", MODES)
 def test_a_hundred_random_moments(zygote: Zygote, tmp_path: Path, mode: str) -> None:
     moment_s = partial(random.Random(mode).uniform, 0, LONGEST_S)

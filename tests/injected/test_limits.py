@@ -106,7 +106,7 @@ def printed(shell: list[str], folder: Path, code: str, mode: str | None) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", MODES)
 def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
     """What is not known of the machine is said to be so."""
@@ -119,7 +119,7 @@ def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
     assert str(missing.get("host", "/proc cannot be read")).endswith("/proc cannot be read")
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_shared_memory_of_8_mb(tmp_path: Path) -> None:
     """Four batches of 1 MB are on their way in it, as without loadeval."""
     shell = in_namespace("mount -t tmpfs -o size=8m none /dev/shm")
@@ -128,7 +128,7 @@ def test_a_shared_memory_of_8_mb(tmp_path: Path) -> None:
         assert read_run(tmp_path / "work" / f"{mode}.jsonl").batches == 48
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", MODES)
 def test_a_disk_of_20_kb(tmp_path: Path, mode: str) -> None:
     """The run goes on in memory; the log reads up to there."""
@@ -190,7 +190,7 @@ def variables(stalling: Path, folder: Path) -> dict[str, str | None]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_file_system_that_stalls_for_ten_seconds(
     tmp_path: Path, stalling: Path, mode: str
@@ -206,7 +206,7 @@ def test_a_file_system_that_stalls_for_ten_seconds(
     assert (run.closed, run.batches) == (True, 1800)
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_program_that_ends_while_its_file_system_stalls(
     tmp_path: Path, stalling: Path, mode: str

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
-MODES = ("log", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("alternate", "replay")))
+MODES = ("log", *(pytest.param(mode, marks=pytest.mark.check) for mode in ("alternate", "replay")))
 """Each mode; `make test` tries one."""
 PREAMBLE = """
 import os, sys, threading, time, warnings

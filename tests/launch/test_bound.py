@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.launch.conftest import Launch
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.check,
     pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is but one CPU"),
 ]
 BOUND = Path(__file__).with_name("bound.py")

@@ -141,7 +141,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(("waits_s", "has_all"), [(60.0, True), (0.1, False)])
 def test_a_rank_that_begins_late_is_waited_for_and_ended_too(
     waits_s: float, has_all: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

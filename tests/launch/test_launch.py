@@ -19,7 +19,7 @@ from tests.launch.conftest import PROGRAM, environment, launch_command
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
 
-pytestmark = pytest.mark.slow  # each starts Python and imports torch
+pytestmark = pytest.mark.check  # each starts Python and imports torch
 
 PYTHON = sys.executable
 PARENT = f"""

@@ -13,7 +13,7 @@ from tests.launch.loaders import LOADERS
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
 
-pytestmark = pytest.mark.slow  # each starts Python and imports a library
+pytestmark = pytest.mark.check  # each starts Python and imports a library
 
 PROGRAM = str(Path(__file__).with_name("loaders.py"))
 

@@ -15,7 +15,7 @@ from tests.launch.conftest import LOADEVAL, PROGRAM, environment, launch_command
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
 
-pytestmark = pytest.mark.slow  # each starts Python and imports torch
+pytestmark = pytest.mark.check  # each starts Python and imports torch
 
 PYTHON = sys.executable
 ENDLESS = str(Path(__file__).with_name("endless.py"))

@@ -227,7 +227,7 @@ KEEPS = {"num_workers": 2, "persistent_workers": True}
 LATER = {"num_workers": 9, "persistent_workers": True, "prefetch_factor": 1}
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(
     ("kind", "before", "settings", "after"),
     [

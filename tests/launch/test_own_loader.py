@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SAMPLES = 200
-WORKERS = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+WORKERS = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.check)])
 
 
 @pytest.fixture(autouse=True)

@@ -113,7 +113,7 @@ def test_a_folder_that_is_gone(
     tmp_path.mkdir()
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_command_with_such_a_setting_says_one_line(launch: Launch) -> None:
     """Beside where the logs are."""
     done = launch([sys.executable, str(PROGRAM)], "--set", "num_worker=2")

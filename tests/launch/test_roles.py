@@ -90,8 +90,8 @@ def log(folder: Path, record: LoaderRecord) -> Run:
     "options",
     [
         {},
-        pytest.param({"num_workers": 1}, marks=pytest.mark.slow),
-        pytest.param({"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.slow),
+        pytest.param({"num_workers": 1}, marks=pytest.mark.check),
+        pytest.param({"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.check),
     ],
     ids=["0", "1", "persistent"],
 )

@@ -34,7 +34,7 @@ def test_the_options_that_it_names_exist() -> None:
         assert option in shown
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
     """The example is as it was."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -53,7 +53,7 @@ def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
     assert list(tmp_path.glob("loadeval-runs/train-*/rank0.jsonl"))
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_the_command_with_other_settings_has_them(tmp_path: Path) -> None:
     """As the line below it on the page says."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")

@@ -51,7 +51,7 @@ def test_without_its_package_the_run_is_measured(
         assert session._tracker_once() is None
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_program_is_tracked(launch: Launch) -> None:
     """Its training loader is, and its validation loader is not; what it prints is the same."""
     command = [sys.executable, str(PROGRAM)]

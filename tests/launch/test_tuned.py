@@ -181,7 +181,7 @@ def streamed(stream: Stream, workers: int) -> list[list[int]]:
     return [batch.tolist() for batch in loader]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_epochs_of_an_iterable_style_dataset_take_turns(program: Program) -> None:
     """Each is what the program would get with one of the settings; then come those of the best."""
     loader: Any = DataLoader(Stream(), batch_size=2, num_workers=1)
@@ -200,7 +200,7 @@ def test_epochs_of_an_iterable_style_dataset_take_turns(program: Program) -> Non
     assert epochs[-1] == of_setting[found["tuning"]["settings"]["num_workers"]]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_workers_that_repeat_the_samples_are_no_gain(program: Program) -> None:
     """A setting that would make another epoch has failed."""
     loader: Any = DataLoader(Stream(60, repeats=True), batch_size=2, num_workers=1)
@@ -213,7 +213,7 @@ def test_workers_that_repeat_the_samples_are_no_gain(program: Program) -> None:
     assert "an epoch has 60 batches, and one with the present settings 30" in errors[2]
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_setting_that_cannot_begin_an_epoch_is_a_result(program: Program) -> None:
     """Another one serves the epoch."""
     loader: Any = DataLoader(Stream(60, too_many=2), batch_size=2, num_workers=1)

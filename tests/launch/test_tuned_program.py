@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch.conftest import LOADEVAL, environment
 
-pytestmark = pytest.mark.slow  # it trains for a minute
+pytestmark = pytest.mark.check  # it trains for a minute
 GIT = shutil.which("git") or "git"
 PROGRAM = """
 import time

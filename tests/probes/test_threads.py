@@ -186,7 +186,7 @@ def test_a_thread_that_is_over_has_no_times() -> None:
     assert Files("/no/such/folder").threads() == []
 
 
-@pytest.mark.by_the_clock
+@pytest.mark.check
 def test_a_thread_that_runs_python_code_is_waited_for() -> None:
     """About as long as it may run before it must give up the lock."""
     with at_work(count, "count"):
@@ -194,7 +194,7 @@ def test_a_thread_that_runs_python_code_is_waited_for() -> None:
     assert max(waits_ns) > sys.getswitchinterval() * 1e9 / 5
 
 
-@pytest.mark.by_the_clock
+@pytest.mark.check
 @pytest.mark.parametrize("work", [lambda: time.sleep(0.01), lambda: np.dot(MATRIX, MATRIX)])
 def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object]) -> None:
     with at_work(work, "release", 2):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Draw = Callable[[np.random.Generator, int, int], Times]
     Plan = Sequence[tuple[int, int]]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 RUNS = 1000
 FEWEST, MOST = 0.92, 0.98

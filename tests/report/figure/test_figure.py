@@ -501,7 +501,7 @@ QUICK = {
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.check)
         for name in (*CASES, *ALTERNATING)
     ],
 )

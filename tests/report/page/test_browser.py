@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Open = Callable[..., AbstractContextManager[Any]]
     Write = Callable[..., Path]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 MS = 1_000_000
 RANGES = """(name) => document.getElementById("plot-" + name).layout.xaxis.range"""

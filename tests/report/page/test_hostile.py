@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Open = Callable[..., AbstractContextManager[Any]]
     Write = Callable[..., Path]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 PAYLOADS = (
     "</script><script>window.owned=1</script>",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Open = Callable[..., AbstractContextManager[Any]]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.check
 
 TOO_WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 

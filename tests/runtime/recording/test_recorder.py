@@ -192,7 +192,7 @@ print(process.memory_info().rss - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.check
 @pytest.mark.parametrize(("log_file", "most_bytes"), [("", 40_000_000), ("run.jsonl", 15_000_000)])
 def test_a_million_batches_take_little_memory(
     tmp_path: Path, log_file: str, most_bytes: int

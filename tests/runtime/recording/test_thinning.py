@@ -169,7 +169,7 @@ def test_an_epoch_without_a_batch_has_no_aggregate() -> None:
     assert summarise(run).waits is None
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_a_million_batches_are_a_small_file(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     with LoaderEvaluator(range(1_000_000), every=1_000, log_file=path, probes=()) as evaluator:

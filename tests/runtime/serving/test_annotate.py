@@ -214,7 +214,7 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.check
 def test_profilers_may_follow_each_other_within_steps() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0

@@ -1,0 +1,208 @@
+"""Seconds per batch of each program, faulty, healthy and fixed: the fault is there, the fix works.
+
+Without options nothing of loadeval's runs. With --evaluate each program is diagnosed once, and then
+run once by itself, faulty and fixed: what was predicted stands beside what was measured. A healthy
+twin in which something of 5% or more is found runs by itself too: that may be true of it. Exit
+status 1 when a fault costs too little, a twin or a fix too much, or, with --evaluate, when the
+first finding is not the cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import defaultdict
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
+
+from bench.faults.catalogue import PROGRAMS
+from bench.faults.evaluation import is_named, is_nothing_found, measured
+from loadeval import describe
+from loadeval.analysis.rules.gains import ADVICE, MOST_GONE, Kind
+from loadeval.report.formatting import speedup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from enum import Enum
+
+    from bench.faults.programs import Program, Training
+    from loadeval import Finding
+
+CPUS = len(os.sched_getaffinity(0))
+TURNS = 3
+STEPS = 50
+LEAST_LOSS = 0.25
+HEALTHY_LOSS = 0.05
+PREDICTED = {
+    code for code, record in ADVICE.items() if record.kind not in (Kind.UNPREDICTED, Kind.COMMENT)
+}
+"""Advice of which it is said what it brings."""
+
+
+def paces_s(make: Callable[[Path], Training]) -> tuple[float, float, float]:
+    """Seconds per step alone and per batch of a training, and seconds in all.
+
+    Of several epochs, which all have as many batches, a batch is one of whole epochs with their
+    starts, from the first batch of the first epoch to that of the last; of one epoch the wait for
+    its first batch is left out.
+    """
+    began = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        training = make(Path(folder))
+        try:
+            step_s = min(taken_s(training.step, STEPS) for _ in range(2))
+            came_s = []
+            for batch in training.batches():
+                came_s.append(time.perf_counter())
+                training.step(batch)
+            ends_s = [*came_s, time.perf_counter()]
+            count = len(came_s)
+            if training.epochs > 1:
+                count -= count // training.epochs
+            batch_s = (ends_s[count] - ends_s[0]) / count
+        finally:
+            training.close()
+    return step_s, batch_s, time.perf_counter() - began
+
+
+def taken_s(step: Callable[[None], None], times: int) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        step(None)
+    return (time.perf_counter() - began) / times
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def check(program: Program, turns: int) -> bool:
+    """Print a line; whether the program is as it should be."""
+    variants = {"faulty": program.faulty, "healthy": program.healthy}
+    if program.fixed is not None:
+        variants["fixed"] = program.fixed
+    steps_s, batches_s, longest_s = [], defaultdict(list), 0.0
+    for _ in range(turns):
+        for name, make in variants.items():
+            step_s, batch_s, all_s = paces_s(make)
+            if name == "healthy":  # a fault may slow down every step, however a batch comes
+                steps_s.append(step_s)
+            batches_s[name].append(batch_s)
+            longest_s = max(longest_s, all_s)
+    # The fastest turns: what else runs on the machine only makes them slower.
+    step_s, fastest = min(steps_s), {name: min(times_s) for name, times_s in batches_s.items()}
+    losses = {name: 1 - step_s / batch_s for name, batch_s in fastest.items()}
+    wrong = [
+        *(["no fault"] if program.costs_time and losses["faulty"] < LEAST_LOSS else []),
+        *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
+        *(["not fixed"] if fastest.get("fixed", 0.0) > 0.9 * fastest["faulty"] else []),
+    ]
+    figures = "  ".join(
+        f"{name} {1e3 * fastest[name]:6.2f} ms ({losses[name]:4.0%})" for name in fastest
+    )
+    say(
+        f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  "
+        f"{fastest['faulty'] / fastest['healthy']:.2f} x  {longest_s:.1f} s  "
+        f"{', '.join(wrong) or 'as it should be'}"
+    )
+    return not wrong
+
+
+def evaluate(program: Program, advised: set[Enum], blamed: list[str]) -> bool:
+    """Print what loadeval says of the faulty and of the healthy program; whether it is right.
+
+    What it advises first is added to `advised`. The name is added to `blamed` where something is
+    found in the healthy twin, which by itself loses little.
+    """
+    with TemporaryDirectory() as folder:
+        find = partial(measured, program)
+        findings = find(program.faulty, Path(folder) / "faulty")
+        is_twin_healthy = program.cpus <= CPUS
+        healthy = find(program.healthy, Path(folder) / "healthy") if is_twin_healthy else ()
+    right = is_named(program, findings)
+    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
+    for finding in findings:
+        say(f"  {finding.rule.value}, {cost_of(finding)}: {describe(finding)}")
+    if not is_nothing_found(healthy):
+        costs = "; ".join(f"{finding.rule.value}, {cost_of(finding)}" for finding in healthy)
+        step_s, batch_s, _ = paces_s(program.healthy)
+        loss = 1 - step_s / batch_s
+        say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
+        if loss <= HEALTHY_LOSS:
+            blamed.append(program.name)
+    if not findings:
+        return right
+    advised.update(change.code for change in findings[0].changes)
+    measurement = "not measured"  # the twin lacks CPUs
+    if program.fixed is not None or is_twin_healthy:
+        _, faulty_s, _ = paces_s(program.faulty)
+        _, fixed_s, _ = paces_s(program.fixed or program.healthy)
+        change = "advice" if program.fixed else "twin"
+        measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
+    say(f"  {findings[0].rule.value}: {promised(findings[0], program.follows)}; {measurement}")
+    return right
+
+
+def cost_of(finding: Finding) -> str:
+    return "cost not known" if finding.cost_share is None else f"{finding.cost_share:.0%}"
+
+
+def promised(finding: Finding, follows: str = "") -> str:
+    """The speed-up without what `finding` costs, and by its advice of that code, or the first."""
+    cost = finding.cost_share
+    without = "not known" if cost is None else speedup(1 / (1 - min(cost, MOST_GONE)))
+    for change in finding.changes:
+        if follows not in ("", change.code.value):
+            continue
+        gain, low, high = (
+            float(change.values.get(name) or 0) for name in ("speedup", "low", "high")
+        )
+        times, at_most = change.values.get("times"), change.values.get("at_most")
+        if gain:
+            way = f"{times} times as fast: " if times else ""
+            ranged = f"{speedup(gain)} [{speedup(low)}, {speedup(high)}]"
+            return f"without it {without}, {way}{change.code} {ranged}"
+        if at_most is not None:
+            return f"without it {without}, {change.code} at most {speedup(float(at_most))}"
+    return f"without it {without}, no gain predicted"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--evaluate", action="store_true", help="print what loadeval finds")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = {program.name: program for program in PROGRAMS}
+    if not known.keys() >= set(options.names):
+        parser.error(f"expected names among {', '.join(known)}; got {', '.join(options.names)}")
+    chosen = [known[name] for name in options.names or known]
+    if options.evaluate and not options.names:  # a leak takes a minute to see
+        chosen = [each for each in chosen if each.costs_time and each.fault_cpus <= CPUS]
+    advised: set[Enum] = set()
+    blamed: list[str] = []
+    right = [
+        evaluate(each, advised, blamed) if options.evaluate else check(each, options.turns)
+        for each in chosen
+    ]
+    if options.evaluate and not options.names:
+        untried = ", ".join(sorted(code.value for code in PREDICTED - advised))
+        say(f"predicted for no program: {untried or 'none'}")
+    if options.evaluate:
+        say(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
+    say(f"{sum(right)} of {len(right)}")
+    return 0 if all(right) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

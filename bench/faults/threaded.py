@@ -1,0 +1,221 @@
+"""Loaders with threads in the training process, which hold Python's lock."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset
+
+from bench.faults.programs import BATCHES, Program, Step, Training, loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Load = Callable[[int], int]
+
+ROUNDS = 250_000
+BLOCK = bytes(1 << 20)
+AHEAD = 4
+FILES, ARRAYS, NUMBERS = 8, 8, 512
+
+
+def tokenise(number: int) -> int:
+    """Python code."""
+    return loop(ROUNDS) + number
+
+
+def digest(number: int) -> int:
+    """Work without Python's lock in all but a few moments."""
+    return hashlib.sha256(BLOCK).digest()[0] + number
+
+
+class Fed:
+    """Threads feed a queue."""
+
+    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
+        self.load = load
+        self.batches = batches
+        self.threads = threads
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[int]:
+        ready: queue.Queue[int] = queue.Queue(AHEAD)
+        numbers = iter(range(self.batches))
+        stopped = threading.Event()
+        threads = [
+            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
+            for _ in range(self.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(self.batches):
+                yield ready.get()
+        finally:
+            stopped.set()
+            while any(thread.is_alive() for thread in threads):
+                while not ready.empty():
+                    ready.get()
+                threads[0].join(0.01)
+
+    def feed(
+        self, numbers: Iterator[int], ready: queue.Queue[int], stopped: threading.Event
+    ) -> None:
+        for number in numbers:
+            if stopped.is_set():
+                return
+            ready.put(self.load(number))
+
+
+class Pooled:
+    """A pool of threads loads some batches ahead."""
+
+    def __init__(self, load: Load, batches: int = BATCHES) -> None:
+        self.load = load
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[int]:
+        with ThreadPoolExecutor(2) as pool:
+            numbers = iter(range(self.batches))
+            ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
+            while ahead:
+                yield ahead.pop(0).result()
+                ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
+
+
+def pipeline(load: Load, *, apart: bool = False) -> Any:
+    """SPDL's, with two threads for its one stage, maybe in a process of its own.
+
+    In the training process its threads slow steps down whatever the stage does.
+    """
+    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
+
+    builder: Any = PipelineBuilder()
+    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
+    if apart:
+        config = built.get_config()
+        return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
+    return built.build(num_threads=2)
+
+
+class Piped:
+    """Runs such a pipeline for each epoch."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[int]:
+        made = pipeline(self.load)
+        with made.auto_stop():
+            yield from made
+
+
+class Arrays:
+    """Batches of small files of arrays, which NumPy parses by many short calls."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.paths = [folder / f"{number}.npz" for number in range(FILES)]
+        for path in self.paths:
+            np.savez(path, *np.zeros((ARRAYS, NUMBERS), np.float32))
+
+    def __call__(self, _number: int) -> int:
+        for path in self.paths:
+            with np.load(BytesIO(path.read_bytes())) as parts:
+                total = sum(float(parts[name][0]) for name in parts)
+        return int(total)
+
+
+def of_many_calls(loader: Any) -> Training:
+    """Each short call of a step takes Python's lock, as each does that launches a kernel."""
+    return Training(loader, Step(side=32))
+
+
+class Texts(Dataset[Any]):
+    """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+
+    def __len__(self) -> int:
+        return 250
+
+    def __getitem__(self, index: int) -> int:
+        return self.load(index)
+
+
+class Ahead(DataLoader[Any]):
+    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        return iter(Fed(lambda _: next(batches), len(self), threads=1))
+
+
+def ahead(load: Load, workers: int = 0) -> Training:
+    return threaded(Ahead(Texts(load), batch_size=None, num_workers=workers))
+
+
+def threaded(loader: Any) -> Training:
+    return Training(loader, Step(side=256))
+
+
+PROGRAMS = (
+    Program(
+        "threads that tokenise for a queue",
+        "Python lock",
+        "feed",
+        faulty=lambda _: threaded(Fed(tokenise)),
+        healthy=lambda _: threaded(Fed(digest)),
+        follows="release_lock",
+    ),
+    Program(
+        "a stage of an SPDL pipeline in Python",
+        "Python lock",
+        "spdl",
+        faulty=lambda _: threaded(pipeline(tokenise)),
+        healthy=lambda _: threaded(pipeline(digest, apart=True)),
+        follows="release_lock",
+    ),
+    Program(
+        "files of arrays that an SPDL pipeline parses",
+        "Python lock",
+        "spdl",
+        faulty=lambda folder: of_many_calls(pipeline(Arrays(folder))),
+        healthy=lambda folder: of_many_calls(pipeline(Arrays(folder), apart=True)),
+        cpus=2,
+    ),
+    Program(
+        "a pool of threads that tokenise",
+        "Python lock",
+        "ThreadPoolExecutor",
+        faulty=lambda _: threaded(Pooled(tokenise)),
+        healthy=lambda _: threaded(Pooled(digest)),
+        follows="release_lock",
+    ),
+    Program(
+        "a DataLoader that a thread reads ahead",
+        "Python lock",
+        "feed",
+        faulty=lambda _: ahead(tokenise),
+        healthy=lambda _: ahead(digest),
+        fixed=lambda _: ahead(tokenise, workers=2),
+        cpus=2,
+    ),
+)

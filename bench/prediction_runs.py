@@ -1,0 +1,177 @@
+"""Speed-ups of one workload: predicted from a recorded run, and measured in turns."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loadeval import Estimate, LoaderEvaluator, whatif
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from bench.prediction_loaders import Setting, Workload
+    from loadeval import Headroom, Prediction, Run
+else:  # a script finds its siblings by their plain names
+    from prediction_loaders import Setting
+
+SETTLING = 34
+"""Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Speed-ups over the recorded settings: predicted, measured, and by plain division.
+
+    `throughput` is that of the recorded run, in samples per second.
+    """
+
+    workload: str
+    what: str
+    present: str
+    setting: str
+    throughput: float
+    predicted: float
+    low: float
+    high: float
+    limit: str
+    measured: float
+    measured_low: float
+    measured_high: float
+    divided: float
+
+    @property
+    def ratio(self) -> float:
+        return self.predicted / self.measured
+
+    @property
+    def divided_ratio(self) -> float:
+        return self.divided / self.measured
+
+    @property
+    def is_in_range(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+    def row(self) -> list[str]:
+        return [
+            self.workload,
+            self.what,
+            self.present,
+            self.setting,
+            f"{self.predicted:.2f} [{self.low:.2f}, {self.high:.2f}]",
+            f"{self.measured:.2f} [{self.measured_low:.2f}, {self.measured_high:.2f}]",
+            f"{self.ratio:.2f}",
+            "yes" if self.is_in_range else "no",
+            f"{self.divided:.2f}",
+            f"{self.divided_ratio:.2f}",
+        ]
+
+
+def outcomes(workload: Workload) -> Iterator[Outcome]:
+    """What was predicted from one run, beside what was measured after it."""
+    present = Setting(workload.workers)
+    run, headroom = recorded(workload)
+    settings = [setting for setting in workload.settings if setting != present]
+    loaders = {str(setting): setting.options() for setting in (present, *settings)}
+    real = speedups(workload, loaders, str(present))
+    for setting in settings:
+        yield outcome(workload, [run], headroom, setting, real[str(setting)])
+
+
+def outcome(
+    workload: Workload, runs: Sequence[Run], headroom: Headroom, setting: Setting, real: Estimate
+) -> Outcome:
+    """What is predicted of `setting` from `runs`, the last of which has the present settings."""
+    present = Setting(runs[-1].header.loader.workers or 0)
+    prediction = predicted(runs, setting)
+    assert real.low is not None
+    assert real.high is not None
+    return Outcome(
+        workload=workload.name,
+        what=workload.what,
+        present=str(present),
+        setting=str(setting),
+        throughput=prediction.throughput.value / prediction.speedup.value,
+        predicted=prediction.speedup.value,
+        low=prediction.speedup.low,
+        high=prediction.speedup.high,
+        limit=prediction.limit.value,
+        measured=real.value,
+        measured_low=real.low,
+        measured_high=real.high,
+        divided=divided(headroom, present, setting) / divided(headroom, present, present),
+    )
+
+
+def recorded(workload: Workload, workers: int | None = None) -> tuple[Run, Headroom]:
+    """One alternating epoch, with stages; with `workers`, or those of the workload."""
+    loader = workload.loader(**Setting(workers or workload.workers).options())
+    with LoaderEvaluator(loader, mode="alternate", stages=True) as evaluated:
+        for batch in evaluated:
+            workload.train(batch)
+        return evaluated.recorded(), evaluated.headroom()
+
+
+def predicted(runs: Sequence[Run], setting: Setting) -> Prediction:
+    return whatif(
+        runs,
+        num_workers=setting.workers,
+        prefetch_factor=setting.prefetch_factor,
+        in_order=setting.in_order,
+    )
+
+
+def speedups(
+    workload: Workload, settings: Mapping[str, Mapping[str, Any]], over: str
+) -> dict[str, Estimate]:
+    """The throughput of plain loops over that with the settings `over`: all in turns."""
+    return ratios(seconds(workload, settings), over)
+
+
+def seconds(
+    workload: Workload, settings: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[float]]:
+    """How long a batch takes of plain loops, round by round: all in turns."""
+    took_s: dict[str, list[float]] = {name: [] for name in settings}
+    for number in range(workload.rounds):
+        order = list(settings)
+        random.Random(number).shuffle(order)
+        for name in order:
+            took_s[name].append(batch_s(workload, settings[name]))
+    return took_s
+
+
+def ratios(took_s: Mapping[str, Sequence[float]], over: str) -> dict[str, Estimate]:
+    """Speed-ups over `over`: the median of the rounds, and from where to where they went."""
+    speedups = {
+        name: [present / other for present, other in zip(took_s[over], others, strict=True)]
+        for name, others in took_s.items()
+    }
+    return {
+        name: Estimate(statistics.median(values), min(values), max(values))
+        for name, values in speedups.items()
+    }
+
+
+def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
+    """Seconds per batch of a plain loop, once its queue has filled: of the same batches for all."""
+    began_s = elapsed_s = 0.0
+    for number, batch in enumerate(workload.loader(**options)):
+        if number == SETTLING:
+            began_s = time.perf_counter()
+        workload.train(batch)
+        elapsed_s = time.perf_counter() - began_s
+        if number == SETTLING + workload.counted - 1:
+            break
+    return elapsed_s / workload.counted
+
+
+def divided(headroom: Headroom, present: Setting, setting: Setting) -> float:
+    """Batches per second if the loader's time went by the workers, and the step is no faster."""
+    loader_ns = headroom.loader_only_ns or headroom.real_ns
+    if loader_ns is None or headroom.ideal_ns is None:
+        raise RuntimeError(f"too little was recorded: {headroom}")
+    return 1e9 / max(loader_ns * present.workers / setting.workers, headroom.ideal_ns)

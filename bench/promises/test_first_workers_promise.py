@@ -1,0 +1,94 @@
+"""First workers bring what is promised, and none are promised where they harm: by the clock.
+
+Graphs of many small tensors, in epochs so short that starting workers shows; samples and steps
+sleep.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.rules.finding import Advice, Rule
+from loadeval.evaluator import LoaderEvaluator
+
+pytestmark = [
+    # Workers that sleep may be more than the CPUs.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+EPOCHS, ROUNDS = 8, 3
+STEP_S = 0.004
+BLUR = 1.15
+"""What plain loops may be off by, beside the range of the prediction."""
+
+
+class Graphs(Dataset[list[torch.Tensor]]):
+    """Samples of some small tensors each, which take a while to read."""
+
+    def __init__(self, tensors: int, reads_s: float) -> None:
+        self.tensors, self.reads_s = tensors, reads_s
+
+    def __len__(self) -> int:
+        return 96
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        time.sleep(self.reads_s)
+        return [torch.full((8,), float(index)) for _ in range(self.tensors)]
+
+
+def changes_of(graphs: Graphs) -> list[Any]:
+    """What `zero workers` says to change after some epochs without workers."""
+    with LoaderEvaluator(DataLoader(graphs, batch_size=4), mode="alternate") as loader:
+        for _ in range(EPOCHS):
+            for _ in loader:
+                time.sleep(STEP_S)
+        findings = diagnose(loader.recorded()).findings
+    return [
+        change
+        for finding in findings
+        if finding.rule is Rule.ZERO_WORKERS
+        for change in finding.changes
+    ]
+
+
+def seconds(graphs: Graphs, **settings: Any) -> float:
+    """The time of plain epochs, the start and the end of the workers included."""
+    began_s = time.perf_counter()
+    loader = DataLoader(graphs, batch_size=4, **settings)
+    for _ in range(EPOCHS):
+        for _ in loader:
+            time.sleep(STEP_S)
+    del loader
+    return time.perf_counter() - began_s
+
+
+def speedup_with(graphs: Graphs, **settings: Any) -> float:
+    """The speed-up of plain epochs over those without workers."""
+    return median(seconds(graphs) / seconds(graphs, **settings) for _ in range(ROUNDS))
+
+
+def test_many_small_tensors_are_not_promised_to_gain() -> None:
+    """With a worker each epoch takes longer, whether it lives on or not."""
+    graphs = Graphs(tensors=64, reads_s=0.0005)
+    assert Advice.RAISE not in [change.code for change in changes_of(graphs)]
+    assert speedup_with(graphs, num_workers=1) < 1
+    assert speedup_with(graphs, num_workers=1, persistent_workers=True) < 1
+
+
+def test_samples_that_take_long_gain_what_is_promised() -> None:
+    """With the workers that are advised, which live on: over whole epochs."""
+    graphs = Graphs(tensors=2, reads_s=0.004)
+    changes = {change.code: change.values for change in changes_of(graphs)}
+    assert {Advice.RAISE, Advice.KEEP_WORKERS} <= changes.keys()
+    advised = [changes[code] for code in (Advice.RAISE, Advice.KEEP_WORKERS)]
+    settings = {str(values["setting"]): values["proposed"] for values in advised}
+    speedup = speedup_with(graphs, **settings)
+    low, high = (float(advised[0][name] or 0) for name in ("low", "high"))
+    assert low / BLUR <= speedup <= high * BLUR, (advised, speedup)

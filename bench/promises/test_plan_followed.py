@@ -1,0 +1,65 @@
+"""The list of what to do, followed to the letter by a program that reads nothing but JSON."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.conftest import LOADEVAL as ARGUMENTS
+
+LOADEVAL = (sys.executable, *ARGUMENTS)
+PROGRAM = Path(__file__).with_name("planted_program.py")
+ROUNDS = 3
+"""After so many lists all that can be changed is changed."""
+MENDED = {"num_workers": 2, "persistent_workers": True, "faster": 100}
+"""The three planted mistakes undone; the training step is the limit then."""
+
+
+def trained(changes: dict[str, Any]) -> float:
+    """Seconds that a batch takes with these changes."""
+    command = [sys.executable, str(PROGRAM), json.dumps(changes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(json.loads(done.stdout)["batch_s"])
+
+
+def to_do(changes: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """The actions that a run with these changes lists."""
+    program = [sys.executable, str(PROGRAM), json.dumps(changes)]
+    run = [*LOADEVAL, "run", "--mode", "alternate", "--output", str(folder), "--", *program]
+    subprocess.run(run, check=True, capture_output=True)
+    compare = [*LOADEVAL, "compare", str(folder), "--json"]
+    done = subprocess.run(compare, check=True, capture_output=True, text=True)
+    actions: list[dict[str, Any]] = json.loads(done.stdout)["plan"]["actions"]
+    return actions
+
+
+def followed(actions: list[dict[str, Any]], changes: dict[str, Any]) -> dict[str, Any]:
+    """`changes` with those of the list that this program can make."""
+    changes = {**changes}
+    for action in actions:
+        values = action["values"]
+        if action["target"] == "setting" and "proposed" in values:
+            assert Path(action["place"].rpartition(":")[0]).name == PROGRAM.name
+            changes[values["setting"]] = values["proposed"]
+        elif "times" in values:
+            changes["faster"] = changes.get("faster", 1) * values["times"]
+    return changes
+
+
+@pytest.mark.timeout(300)
+def test_the_list_brings_a_training_near_its_best(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Of one with three planted mistakes, within 10% of the time that it takes without them."""
+    changes: dict[str, Any] = {}
+    for _ in range(ROUNDS):
+        after = followed(to_do(changes, tmp_path_factory.mktemp("list") / "logs"), changes)
+        if after == changes:
+            break
+        changes = after
+    assert trained(changes) <= 1.1 * trained(MENDED)

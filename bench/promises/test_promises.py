@@ -1,0 +1,163 @@
+"""Advice is a promise: what it predicts is what training gains when it is followed to the letter.
+
+Loaders and steps sleep, for far longer than a slow machine could blur.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import time
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.rules.finding import Advice
+from loadeval.evaluator import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from loadeval.analysis.remark import Remark
+
+pytestmark = [
+    pytest.mark.timeout(360),
+    # Workers that sleep may be more than the CPUs.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
+
+MS = 0.001
+ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
+ROUNDS = 3
+SETTLING, COUNTED = 16, 160
+"""Batches of a round before those that are timed, and these."""
+BLUR = 1.1
+"""What plain loops may be off by, beside the range of the prediction."""
+
+
+class Blur:
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
+
+    def __call__(self, sample: torch.Tensor) -> torch.Tensor:
+        end_s = time.perf_counter() + self.ms * MS
+        while time.perf_counter() < end_s:
+            pass
+        return sample
+
+
+class Numbers(Dataset[list[torch.Tensor]]):
+    """Some tensors each; waits for storage, for one in `rare_every` much longer, and is blurred."""
+
+    def __init__(
+        self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
+    ) -> None:
+        self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
+        self.transform, self.tensors = Blur(blur_ms), tensors
+
+    def __len__(self) -> int:
+        return 1600
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        time.sleep(self.waits_ms * MS)
+        sample = torch.tensor(index)
+        if self.rare_every and index % self.rare_every == 0:
+            time.sleep(self.rare_ms * MS)
+        return [self.transform(sample)] * self.tensors
+
+
+@dataclass(frozen=True)
+class Training:
+    """A loader, a step that sleeps, and the advice that is followed."""
+
+    advice: Advice
+    settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
+    step_ms: float = 5.0
+    waits_ms: float = 0.5
+    rare_ms: float = 0.0
+    rare_every: int = 0
+    blur_ms: float = 0.0
+    tensors: int = 1
+    sharing: str = "file_descriptor"
+
+    def loader(self) -> DataLoader[list[torch.Tensor]]:
+        torch.multiprocessing.set_sharing_strategy(self.sharing)  # type: ignore[no-untyped-call]
+        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms, self.tensors)
+        return DataLoader(dataset, batch_size=4, **self.settings)
+
+    def step(self) -> None:
+        time.sleep(self.step_ms * MS)
+
+    def following(self, change: Remark) -> Training:
+        values = change.values
+        if change.code == Advice.RAISE:
+            return replace(
+                self, settings={**self.settings, str(values["setting"]): values["proposed"]}
+            )
+        if change.code == Advice.OUT_OF_ORDER:
+            return replace(self, settings={**self.settings, "in_order": False})
+        if change.code == Advice.SHARE_BY_FILE:
+            return replace(self, sharing="file_system")
+        assert values["name"] == "Blur"
+        return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
+
+    def seconds(self) -> float:
+        """For a batch of a plain loop, before its workers are ended."""
+        began_s = 0.0
+        for number, _ in enumerate(self.loader()):
+            if number == SETTLING:
+                began_s = time.perf_counter()
+            if number == SETTLING + COUNTED:
+                return (time.perf_counter() - began_s) / COUNTED
+            self.step()
+        return pytest.fail("the epoch is too short")
+
+
+TRAININGS = {
+    "more workers": Training(Advice.RAISE, waits_ms=5),
+    "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
+    "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
+    "any order": Training(
+        Advice.OUT_OF_ORDER, {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
+    ),
+    "tensors by file": Training(
+        Advice.SHARE_BY_FILE,
+        {"num_workers": 3, "in_order": False},
+        waits_ms=0,
+        blur_ms=3,
+        tensors=4,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRAININGS)
+def test_following_advice_brings_what_it_promises(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training = TRAININGS[case]
+    if case in {"any order", "tensors by file"} and not ANY_ORDER:
+        pytest.skip("this torch serves batches in order alone")
+    cpus = len(os.sched_getaffinity(0))
+    if case == "tensors by file" and cpus <= training.settings["num_workers"]:
+        pytest.skip("the workers compute, and leave training no CPU of its own")
+    monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
+    change = advised(training)
+    followed = training.following(change)
+    speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
+    low, high = (float(change.values[name] or 0) for name in ("low", "high"))
+    assert low / BLUR <= speedup <= high * BLUR, (change, speedup)
+
+
+def advised(training: Training) -> Remark:
+    """The first change of that kind that is advised after one epoch."""
+    with LoaderEvaluator(training.loader(), mode="alternate") as loader:
+        for _ in loader:
+            training.step()
+        diagnosis = diagnose(loader.recorded())
+    changes = [change for finding in diagnosis.findings for change in finding.changes]
+    advised = {change.code: change for change in reversed(changes)}
+    assert training.advice in advised, changes
+    return advised[training.advice]

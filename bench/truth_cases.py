@@ -1,0 +1,324 @@
+"""Loaders and steps whose speed-up is measured apart, hard ones above all."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bench.truth_loaders import (
+        Alone,
+        Burn,
+        BurnThenScan,
+        Content,
+        Cost,
+        InProcess,
+        Items,
+        Listed,
+        Matmul,
+        Reusing,
+        Shuffling,
+        Sleep,
+        Step,
+        Unzip,
+        autocorrelated,
+        changing_in_place,
+        converting,
+        every,
+        frames,
+        gamma,
+        growing_with_content,
+        growing_with_time,
+        images,
+        labelled,
+        least_ms,
+        numbered,
+        pareto,
+        photographs,
+        rare,
+        rounds_per_ms,
+        sleeping_at_start,
+        to_floats,
+        using_threads,
+    )
+else:  # a script finds its siblings by their plain names
+    from truth_loaders import (
+        Alone,
+        Burn,
+        BurnThenScan,
+        InProcess,
+        Items,
+        Listed,
+        Matmul,
+        Reusing,
+        Shuffling,
+        Sleep,
+        Unzip,
+        autocorrelated,
+        changing_in_place,
+        converting,
+        every,
+        frames,
+        gamma,
+        growing_with_content,
+        growing_with_time,
+        images,
+        labelled,
+        least_ms,
+        numbered,
+        pareto,
+        photographs,
+        rare,
+        rounds_per_ms,
+        sleeping_at_start,
+        to_floats,
+        using_threads,
+    )
+
+STEADY = 0.05
+REGULAR = 0.15
+RANDOM = 0.40
+"""How wide an interval may be either way, as a share of the speed-up: by how loading varies.
+
+In 250 batches one random stall in 50 comes five times, give or take two: where they are 40% of the
+time, the speed-up cannot be known better than within a third with 95% confidence.
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loader of `loader(batches)`, and the steps of a run of `step(batches)`.
+
+    `content(i)` is batch i, made at no cost. `batches` and `epochs` are those of our run and of
+    each plain one; where epochs are alike and start slowly, a plain run has `truth_epochs` of
+    them. `widest` is how wide the interval may be either way, as a share of the speed-up. `faults`
+    asks for as many page faults in both arms.
+    """
+
+    name: str
+    what: str
+    loader: Callable[[int], Any]
+    step: Callable[[int], Step]
+    content: Content = numbered
+    batches: int = 250
+    epochs: int = 1
+    truth_epochs: int | None = None
+    peers_batches: int = 100
+    widest: float | None = None
+    drifts: bool = False
+    faults: bool = False
+
+
+def cases(folder: Path) -> list[Case]:
+    """All of them; S1 to S6 are those on which the peers' failures were first seen.
+
+    One loads from an archive that is written to `folder`.
+    """
+    speed = rounds_per_ms()
+
+    def in_process(
+        cost: Cost, opening_s: float = 0.0, content: Content = numbered
+    ) -> Callable[[int], Any]:
+        return lambda n: InProcess(n, content, cost, opening_s)
+
+    def workers(cost: Cost, count: int = 2, **options: Any) -> Callable[[int], Any]:
+        return lambda n: DataLoader(
+            Items(n, numbered, cost), batch_size=None, num_workers=count, **options
+        )
+
+    def burn(ms: float) -> Burn:
+        return Burn(round(ms * speed))
+
+    free, ten = Sleep(0), every(Sleep(10))
+    scan = BurnThenScan(Burn(0))
+    unzip = Unzip.from_new(folder / "images.zip")
+    return [
+        Case(
+            "S1",
+            "in process 15 ms, step 10",
+            in_process(Sleep(15)),
+            ten,
+            widest=STEADY,
+        ),
+        Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, widest=STEADY),
+        Case(
+            "S2b",
+            "2 workers x 30 ms, step 10",
+            workers(Sleep(30)),
+            ten,
+            widest=STEADY,
+        ),
+        Case(
+            "S3",
+            "200 ms at every 20th, step 10",
+            in_process(Sleep(0, 200, 20)),
+            ten,
+            widest=REGULAR,
+        ),
+        Case(
+            "S4",
+            "1 ms, step of 8 converts its batch",
+            in_process(Sleep(1), content=photographs),
+            converting,
+            photographs,
+            widest=STEADY,
+        ),
+        Case("S5", "free, step grows with content", in_process(free), growing_with_content),
+        Case(
+            "S6",
+            "2 CPU-bound workers, CPU-bound step",
+            workers(burn(20)),
+            every(burn(10)),
+        ),
+        Case(
+            "tail",
+            "Pareto waits in process, step 5",
+            in_process(pareto()),
+            every(Sleep(5)),
+            peers_batches=250,
+        ),
+        Case(
+            "slow sample",
+            "2 workers x 5 ms, 300 at every 50th",
+            workers(Sleep(5, 300, 50)),
+            ten,
+        ),
+        Case(
+            "rare",
+            "2 workers x 5 ms, 300 at 1 in 50",
+            workers(rare(5, 300, 50)),
+            ten,
+            peers_batches=250,
+            widest=RANDOM,
+        ),
+        Case(
+            "AR",
+            "autocorrelated waits of 10 ms, step 10",
+            in_process(autocorrelated(10)),
+            ten,
+            peers_batches=250,
+        ),
+        Case("a little slower", "2 workers x 21 ms, gamma, step 10", workers(gamma(21)), ten),
+        Case("a little faster", "2 workers x 19 ms, gamma, step 10", workers(gamma(19)), ten),
+        Case(
+            "hidden",
+            "4 workers x 20 ms, step 20",
+            workers(Sleep(20), 4),
+            every(Sleep(20)),
+            widest=STEADY,
+        ),
+        Case(
+            "in place",
+            "10 ms, step pops and scales",
+            in_process(Sleep(10), content=labelled),
+            changing_in_place,
+            labelled,
+        ),
+        Case(
+            "buffer",
+            "8 ms, buffer reused, step by content",
+            lambda n: Reusing(n, numbered, Sleep(8)),
+            growing_with_content,
+        ),
+        Case(
+            "start",
+            "opens in 1 s, 5 ms, step 10",
+            in_process(Sleep(5), 1.0),
+            ten,
+            batches=100,
+            epochs=2,
+            truth_epochs=1,
+        ),
+        Case(
+            "worker start",
+            "2 workers start in 1 s, 5 ms, step 10",
+            workers(Sleep(5), worker_init_fn=sleeping_at_start),
+            ten,
+            batches=40,
+            epochs=8,
+            truth_epochs=2,
+        ),
+        Case(
+            "shuffle buffer",
+            "fills 60 x 5 ms, then 5 ms, step 10",
+            lambda n: Shuffling(n, numbered, Sleep(5)),
+            ten,
+            batches=40,
+            epochs=6,
+            truth_epochs=3,
+        ),
+        Case(
+            "spawn",
+            "2 spawned workers get 300k objects",
+            lambda n: DataLoader(
+                Listed(n, numbered, Sleep(5)),
+                batch_size=None,
+                num_workers=2,
+                multiprocessing_context="spawn",
+            ),
+            ten,
+            batches=20,
+            epochs=4,
+            truth_epochs=1,
+        ),
+        Case(
+            "lock",
+            "3 workers x 20 ms, one at a time, step 10",
+            workers(Alone(multiprocessing.Lock(), Sleep(20)), 3),
+            ten,
+        ),
+        Case(
+            "zip",
+            "2 workers open a zip for each sample",
+            workers(unzip),
+            every(Sleep(least_ms(unzip) / 2.6)),
+        ),
+        Case(
+            "threads",
+            "2 workers x 8 threads, step burns 10",
+            workers(Matmul(256, 4), worker_init_fn=using_threads),
+            every(burn(10)),
+        ),
+        Case(
+            "short steps",
+            "2 CPU-bound workers, step burns 4",
+            workers(burn(16)),
+            every(BurnThenScan(burn(4 - least_ms(scan)), scan.scanned)),
+            batches=500,
+        ),
+        Case(
+            "faults",
+            "5 ms, step makes 32 MB of 8",
+            in_process(Sleep(5), content=frames),
+            to_floats(0),
+            frames,
+            faults=True,
+        ),
+        Case(
+            "faults 5 MB",
+            "5 ms, step makes 19 MB of 5, sleeps 7",
+            in_process(Sleep(5), content=images),
+            to_floats(7),
+            images,
+            faults=True,
+        ),
+        Case(
+            "growing",
+            "10 ms, step grows 2 to 18",
+            in_process(Sleep(10)),
+            growing_with_time,
+        ),
+        Case(
+            "drift",
+            "CPU-bound, core shared for a third",
+            in_process(burn(8)),
+            every(burn(8)),
+            drifts=True,
+        ),
+    ]

@@ -1,0 +1,189 @@
+"""The speed-up of one case: measured apart by bare loops, and by our alternating run."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from loadeval import LoaderEvaluator
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from bench.truth_cases import Case
+    from bench.truth_loaders import Step
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.runlog.model import Arm, Run
+
+UNSETTLED = 5
+"""The fewest batches in memory that are stepped over before the timed ones."""
+WARM_S = 0.25
+"""The shortest warm-up: until CPU caches and allocator have settled."""
+ENOUGH = 100
+"""Batches in memory at most: steps vary less than loading does."""
+CORE = 0
+
+
+@dataclass
+class Truth:
+    """Seconds per batch, one entry for each time that both paces were measured."""
+
+    real_s: list[float] = field(default_factory=list)
+    ideal_s: list[float] = field(default_factory=list)
+
+    def again(self, case: Case) -> None:
+        """Measure both paces once more: whole epochs of the loader, and memory's steady state."""
+        epochs = case.truth_epochs or case.epochs
+        with steps(case, case.batches, epochs) as step:
+            real_s = epochs_s(case.loader(case.batches), step, epochs)
+        self.real_s.append(real_s / (epochs * case.batches))
+        count = min(case.batches, ENOUGH)
+        kept = outside_heap(map(case.content, range(count)))
+        warm_up(kept, case.step(count))
+        with steps(case, count) as step:
+            self.ideal_s.append(total_s(served(kept), step) / count)
+
+    @property
+    def value(self) -> float:
+        return sum(self.real_s) / sum(self.ideal_s)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        ratios = [real / ideal for real, ideal in zip(self.real_s, self.ideal_s, strict=True)]
+        return min(ratios), max(ratios)
+
+    @property
+    def of_two_runs(self) -> float:
+        """What one run with the loader and one over batches in memory say, made by hand."""
+        return self.real_s[0] / self.ideal_s[0]
+
+    def plain_s(self, case: Case) -> float:
+        """Seconds of a bare run of as many batches as ours has."""
+        return sum(self.real_s) / len(self.real_s) * case.batches * case.epochs
+
+
+@dataclass(frozen=True)
+class Ours:
+    """`page_faults` are those of a real and of an ideal batch; None where they were not counted."""
+
+    headroom: Headroom
+    elapsed_s: float
+    page_faults: tuple[float, float] | None
+
+
+def outside_heap(batches: Iterable[Any]) -> list[Any]:
+    """Copies in mapped memory, one of each tensor.
+
+    On the C heap they would change what a step's own allocations find there, and so how many page
+    faults it meets.
+    """
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def copied(leaf: torch.Tensor) -> torch.Tensor:
+        if id(leaf) not in copies:
+            region = torch.frombuffer(mmap.mmap(-1, leaf.nbytes), dtype=leaf.dtype)
+            # The original is held too, or another could get its id.
+            copies[id(leaf)] = leaf, region.reshape(leaf.shape).copy_(leaf)
+        return copies[id(leaf)][1]
+
+    return [
+        {key: copied(leaf) for key, leaf in batch.items()}
+        if isinstance(batch, dict)
+        else copied(batch)
+        for batch in batches
+    ]
+
+
+def served(kept: list[Any]) -> Iterator[Any]:
+    """Each batch, its dictionary anew: what a step puts in there goes when the step is over."""
+    for batch in kept:
+        yield dict(batch) if isinstance(batch, dict) else batch
+
+
+def warm_up(kept: list[Any], step: Step) -> None:
+    """Untimed steps over batches in memory, at most once over all."""
+    began = time.perf_counter()
+    for number, batch in enumerate(served(kept)):
+        if number >= UNSETTLED and time.perf_counter() - began >= WARM_S:
+            return
+        step(batch)
+        del batch
+
+
+def total_s(batches: Iterable[Any], step: Step) -> float:
+    """Seconds of a whole loop."""
+    began = time.perf_counter()
+    for batch in batches:
+        step(batch)
+        del batch
+    return time.perf_counter() - began
+
+
+def epochs_s(loader: Any, step: Step, epochs: int) -> float:
+    """Seconds of whole epochs, from each one's `iter()` to its StopIteration."""
+    return sum(total_s(loader, step) for _ in range(epochs))
+
+
+@contextmanager
+def disturbed(step: Step, batches: int) -> Iterator[Step]:
+    """`step` on one core, which another process shares in the middle third of `batches`."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CORE})  # the burner inherits it
+    burners: list[subprocess.Popen[bytes]] = []
+    count = 0
+
+    def counting(batch: Any) -> None:
+        nonlocal count
+        if count == batches // 3:
+            burners.append(subprocess.Popen([sys.executable, "-Sc", "while True: pass"]))
+        if count == 2 * batches // 3:
+            burners[0].kill()
+        count += 1
+        step(batch)
+
+    try:
+        yield counting
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        os.sched_setaffinity(0, before)
+
+
+def steps(case: Case, batches: int, runs: int = 1) -> Any:
+    """The step of `runs` runs, each of `batches`, as a context."""
+    step = case.step(batches)
+    return disturbed(step, batches * runs) if case.drifts else nullcontext(step)
+
+
+def alternating(case: Case) -> Ours:
+    """Ours: one training loop."""
+    with (
+        LoaderEvaluator(case.loader(case.batches), mode="alternate") as loader,
+        steps(case, case.batches, case.epochs) as step,
+    ):
+        elapsed_s = epochs_s(loader, step, case.epochs)
+        run = loader.recorded()
+        real, ideal = page_faults(run, "real"), page_faults(run, "ideal")
+        both = None if real is None or ideal is None else (real, ideal)
+        return Ours(loader.headroom(), elapsed_s, both)
+
+
+def page_faults(run: Run, arm: Arm) -> float | None:
+    """Minor page faults per counted batch of an arm."""
+    windows = [window for window in run.windows if window.arm == arm]
+    faults = [window.minor_faults for window in windows if window.minor_faults is not None]
+    counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
+    if not counted.any() or len(faults) < len(windows):
+        return None
+    return float(sum(faults) / counted.sum())
