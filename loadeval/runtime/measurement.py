@@ -169,7 +169,8 @@ class Measurement:
             plan = RealEpoch(source, clock, opened_ns)
         else:
             self._switch_with_all_ranks()
-            self.alternation.log_side_effects()
+            if not place_among_ranks().get("rank"):  # one of a job's ranks says it
+                self.alternation.log_side_effects()
             plan = self.alternation.epoch(source, opened_ns)
         begin = partial(self.recorder.begin_epoch, number_callback)
         count, annotate = self.counter.best_for, None

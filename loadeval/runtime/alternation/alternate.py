@@ -28,14 +28,10 @@ if TYPE_CHECKING:
     from loadeval.runtime.settings import EvaluatorSettings
 
 REORDERED = (
-    "loadeval: mode='alternate' prefetches batches. Each is served once, but most come a few "
-    "places earlier, and some up to two blocks later, so losses differ from a run without "
-    "loadeval. Use mode='log' if that matters"
+    "loadeval: alternating changes the order of batches, so losses differ; mode='log' does not"
 )
 DIFFERENT_RANDOM_NUMBERS = (
-    "loadeval: mode='alternate' prefetches batches. Each is served once, in order, but if the "
-    "dataset and the training step share a random generator, such as for crops and dropout, "
-    "they draw different numbers than without loadeval. Use mode='log' if that matters"
+    "loadeval: alternating loads ahead, so random numbers may differ; mode='log' does not"
 )
 NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
 LONGEST_IDLE_WAIT_S = 5.0
@@ -44,6 +40,9 @@ LONGEST_IDLE_WAIT_S = 5.0
 
 class Alternation:
     """What all epochs of an alternating run share. `adapter` copies the batches."""
+
+    has_logged = False
+    """Whether `log_side_effects` has said it in this process, of any loader."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Alternation:
         self._max_bytes = settings.max_cache_bytes
         self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
-        self._has_logged = self._has_failed = False
+        self._has_failed = False
         self._serves_whole = False
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> AlternatingEpoch:
@@ -87,12 +86,12 @@ class Alternation:
         return whole
 
     def log_side_effects(self) -> None:
-        """Log, once, what an alternating run changes about training with such a loader.
+        """Log, once in a process, what an alternating run changes about training.
 
         Not a warning: nothing is wrong, and where warnings are errors it would stop training.
         """
-        if not self._has_logged:
-            self._has_logged = True
+        if not Alternation.has_logged:
+            Alternation.has_logged = True
             is_reordered = self.depth and not self.progress.whole
             logging.getLogger("loadeval").warning(
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS

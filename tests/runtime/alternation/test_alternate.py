@@ -19,7 +19,7 @@ from loadeval import LoaderEvaluator
 from loadeval.runlog.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
-from loadeval.runtime.alternation.alternate import AlternatingEpoch
+from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import (
     FIXED_REAL_BLOCK,
     Progress,
@@ -597,17 +597,37 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
 
 @pytest.mark.parametrize(
     ("prefetched", "said"),
-    [(4, "some up to two blocks later"), (0, "they draw different numbers")],
+    [
+        (4, "alternating changes the order of batches, so losses differ"),
+        (0, "alternating loads ahead, so random numbers may differ"),
+    ],
 )
-def test_what_it_changes_of_a_training_is_said_once(
-    prefetched: int, said: str, caplog: pytest.LogCaptureFixture
+def test_what_it_changes_of_a_training_is_said_once_in_a_process(
+    prefetched: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """When the first epoch begins, with the mode that changes nothing; it is no warning."""
-    evaluator, _, clock = alternating(40, prefetched)
-    train(evaluator, clock, epochs=2)
-    (record,) = caplog.records
-    assert said in record.message
-    assert "mode='log'" in record.message
+    """In one short line, however many loaders alternate; it is no warning."""
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    for _ in range(2):
+        evaluator, _, clock = alternating(40, prefetched)
+        train(evaluator, clock, epochs=2)
+    assert [record.message for record in caplog.records] == [
+        f"loadeval: {said}; mode='log' does not"
+    ]
+
+
+@pytest.mark.parametrize(("rank", "times"), [("0", 1), ("1", 0)])
+def test_of_several_ranks_the_first_says_what_it_changes(
+    rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    evaluator, _, clock = alternating(40, 4)
+    train(evaluator, clock)
+    assert len(caplog.records) == times
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
