@@ -183,7 +183,12 @@ def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [("log", "alternate"), ("empty", "alternate"), ("staged", "in process"), ("spdl", "dali")],
+    [
+        ("log", "alternate"),
+        ("empty", "alternate"),
+        ("staged", "in process", "log"),
+        ("spdl", "dali"),
+    ],
 )
 def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One that logged, one that alternated, and one without a pace."""
@@ -211,17 +216,19 @@ def test_the_ranks_of_a_job(tmp_path: Path, title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "title"),
+    ("before", "after", "title"),
     [
-        ("log", "staged", "run"),
-        ("staged", "alternate", "`compare`"),
-        ("alternate", "spdl", "`compare`"),
+        ("log", "empty", "run"),
         ("empty", "log", "run"),
+        ("alternate", "other", "`compare`"),
     ],
 )
-def test_a_baseline_and_a_cost(runs: dict[str, Path], now: str, before: str, title: str) -> None:
-    """Of a run without an ideal arm, of one that alternated, and of one that has nothing steady."""
-    output = printed("compare", runs[now], "--baseline", runs[before], "--price", "2.5")
+def test_a_baseline_and_a_cost(
+    runs: dict[str, Path], before: str, after: str, title: str, tmp_path: Path
+) -> None:
+    """Of a run without an ideal arm, of one that has nothing steady, and of one that alternated."""
+    runs = {**runs, "other": record(tmp_path / "other.jsonl", "alternate", epochs=4)}
+    output = printed("compare", runs[before], runs[after], "--price", "2.5")
     check(output, title)
     assert {"baseline", "cost"} <= set(output)
 

@@ -139,7 +139,7 @@ class Report:
     `comparison` is of one alternating run, or of a real and an ideal one; `backends` of several
     that each loaded; both are None for one run that did not alternate. Of the ranks of one `job`
     it is what the job's run says. `baseline` compares with an earlier run, and `cost` is what
-    loading costs, where these are asked for.
+    loading costs, where that is asked for.
     """
 
     runs: tuple[RunReport, ...]
@@ -150,19 +150,19 @@ class Report:
     cost: Cost | None = None
 
     @classmethod
-    def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
-        """What `runs` say. With `compared` one that alternates, or a real and an ideal one.
+    def of(cls, runs: Sequence[Run]) -> Report:
+        """What `runs` say: one, a real and an ideal one, or several backends.
 
         The ranks of one job are told as one. Raises UsageError where two runs cannot be compared,
         or one of several replayed.
         """
         if are_ranks(runs):
             return cls.of_job(JobReport.of(runs))
-        if not compared and are_backends(runs):
+        if are_backends(runs):
             named = zip(names_of(runs), runs, strict=True)
             each = [_one_run(name, at, run) for at, (name, run) in enumerate(named)]
             return cls(tuple(each), None, BackendReport.of_runs(runs))
-        if len(runs) == 1 and not compared:
+        if len(runs) == 1:
             alone = _one_run("", 0, runs[0])
             return cls((alone,), alone.comparison, None)
         two, comparison = _compared(runs)
@@ -337,7 +337,7 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     if len(runs) == 1:
         alone = _one_run("", 0, runs[0])
         if alone.comparison is None:
-            raise UsageError(_why_not_compared(runs[0]))
+            raise UsageError(why_not_compared(runs[0]))
         return (alone,), alone.comparison
     real, ideal = runs
     first = ideal.header.settings.get("replay_after")
@@ -350,7 +350,8 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     return _two_runs(real, ideal)
 
 
-def _why_not_compared(run: Run) -> str:
+def why_not_compared(run: Run) -> str:
+    """Why one run by itself shows no speed-up, and what to give besides."""
     name, first = run.path or run.header.name, run.header.settings.get("replay_after")
     if run.header.mode == "replay":
         also = f" (the real batches of replay_after={first} are left out)" if first else ""

@@ -24,7 +24,6 @@ from loadeval.probes.looks import look_at, memory, with_native_frames
 from loadeval.report.wording.hangs import stacks_text
 from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.redaction import placeholder
-from loadeval.runlog.run_folder.processes import REPLAYED
 from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:
@@ -120,13 +119,12 @@ class HangWatch:
         hang_after_s: float | None = None,
         *,
         redact: bool = False,
-        replayed: bool = False,
         now_s: Callable[[], float] = time.time,
         look_at: Callable[[int], Look | None] = look_at,
         kernel: Callable[[], KernelMemory] = memory,
     ) -> None:
         self._path, self._hang_after_s = path, hang_after_s
-        self._redact, self._replayed = redact, replayed
+        self._redact = redact
         self._now_s, self._look_at = now_s, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._before = kernel()
@@ -245,8 +243,7 @@ class HangWatch:
     def _paths(self) -> list[Path]:
         if not self._path.is_dir():
             return [self._path]
-        logs = self._path.glob("*.jsonl")
-        return sorted(log for log in logs if log.stem.endswith(REPLAYED) is self._replayed)
+        return sorted(self._path.glob("*.jsonl"))
 
     def _written(self, ranks: tuple[Hang, ...], looks: list[Look]) -> Path | None:
         """The new file with all stacks; None where it cannot be written."""

@@ -124,7 +124,7 @@ class Session:
     def _start(self) -> None:
         """Called when the first loader is iterated: by then the process knows its rank."""
         self._rank = _rank(os.environ)
-        self._name = claimed_name(self.folder, self._rank, self._settings.suffix)
+        self._name = claimed_name(self.folder, self._rank)
         # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
@@ -229,11 +229,11 @@ class Session:
         return mode
 
     def _free_log(self, role: str) -> str:
-        stem = self._name.removesuffix(self._settings.suffix) + role
+        stem = self._name + role
         taken = {loader.log.name for loader in self.loaders}
         number = 1
         while True:
-            name = f"{stem}{'' if number == 1 else f'-{number}'}{self._settings.suffix}.jsonl"
+            name = f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
             if name not in taken and not (self.folder / name).exists():
                 return name
             number += 1

@@ -22,7 +22,7 @@ from loadeval.runlog.run_folder.processes import RECORD
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-OF_LOADEVAL = re.compile(r"rank\d+(-(validation|replay|run\d+|\d+))*")
+OF_LOADEVAL = re.compile(r"rank\d+(-(validation|run\d+|\d+))*")
 """`loadeval run` names logs so, which tells nothing of anybody."""
 WITH_TEXT = tuple(
     b'{"type":"%s"' % kind for kind in (b"header", b"epoch", b"event", b"readings", b"code")

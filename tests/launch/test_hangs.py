@@ -246,13 +246,6 @@ def test_a_long_log_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.Monke
     assert found.hang.batches == 30
 
 
-def test_the_second_run_of_a_command_has_logs_of_its_own(tmp_path: Path) -> None:
-    going_on(tmp_path / "rank0.jsonl")
-    record(tmp_path / "rank0-replay.jsonl")
-    watched = Watched(tmp_path, replayed=True).see(WAITS, STUCK)
-    assert [watched.after(31), watched.after(3), watched.pids] == [None, None, []]
-
-
 def test_of_two_ranks_the_one_that_the_other_waits_for(tmp_path: Path) -> None:
     """Both are looked at."""
     parent = os.getppid()

@@ -1,4 +1,4 @@
-"""`loadeval run`: alternating, replaying, and ending a program early."""
+"""`loadeval run`: alternating, and ending a program early."""
 
 from __future__ import annotations
 
@@ -73,33 +73,10 @@ def test_a_program_that_ignores_ctrl_c_is_terminated(launch: Launch) -> None:
     assert done.run().batches >= 10
 
 
-def test_the_command_is_run_again_to_replay(launch: Launch) -> None:
-    done = launch([PYTHON, ENDLESS, "100", "0"], "--replay")
-    assert done.code == 0, done.err
-    assert done.batches == {"rank0-replay.jsonl": 100, "rank0.jsonl": 100}
-    assert "100 real and" in " ".join(done.err.split()) or "two separate runs" in done.err
-
-
-def test_the_ranks_of_a_job_are_replayed_together(launch: Launch) -> None:
-    torchrun = Path(PYTHON).with_name("torchrun")
-    command = [str(torchrun), "--standalone", "--nproc-per-node=2", ENDLESS, "100", "0"]
-    done = launch(command, "--replay")
-    assert done.code == 0, done.err
-    assert len(done.batches) == 4
-    assert "two separate runs" in " ".join(done.err.split())
-
-
-def test_a_command_that_failed_is_not_run_again(launch: Launch) -> None:
-    done = launch([PYTHON, str(PROGRAM), "--code=3"], "--replay")
-    assert done.code == 3
-    assert "rank0-replay.jsonl" not in done.batches
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--mode", "replay"], "expected log or alternate; for a replay pass --replay"),
-        (["--mode", "alternate", "--replay"], "leave out --mode"),
+        (["--mode", "replay"], "expected log or alternate"),
         (["--batches", "5"], "--mode alternate"),
         (["--mode", "alternate", "--batches", "0"], "expected a whole number"),
     ],

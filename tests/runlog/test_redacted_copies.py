@@ -15,7 +15,7 @@ from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
 from loadeval.runlog.redacted_copies import redacted_copies
 from loadeval.runlog.redaction import placeholder
-from loadeval.runlog.run_folder.folder import logs_in, replayed_logs
+from loadeval.runlog.run_folder.folder import logs_in
 from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord, processes_in
 from tests.runs.given import write_run
 from tests.runs.staged import staged
@@ -97,10 +97,10 @@ def test_a_file_of_others_is_copied(tmp_path: Path, text: str) -> None:
 
 
 def test_a_folder_of_a_run(tmp_path: Path) -> None:
-    """It is known as before which logs are of which rank, and which are replays."""
+    """It is known as before which logs are of which rank."""
     folder = tmp_path / "secret"
     folder.mkdir()
-    for name in ("rank0", "rank0-replay", "rank1-run2"):
+    for name in ("rank0", "rank1-run2"):
         write_run(alices(name), folder / f"{name}.jsonl")
         loader = LoaderRecord(f"{name}.jsonl", "training", "log", "A", None, True, 1, 9)
         rank = int(name[4])
@@ -109,7 +109,6 @@ def test_a_folder_of_a_run(tmp_path: Path) -> None:
     (folder / "report.html").write_text("node7")
     with redacted_copies([folder]) as (copy,):
         assert [path.name for path in logs_in(copy)] == ["rank0.jsonl", "rank1-run2.jsonl"]
-        assert [path.name for path in replayed_logs(copy)] == ["rank0-replay.jsonl"]
         assert {process.host for process in processes_in(copy)} == {
             placeholder("host", "node7.alice")
         }

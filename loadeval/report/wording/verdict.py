@@ -108,12 +108,6 @@ def time_span(headroom: Headroom) -> str:
     return STEADY if headroom.epoch_starts_ns is None else "whole epochs"
 
 
-def speedup_in_words(headroom: Headroom) -> str:
-    """The speed-up with its interval, and what it is of."""
-    text = estimated(headroom.speedup, speedup)
-    return text if headroom.speedup is None else f"{text}, {time_span(headroom)}"
-
-
 def lost_in_words(headroom: Headroom) -> str:
     """The time lost per batch and its parts, with intervals, in one sentence."""
     if headroom.lost_ns is None:
