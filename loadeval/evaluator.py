@@ -6,7 +6,6 @@ import time
 import warnings
 import weakref
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning, UsageError
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Run
-    from loadeval.runtime.alternation.schedule import Enough
     from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.replay.cache import BatchCache
 
@@ -214,11 +212,8 @@ class LoaderEvaluator(DALICompatible):
             loader's length, or each kept batch once if the loader has no length.
         pairs: in `alternate` mode, how many pairs of blocks to measure; by default as many as
             training has batches for.
-        batches: in `alternate` mode, start no new pair after this many batches. The loader
-            itself then serves the rest, unmeasured and without overhead.
-        precision: in `alternate` mode, stop measuring once the 95% CI of the speed-up is within
-            plus or minus this share of it, such as 0.05. Has no effect in distributed training,
-            where all ranks must switch arms at the same batch.
+        batches: measure no more after this many batches; in `alternate` mode, start no new pair
+            then. The loader itself serves the rest, unmeasured and without overhead.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
             `loadeval.runtime.background.metrics_thread.Probe`; () records none. With `stages`
@@ -230,8 +225,6 @@ class LoaderEvaluator(DALICompatible):
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
         probe_transforms: whether a worker loads a few samples of its first batch again, which
             tells from which transform on they are random (docs/howto/where-to-cache.md).
-        every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
-            totals of all batches (docs/run-log.md).
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and attaches the page, and of an alternating run the figure, at the
             end (docs/howto/dashboards.md). A function is called, on another thread, with the
@@ -265,12 +258,10 @@ class LoaderEvaluator(DALICompatible):
         replay_after: int = 0,
         pairs: int | None = None,
         batches: int | None = None,
-        precision: float | None = None,
         seed: int = 0,
         probes: Iterable[Any] = NAMES,
         probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
         annotate: str | None = None,
-        every: int = 1,
         stages: bool | None = None,
         probe_transforms: bool = False,
         track: str | Callable[[int, dict[str, float]], object] | None = None,
@@ -296,12 +287,10 @@ class LoaderEvaluator(DALICompatible):
             overwrite=overwrite,
             pairs=pairs,
             batches=batches,
-            precision=precision,
             seed=seed,
             probes=tuple(probes),
             probe_interval_s=probe_interval_s,
             annotate=annotate,  # type: ignore[arg-type]  # checked there
-            every=every,
             stages=stages,
             probe_transforms=probe_transforms,
             redact=redact,
@@ -316,8 +305,7 @@ class LoaderEvaluator(DALICompatible):
         self._loader = loader
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
         probes = Probes(chosen, settings.probe_interval_s)
-        enough, tracking = _stop_rule(settings), _tracking(settings)
-        self._measurement = Measurement(loader, settings, cache, enough, probes, tracking)
+        self._measurement = Measurement(loader, settings, cache, probes, _tracking(settings))
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def _restart(self, settings: EvaluatorSettings) -> None:
@@ -380,15 +368,6 @@ def _with_free_log_file(settings: EvaluatorSettings) -> EvaluatorSettings:
     if settings.log_file is None:
         return settings
     return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
-
-
-def _stop_rule(settings: EvaluatorSettings) -> Enough | None:
-    """What ends an alternating run once its speed-up is known as precisely as was asked for."""
-    if settings.precision is None:
-        return None
-    from loadeval.analysis.estimate.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
-
-    return partial(is_precise, settings.precision)
 
 
 def _tracking(settings: EvaluatorSettings) -> Tracking | None:

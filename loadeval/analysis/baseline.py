@@ -342,7 +342,7 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
 def _facts(run: Run) -> dict[tuple[ChangedIn, str], Any]:
     header = run.header
     environment, loader = header.environment, asdict(header.loader)
-    measurement = {"mode": header.mode, "warmup": header.warmup, "every": header.every}
+    measurement = {"mode": header.mode, "warmup": header.warmup}
     packages = environment.get("packages")
     parts: dict[ChangedIn, Mapping[str, Any]] = {
         ChangedIn.LOADER: {name: loader[name] for name in LOADER_FACTS},

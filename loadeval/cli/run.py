@@ -62,7 +62,10 @@ MODE = (
     "verdict."
 )
 REPLAY = "Run the command twice: as it is, and then with a few batches served over and over."
-BATCHES = "With --mode alternate: start no new pair of blocks after this many batches."
+BATCHES = (
+    "Measure no more of a loader after this many of its batches; with --mode alternate, start no "
+    "new pair of blocks then. The program goes on."
+)
 STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
 SET = (
     "Run with another setting of the training loader, such as num_workers=4; "
@@ -129,9 +132,10 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         )
     if replay and mode != "log":
         raise typer.BadParameter("--replay compares a logged run: leave out --mode")
-    if batches is not None and mode != "alternate":
+    if batches is not None and stop_after is not None and batches < stop_after:
         raise typer.BadParameter(
-            "--batches limits an alternating run: pass --mode alternate, or omit it"
+            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
+            f"{batches}; leave one of them out"
         )
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
@@ -154,7 +158,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for mode_of_run in modes:
-        most = (batches or stop_after) if mode_of_run == "alternate" else None
+        most = batches or (stop_after if mode_of_run == "alternate" else None)
         of_run = replace(run_settings, folder=str(folder), mode=mode_of_run, batches=most)
         hangs = HangTeller(folder, hang_after, redact=redact, replayed=bool(of_run.suffix))
         ended = _run(command, of_run, stop_after, hangs.poll, aborts=abort_on_hang)

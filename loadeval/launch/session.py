@@ -175,7 +175,7 @@ class Session:
         mode = self._mode_of(loader) if has_gradients else "log"
         log = self._free_log("" if has_gradients else "-validation")
         options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
-        if mode == "alternate":
+        if mode == self._settings.mode != "replay":
             options["batches"] = self._settings.batches
         if has_gradients and mode != "replay":
             options["track"] = self._tracker_once()

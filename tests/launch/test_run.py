@@ -418,7 +418,6 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     [
         (["--mode", "replay"], "for a replay pass --replay"),
         (["--mode", "alternate", "--replay"], "leave out --mode"),
-        (["--batches", "5"], "pass --mode alternate"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
         (["--set", "num_workers=-1"], "expected a whole number, 0 or more"),
         (["--set", "batch_size=8"], "pass --allow-changes"),

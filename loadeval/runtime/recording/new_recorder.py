@@ -54,7 +54,6 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
         settings=facts,
         environment=environment,
         cache=cache,
-        every=settings.every,
     )
     header = cast("Header", redact(header))
     path = settings.log_file

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loadeval.runlog.histogram import bin_counts
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from loadeval.analysis.estimate.stats import (
@@ -18,7 +19,6 @@ from loadeval.analysis.estimate.stats import (
     slope,
     spearman,
 )
-from loadeval.runlog.histogram import bin_counts
 from tests.analysis.numbers import bounds
 
 
