@@ -38,6 +38,7 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import NOT_RECORDED
+from loadeval.runlog.redaction import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -334,7 +335,8 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
     facts_now = _facts(now)
     for (where, name), value in _facts(before).items():
         value_now = facts_now.get((where, name))
-        unknown = any(fact is None or fact == NOT_RECORDED for fact in (value, value_now))
+        both = value, value_now
+        unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in both)
         if value != value_now and not unknown:
             yield ChangedFact(where, name, value, value_now)
 

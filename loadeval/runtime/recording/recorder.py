@@ -263,7 +263,8 @@ class Recorder:
         if log is not None and log.is_file:
             written_bytes, texts = log.snapshot()
         readable = 0 if log is None or log.is_lost else written_bytes
-        return readable, texts, [*self._kept, *self._unfinished_lines()], self.closed
+        lines = [*self._kept, *map(self._redact, self._unfinished_lines())]
+        return readable, texts, lines, self.closed
 
     def _read_back(
         self, written_bytes: int, texts: list[bytes], lines: list[Line], closed: bool
@@ -274,8 +275,8 @@ class Recorder:
         if self._log is not None and written_bytes:
             assembly = Assembly.of_file(self._log.path, written_bytes)
         if assembly.header is None:
-            assembly.take(self._redact(self.header))
-        for line in [*(decode(json.loads(text)) for text in texts), *map(self._redact, lines)]:
+            assembly.take(self.header)
+        for line in [*(decode(json.loads(text)) for text in texts), *lines]:
             assembly.take(line)
         assembly.closed = closed
         return assembly.run()
@@ -418,7 +419,7 @@ class Recorder:
         if self._tracking is not None:
             self._tracking.take(line)
         if log is not None and log.is_broken and log.is_lost and not self._kept:
-            self._kept.append(self._event(LOST.format(path=log.path)))
+            self._kept.append(self._redact(self._event(LOST.format(path=log.path))))
         if log is None or log.is_broken or not log.is_file:
             self._kept.append(line)
         if log is not None and not log.is_broken and (always or not log.is_full):
