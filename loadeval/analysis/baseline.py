@@ -39,6 +39,7 @@ from loadeval.analysis.estimate.verdict import (
 from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import NOT_RECORDED
+from loadeval.runlog.redaction import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -345,7 +346,8 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
     facts_now = _facts(now)
     for (where, name), value in _facts(before).items():
         value_now = facts_now.get((where, name))
-        unknown = any(fact is None or fact == NOT_RECORDED for fact in (value, value_now))
+        both = value, value_now
+        unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in both)
         if value != value_now and not unknown:
             yield ChangedFact(where, name, value, value_now)
 
@@ -353,7 +355,7 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
 def _facts(run: Run) -> dict[tuple[ChangedIn, str], Any]:
     header = run.header
     environment, loader = header.environment, asdict(header.loader)
-    measurement = {"mode": header.mode, "warmup": header.warmup, "every": header.every}
+    measurement = {"mode": header.mode, "warmup": header.warmup}
     packages = environment.get("packages")
     parts: dict[ChangedIn, Mapping[str, Any]] = {
         ChangedIn.LOADER: {name: loader[name] for name in LOADER_FACTS},

@@ -55,7 +55,10 @@ MODE = (
     "log: record what was waited. alternate: real and ideal loading in turn, which gives the "
     "verdict."
 )
-BATCHES = "With --mode alternate: start no new pair of blocks after this many batches."
+BATCHES = (
+    "Measure no more of a loader after this many of its batches; with --mode alternate, start no "
+    "new pair of blocks then. The program goes on."
+)
 STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
 SET = (
     "Run with another setting of the training loader, such as num_workers=4; "
@@ -108,9 +111,10 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
-    if batches is not None and mode != "alternate":
+    if batches is not None and stop_after is not None and batches < stop_after:
         raise typer.BadParameter(
-            "--batches limits an alternating run: pass --mode alternate, or omit it"
+            f"--stop-after {stop_after} counts measured batches, of which --batches allows "
+            f"{batches}; leave one of them out"
         )
     with errors_printed():
         run_settings = RunSettings(
@@ -128,7 +132,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    most = batches or stop_after if mode == "alternate" else None
+    most = batches or (stop_after if mode == "alternate" else None)
     run_settings = replace(run_settings, folder=str(folder), batches=most)
     hangs = HangTeller(folder, hang_after, redact=redact)
     ended = _run(command, run_settings, stop_after, hangs.poll, aborts=abort_on_hang)

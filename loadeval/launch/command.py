@@ -21,7 +21,7 @@ from loadeval.errors import LoadevalError
 from loadeval.launch import loadeval_inject
 from loadeval.runlog.log_file.reader import Follower
 from loadeval.runlog.model import Header
-from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.redaction import host_placeholder, run_salt, share_salt
 from loadeval.runlog.run_folder.processes import NothingMeasured, processes_in
 
 if TYPE_CHECKING:
@@ -91,6 +91,8 @@ def run(
     It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
     LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
     """
+    if settings.redact:
+        share_salt()
     with _signals_passed_on() as give:
         try:
             child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
@@ -222,7 +224,7 @@ def _run_until(
     *,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
+    hosts = {socket.gethostname(), host_placeholder(socket.gethostname(), run_salt())}
     counters: dict[str, BatchCounter] = {}
     pids: list[int] = []
     signalled: set[int] = set()

@@ -106,10 +106,10 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 def check(settings: RunSettings) -> None:
     """Raises UsageError for options that do not go together."""
-    if settings.batches is not None and settings.mode != "alternate":
+    if settings.batches is not None and settings.mode == "replay":
         raise UsageError(
-            f"batches={settings.batches} works only in mode 'alternate', and the mode is "
-            f"{settings.mode!r}; pass mode='alternate', or omit batches"
+            f"batches={settings.batches} works only in modes 'log' and 'alternate', and the mode "
+            "is 'replay'; pass mode='log', or omit batches="
         )
     if settings.mode not in {"log", "replay", "alternate"}:
         raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")

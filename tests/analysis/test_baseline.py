@@ -24,7 +24,7 @@ from loadeval.analysis.estimate.verdict import GateOutcome, Objection
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Diagnosis, Rule
 from loadeval.errors import UsageError
-from loadeval.runlog.model import Aggregate, EpochEnd, LoaderInfo, Run
+from loadeval.runlog.model import EpochEnd, LoaderInfo, Run
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_header, make_run, randomised, run_of
 
@@ -244,25 +244,6 @@ def test_nothing_is_concluded_where_a_run_drifted_by_more() -> None:
     baseline = against(now, drifted)
     assert baseline.drift_share == pytest.approx(4 / 22)
     assert (baseline.pace, baseline.objection) == (Pace.UNDECIDED, Objection.DRIFT)
-    assert baseline.gate(0.05) is GateOutcome.INCONCLUSIVE
-
-
-def test_without_an_interval_nothing_is_concluded() -> None:
-    """The batches of a long run that keeps totals alone are many, and the totals too few."""
-    run = trained(0, independent(0.05), epochs=1)
-    totals = [
-        Aggregate(
-            *(0, 100 * number, 100, 0, 100 * 5 * MS, 100 * 20 * MS, 400, None),
-            *(5 * MS, 5 * MS, 0, 0, 5 * MS, 20 * MS),
-            *(np.empty(0, np.int64) for _ in range(4)),
-        )
-        for number in range(4)
-    ]
-    few = replace(run, header=replace(run.header, every=100), aggregates=tuple(totals))
-    examined = Examined(few, None, NONE)
-    baseline = BaselineReport.of(examined, examined)
-    assert (baseline.pace, baseline.objection) == (Pace.UNDECIDED, Objection.NO_INTERVAL)
-    assert value(baseline.judged) == 1.0
     assert baseline.gate(0.05) is GateOutcome.INCONCLUSIVE
 
 

@@ -40,6 +40,16 @@ def test_alternating_ends_after_so_many_batches(launch: Launch) -> None:
     assert 100 <= done.run().batches < 300
 
 
+def test_recording_ends_after_so_many_batches(launch: Launch) -> None:
+    """The program trains on as it is, and the log is complete."""
+    done = launch([PYTHON, ENDLESS, "400", "0"], "--batches", "100")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == list(range(800))
+    run = done.run()
+    assert (run.batches, run.closed, run.ends[-1].cause) == (100, True, "unmeasured")
+    assert "100 batches" in done.err
+
+
 def test_validation_is_logged_where_training_alternates(launch: Launch) -> None:
     done = launch([PYTHON, str(PROGRAM), "--epochs", "20"], "--mode", "alternate")
     assert done.run().header.mode == "alternate"
@@ -77,8 +87,8 @@ def test_a_program_that_ignores_ctrl_c_is_terminated(launch: Launch) -> None:
     ("options", "message"),
     [
         (["--mode", "replay"], "expected log or alternate"),
-        (["--batches", "5"], "--mode alternate"),
-        (["--mode", "alternate", "--batches", "0"], "expected a whole number"),
+        (["--batches", "0"], "expected a whole number"),
+        (["--batches", "5", "--stop-after", "9"], "of which --batches allows 5; leave one of them"),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str, launch: Launch) -> None:

@@ -369,7 +369,6 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     ("options", "message"),
     [
         (["--mode", "replay"], "expected log or alternate"),
-        (["--batches", "5"], "pass --mode alternate"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
         (["--set", "num_workers=-1"], "expected a whole number, 0 or more"),
         (["--set", "batch_size=8"], "pass --allow-changes"),

@@ -135,10 +135,6 @@ def operators_of(run: Run) -> OperatorReport | None:
         return None
     epochs = {line.epoch for line in run.operators}
     batches = int(np.isin(run.steps.epoch, list(epochs)).sum())
-    if run.header.every > 1:
-        batches = sum(
-            aggregate.batches for aggregate in run.aggregates if aggregate.epoch in epochs
-        )
     loading = _loading_ns(run)
     ordered = sorted(run.operators, key=_place)
     operators = tuple(

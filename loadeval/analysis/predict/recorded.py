@@ -310,10 +310,7 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
 
 
 def _undisturbed_ns(run: Run, arm: Arm, step_ns: float) -> float:
-    """What the quicker steps of an arm take, which others disturbed least; or the mean, `step_ns`.
-
-    Of a run that keeps one batch in N single steps may not be known.
-    """
+    """What the quicker steps of an arm take, which others disturbed least; else `step_ns`."""
     steps_ns = run.steps.step_ns[steady(run, arm)]
     return float(np.quantile(steps_ns, UNDISTURBED)) if len(steps_ns) else step_ns
 

@@ -115,12 +115,6 @@ class Case:
         return Remark(Unknown.TOO_FEW_BATCHES, {"batches": count, "needed": needed})
 
     @property
-    def batches_left_out(self) -> Remark | None:
-        """A remark if only some batches were kept, so that no single one is known."""
-        every = self.real.header.every
-        return None if every == 1 else Remark(Unknown.BATCHES_LEFT_OUT, {"every": every})
-
-    @property
     def cpus(self) -> int | None:
         """How many CPUs the training process may use."""
         return self.cpu_use.usable

@@ -268,7 +268,6 @@ class Unknown(Enum):
     LOADER_ALONE_NOT_TIMED = "loader_alone_not_timed"
     NO_STEADY_BATCH = "no_steady_batch"
     TOO_FEW_BATCHES = "too_few_batches"
-    BATCHES_LEFT_OUT = "batches_left_out"
     PREFETCH_UNKNOWN = "prefetch_unknown"
     WORKERS_UNKNOWN = "workers_unknown"
     READ_IN_THREAD = "read_in_thread"

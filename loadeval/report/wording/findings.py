@@ -409,7 +409,6 @@ UNKNOWNS: dict[Enum, str] = {
     **UNMEASURED,
     Unknown.NO_STEADY_BATCH: NO_STEADY_BATCH,
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
-    Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
     Unknown.PREFETCH_UNKNOWN: "the loader's prefetch depth is not known",
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
     Unknown.READ_IN_THREAD: (

@@ -60,6 +60,7 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
+        self.stop_stages = recorder.stop_stages
         self._note = recorder.note
         self._origin_ns = recorder.origin_ns
         self._adapter = adapter
@@ -236,6 +237,8 @@ class AlternatingEpoch:
         while not self._is_over:
             block = progress.block
             if block is None:
+                if progress.is_over:
+                    self._shared.stop_stages()
                 self.rest = self.remainder()
                 return
             yield from self._blocks(block)

@@ -369,7 +369,7 @@ def test_epoch_starts_of_an_alternating_run() -> None:
     assert looked_at.cost_share == plain.cost_share
 
 
-def anew(batches: int, epochs: int, wait_ns: int = 50, every: int = 1) -> Run:
+def anew(batches: int, epochs: int, wait_ns: int = 50) -> Run:
     """A log of a loader that is iterated anew after so many batches, each with a step of 100."""
     return recorded(
         waits_ns=[wait_ns, *[1] * 99],
@@ -377,7 +377,6 @@ def anew(batches: int, epochs: int, wait_ns: int = 50, every: int = 1) -> Run:
         epochs=epochs,
         batch=0,
         left_after={(epoch, batches - 1) for epoch in range(epochs)},
-        every=every,
         warmup=None,
     )
 
@@ -417,11 +416,6 @@ def test_a_run_without_moments() -> None:
     run = make_run([50] * 9, 100, epochs=[1] * 9)
     ends = tuple(EpochEnd(epoch, "broken off") for epoch in range(9))
     assert recreated(Case(replace(run, ends=ends))) is None
-
-
-def test_a_log_of_every_tenth_batch_tells_of_no_single_epoch() -> None:
-    """Long epochs have few rows there."""
-    assert outcome(Rule.LOADER_RECREATED, anew(15, 9, every=10)) is Unknown.BATCHES_LEFT_OUT
 
 
 def short_run(first_ns: int, length: int | None = 31_250, **header: Any) -> Run:
