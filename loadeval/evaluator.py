@@ -228,8 +228,6 @@ class LoaderEvaluator(DALICompatible):
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
-        probe_transforms: whether a worker loads a few samples of its first batch again, which
-            tells from which transform on they are random (docs/howto/where-to-cache.md).
         every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
             totals of all batches (docs/run-log.md).
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
@@ -272,7 +270,6 @@ class LoaderEvaluator(DALICompatible):
         annotate: str | None = None,
         every: int = 1,
         stages: bool | None = None,
-        probe_transforms: bool = False,
         track: str | Callable[[int, dict[str, float]], object] | None = None,
         redact: bool = False,
         overwrite: bool = False,
@@ -303,7 +300,6 @@ class LoaderEvaluator(DALICompatible):
             annotate=annotate,  # type: ignore[arg-type]  # checked there
             every=every,
             stages=stages,
-            probe_transforms=probe_transforms,
             redact=redact,
             track=track,  # type: ignore[arg-type]  # checked there
             clock=clock,

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.predict.caching import CachePlace, cache_places
 from loadeval.analysis.predict.change import Change
 from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.predict.recorded import Recorded
@@ -184,7 +183,6 @@ class MachinePlan:
     lifts: tuple[Lifted, ...]
     by_cpus: tuple[tuple[float, Range], ...]
     data_bytes: float | None = None
-    cache_places: tuple[CachePlace, ...] = ()
 
     @property
     def unlimited_read(self) -> float | None:
@@ -295,7 +293,6 @@ class _Planner:
             lifts=lifts,
             by_cpus=tuple(self._by_cpus()),
             data_bytes=self.data_bytes,
-            cache_places=cache_places(self.run, self.recorded, self._sped_up, self._left_bytes),
         )
 
     def _sped_up(self, change: Change) -> Range:

@@ -81,10 +81,6 @@ COLD = (
     "Drop the files in this folder from the page cache first, so that they are read from the disk. "
     "Can be given several times."
 )
-PROBE = (
-    "See which transforms are random, by loading a few samples again in a worker. Samples can be "
-    "cached ahead of the first random one."
-)
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
@@ -104,7 +100,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     ] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     cold: Annotated[list[Path] | None, typer.Option("--cold", metavar="DIR", help=COLD)] = None,
-    probe: Annotated[bool, typer.Option("--probe", help=PROBE)] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
@@ -144,7 +139,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             threads,
             allow_changes,
             track=track,
-            probe=probe,
         )
         check(run_settings)
         _drop(cold or ())

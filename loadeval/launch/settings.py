@@ -56,8 +56,7 @@ class RunSettings:
     with VALIDATION; with `allow_changes` also such as change what is trained on. `threads` are
     those that torch computes with. `tune` is None where nothing is tuned. `track` names the tracker
     that the first training loader is passed on to, as in LoaderEvaluator. In `notes_opened`, a
-    folder, each process notes which files it opens. With `probe` it is looked at what of the
-    training loader's samples is random.
+    folder, each process notes which files it opens.
     """
 
     folder: str
@@ -70,7 +69,6 @@ class RunSettings:
     tune: TuneOptions | None = None
     track: str | None = None
     notes_opened: str | None = None
-    probe: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:

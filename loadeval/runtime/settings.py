@@ -72,7 +72,6 @@ class EvaluatorSettings:
     annotate: Tool | None = None
     every: int = 1
     stages: bool | None = None
-    probe_transforms: bool = False
     redact: bool = False
     track: TrackerName | Callable[[int, dict[str, float]], object] | None = None
 
@@ -126,16 +125,6 @@ class EvaluatorSettings:
             raise UsageError(
                 "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; "
                 "pass mode='log', or omit stages="
-            )
-
-        if not isinstance(cast("object", self.probe_transforms), bool):
-            raise UsageError(
-                f"probe_transforms is {self.probe_transforms!r}; expected True or False"
-            )
-        if self.probe_transforms and not self.looks_inside:
-            raise UsageError(
-                "probe_transforms=True works only where the loader is looked into; pass "
-                "stages=True too, in mode 'log' or 'alternate'"
             )
 
     @property

@@ -48,8 +48,6 @@ from loadeval import LoaderEvaluator, UsageError
             {"mode": "replay", "stages": True},
             "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; pass",
         ),
-        ({"probe_transforms": 1}, "probe_transforms is 1; expected True or False"),
-        ({"probe_transforms": True}, "probe_transforms=True works only where .* pass stages=True"),
         ({"every": 2, "mode": "alternate"}, "every=2 works only in mode 'log'"),
     ],
     ids=str,

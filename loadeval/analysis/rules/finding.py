@@ -226,7 +226,6 @@ class Advice(Enum):
     REQUESTS_AT_ONCE = "requests_at_once"
     KEEP_CONNECTION = "keep_connection"
     CACHE_LOCALLY = "cache_locally"
-    CACHE_SAMPLES = "cache_samples"
     FETCH_LESS = "fetch_less"
     ONE_THREAD_EACH = "one_thread_each"
     FREE_CPUS = "free_cpus"

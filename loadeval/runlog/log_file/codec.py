@@ -52,7 +52,6 @@ THINNED = 2
 
 
 TIMES, ELEMENTS = ("transform_ns", "transform_calls"), ("elements_before", "elements_after")
-BYTES, VARIES = ("bytes_before", "bytes_after"), ("varies",)
 """Columns by transform: all of a group, or none, have one."""
 
 
@@ -116,7 +115,7 @@ def encode(line: Line) -> Fields:
         content = {"format": FORMAT, "version": version, **content}
         if version == VERSION:
             del content["every"]
-    for name in (*ELEMENTS, *BYTES, *VARIES) if isinstance(line, StageTimes) else ():
+    for name in ELEMENTS if isinstance(line, StageTimes) else ():
         if not content[name]:
             del content[name]
     return {"type": LINE_TYPES[type(line)], **content}
@@ -202,7 +201,7 @@ def _check_transforms(values: Fields) -> None:
 
     Or when one of what belongs together is not known, such as its calls.
     """
-    for group in (TIMES, ELEMENTS, BYTES, VARIES):
+    for group in (TIMES, ELEMENTS):
         first = values.get(group[0], {})
         for name in group:
             columns = values.get(name, {})
