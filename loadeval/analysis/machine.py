@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,6 @@ import numpy as np
 from loadeval.analysis.predict.change import Change
 from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.predict.recorded import Recorded
-from loadeval.analysis.predict.storage import used_by
 from loadeval.analysis.predict.whatif import LoaderModel, spread
 from loadeval.analysis.run_memory import plan_of_run
 from loadeval.errors import UsageError
@@ -254,8 +253,7 @@ class _Planner:
         self.run = run
         self.machine = machine
         self.data_bytes = data_bytes
-        storage_apart = machine.read_bytes_per_s is not None
-        self.model = LoaderModel.of(run, storage_apart=storage_apart)
+        self.model = LoaderModel.of(run)
         self.recorded = Recorded.of(run)
         size = batch_size_of(run)
         if batch_size is not None and not size:
@@ -336,10 +334,7 @@ class _Planner:
         change: Change | None = None,
     ) -> ChangedLoader:
         """The loader of a device that has so many CPUs and workers."""
-        sharing = Change(costs=partial(used_by, loaders=self.machine.devices))
-        is_shared = self.machine.devices > 1 and self.model.servers.shares.high > 0
         changes = [each for each in (self.change, change) if each is not None]
-        changes += [sharing] if is_shared else []
         return self.model.asked(
             num_workers=workers,
             cpus=max(cpus - self.taken_cpus, LEAST_CPUS),
@@ -369,7 +364,7 @@ class _Planner:
 
     @cached_property
     def _present(self) -> PresentReplay:
-        return self.recorded.present(self.model.growth[1], self.model.servers.likely)
+        return self.recorded.present(self.model.growth[1])
 
     @cached_property
     def _unexplained(self) -> float:

@@ -394,7 +394,7 @@ def test_a_wrong_value_is_named(kind: str, field: str, values: list[Any]) -> Non
 
 
 def test_older_stages_with_bytes_and_what_varied_are_read() -> None:
-    older = dict.fromkeys(("bytes_before", "bytes_after", "varies"), {"Crop": [256.0, None]})
+    older = {key: {"Crop": [256.0, None]} for key in ("bytes_before", "bytes_after", "varies")}
     decoded = decode({"type": "stages", **LINE["stages"], **older})
     assert isinstance(decoded, StageTimes)
     assert decoded.transform_ns["Crop"][0] == 5
