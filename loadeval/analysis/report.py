@@ -275,7 +275,7 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         report,
         diagnosis=diagnosis,
         plan=plan,
-        recorded=case.recorded,
+        recorded=None if case.headroom is None else case.recorded,
     )
     if case.headroom is None:
         return report

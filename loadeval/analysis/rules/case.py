@@ -165,8 +165,13 @@ class Case:
 
     @cached_property
     def model(self) -> LoaderModel | None:
-        """The same, for predictions of other settings; None where what spins makes them wrong."""
-        return None if self.inside is None or self.spinning is not None else self.inside.model
+        """The same, for predictions of other settings.
+
+        None where what spins makes them wrong, and of a log, whose steps without loading are not
+        known.
+        """
+        is_known = self.headroom is not None and self.spinning is None
+        return self.inside.model if self.inside is not None and is_known else None
 
     @property
     def spinning(self) -> Spinning | None:

@@ -156,7 +156,7 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     advised, without a figure. What brings most by a setting comes first.
     """
     model = case.model
-    of_starts = model is None and finding.rule in OF_STARTS
+    of_starts = model is None and case.headroom is not None and finding.rule in OF_STARTS
     of_spinning = case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION
     if of_starts or of_spinning or finding.rule == Rule.PYTHON_LOCK:
         return replace(finding, changes=tuple(_of_all(finding)))

@@ -281,10 +281,11 @@ def _lock_waits(
     loader = case.loader
     in_processes = loader.start_method is not None or loader.persistent_workers is not None
     reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
-    if (in_processes or loader.workers == 0) and not (
-        reads_ahead and case.contention_share >= MODERATE_SHARE
-    ):
-        return None
+    if in_processes or loader.workers == 0:
+        if reads_ahead and case.loss_unknown:
+            return case.loss_unknown
+        if not reads_ahead or case.contention_share < MODERATE_SHARE:
+            return None
     if report is None:
         return None if loader.workers is None else Remark(Unknown.LOCK_NOT_READ)
     if case.loss_unknown or case.lost is None or case.loads_synchronously:
