@@ -219,7 +219,7 @@ class CodeSamples:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTimes:
-    """What one operator of a loader's pipeline did: a stage of SPDL's, an operator of Ray Data's.
+    """What one operator of a loader's pipeline did, such as a stage of SPDL's.
 
     `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
     since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since

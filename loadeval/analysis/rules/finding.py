@@ -110,7 +110,6 @@ class Problem(Enum):
     OPERATOR_BUSY = "operator_busy"
     THREADS_BUSY = "threads_busy"
     OPERATOR_STARVES_NEXT = "operator_starves_next"
-    OPERATOR_COSTLIEST = "operator_costliest"
     PYTHON_LOCK_HELD = "python_lock_held"
     PYTHON_LOCK_OFTEN_TAKEN = "python_lock_often_taken"
     STEPS_SLOWER = "steps_slower"

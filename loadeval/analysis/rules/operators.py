@@ -52,7 +52,6 @@ HOW_SURE: dict[OperatorLimit, Confidence] = {
     OperatorLimit.BUSY: "measured",
     OperatorLimit.THREADS_BUSY: "measured",
     OperatorLimit.QUEUES: "likely",
-    OperatorLimit.COSTLIEST: "possible",
 }
 
 
@@ -101,11 +100,7 @@ def _problem(
             "threads": case.loader.workers,
         }
         return Remark(Problem.THREADS_BUSY, values)
-    if limit is OperatorLimit.QUEUES:
-        return Remark(Problem.OPERATOR_STARVES_NEXT, values)
-    total_ns = sum(each.batch_ns or 0.0 for each in report.operators)
-    values |= {"share": (operator.batch_ns or 0.0) / total_ns}
-    return Remark(Problem.OPERATOR_COSTLIEST, values)
+    return Remark(Problem.OPERATOR_STARVES_NEXT, values)
 
 
 def _changes(case: Case, operator: Operator, limit: OperatorLimit) -> tuple[Remark, ...]:

@@ -179,14 +179,6 @@ def test_an_operator_with_work_that_starves_the_next_is_the_bottleneck(
     assert report.limit is (OperatorLimit.QUEUES if bottleneck else None)
 
 
-def test_of_operators_whose_concurrency_is_unknown_the_costliest_may_be() -> None:
-    report = operators_of(
-        by_turns([line("Map", 0, task_ns=500 * MS), line("collate", 1, task_ns=100 * MS)])
-    )
-    assert report is not None
-    assert (report.bottleneck, report.limit) == (report.operators[0], OperatorLimit.COSTLIEST)
-
-
 def test_of_a_thinned_run_the_aggregates_tell_the_batches() -> None:
     empty = np.empty(0, np.int64)
     total = Aggregate(
@@ -195,7 +187,7 @@ def test_of_a_thinned_run_the_aggregates_tell_the_batches() -> None:
     run = run_of(
         mode="log",
         every=10,
-        loader=LoaderInfo("ray.data"),
+        loader=LoaderInfo("spdl.pipeline"),
         operators=(line("Map", 0, task_ns=MS),),
         aggregates=(total,),
     )

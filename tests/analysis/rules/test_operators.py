@@ -149,14 +149,6 @@ def test_an_operator_that_starves_the_next_is_likely() -> None:
     assert codes(finding) == [Advice.CHEAPER_OPERATOR]
 
 
-def test_the_costliest_of_rays_operators_may_be_it() -> None:
-    run = alternating(**{**SLOW, "workers": None, "backend": "ray.data"})
-    parts = [line("Map", 0, task_ns=300 * MS), line("collate", 1, task_ns=100 * MS)]
-    finding = checked_finding(slow_operator(with_operators(run, *parts)))
-    assert finding.problem == Remark(Problem.OPERATOR_COSTLIEST, {"name": "Map", "share": 0.75})
-    assert finding.confidence == "possible"
-
-
 def test_no_operator_is_slow_where_nothing_is_lost() -> None:
     idle = replace(DECODE, run_ns=100 * MS)
     assert slow_operator(with_operators(alternating(alone=20), DECODE, SINK)) is None
