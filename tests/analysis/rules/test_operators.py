@@ -337,5 +337,15 @@ def test_no_lock_matters_where_nothing_is_lost(timed_run: Run) -> None:
     assert python_lock(Case(with_lock(logged, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
 
 
+def test_of_a_log_of_processes_it_is_not_known_whether_threads_hold_the_lock(
+    timed_run: Run,
+) -> None:
+    """Whether steps are slower beside them was not measured."""
+    loader = replace(timed_run.header.loader, workers=2, start_method="fork")
+    logged = replace(timed_run, header=replace(timed_run.header, loader=loader))
+    assert python_lock(Case(with_lock(logged, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
+    assert python_lock(Case(logged)) is None
+
+
 def _threads(run: Run) -> Any:
     return replace(run.header.loader, workers=4)
