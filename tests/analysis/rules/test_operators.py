@@ -19,6 +19,7 @@ from loadeval.report.wording.advice import ADVICE
 from loadeval.report.wording.findings import PROBLEMS, UNKNOWNS
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, level
+from tests.runs.looked_into import logged
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -337,14 +338,13 @@ def test_no_lock_matters_where_nothing_is_lost(timed_run: Run) -> None:
     assert python_lock(Case(with_lock(logged, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
 
 
-def test_of_a_log_of_processes_it_is_not_known_whether_threads_hold_the_lock(
-    timed_run: Run,
-) -> None:
+def test_of_a_log_of_processes_it_is_not_known_whether_threads_hold_the_lock() -> None:
     """Whether steps are slower beside them was not measured."""
-    loader = replace(timed_run.header.loader, workers=2, start_method="fork")
-    logged = replace(timed_run, header=replace(timed_run.header, loader=loader))
-    assert python_lock(Case(with_lock(logged, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
-    assert python_lock(Case(logged)) is None
+    run = logged(fetch=60, workers=2)
+    loader = replace(run.header.loader, start_method="fork")
+    run = replace(run, header=replace(run.header, loader=loader))
+    assert python_lock(Case(with_lock(run, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
+    assert python_lock(Case(run)) is None
 
 
 def _threads(run: Run) -> Any:
