@@ -112,7 +112,6 @@ truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minut
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
 	.venv/bin/python bench/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
-	.venv/bin/python bench/prediction_storage.py
 	.venv/bin/python bench/prediction.py --tune
 	.venv/bin/python bench/followed.py
 

@@ -288,8 +288,6 @@ class LoaderEvaluator(DALICompatible):
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
-        probe_transforms: whether a worker loads a few samples of its first batch again, which
-            tells from which transform on they are random (docs/howto/where-to-cache.md).
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and attaches the page, and of an alternating run the figure, at the
             end (docs/howto/dashboards.md). A function is called, on another thread, with the
@@ -328,7 +326,6 @@ class LoaderEvaluator(DALICompatible):
         probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
         annotate: str | None = None,
         stages: bool | None = None,
-        probe_transforms: bool = False,
         track: str | Callable[[int, dict[str, float]], object] | None = None,
         redact: bool = False,
         overwrite: bool = False,
@@ -357,7 +354,6 @@ class LoaderEvaluator(DALICompatible):
             probe_interval_s=probe_interval_s,
             annotate=annotate,  # type: ignore[arg-type]  # checked there
             stages=stages,
-            probe_transforms=probe_transforms,
             redact=redact,
             track=track,  # type: ignore[arg-type]  # checked there
             clock=clock,

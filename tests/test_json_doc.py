@@ -268,22 +268,6 @@ def test_plan(runs: dict[str, Path], options: tuple[str, ...]) -> None:
     check(printed("plan", runs["staged"], *options), "`plan`")
 
 
-def test_a_plan_of_samples_whose_size_is_known(tmp_path: Path) -> None:
-    """It has the places of a cache."""
-    staged_run = staged()
-    nothing = np.full(len(staged_run.stages[0]), np.nan)
-    first = np.concatenate([[1e6], nothing[1:]])
-    times = replace(
-        staged_run.stages[0],
-        bytes_before={"__getitem__": nothing},
-        bytes_after={"__getitem__": first},
-    )
-    run = replace(staged_run, stages=(times, *staged_run.stages[1:]))
-    output = printed("plan", write_run(run, tmp_path / "sized.jsonl"))
-    check(output, "`plan`")
-    assert [place["name"] for place in output["cache_places"]] == ["__getitem__"]
-
-
 def test_tune() -> None:
     """Some trials were measured, and others not; predicted or not."""
     check(json.loads(json.dumps(tuning_as_dict(tuned()))), "`tune`")

@@ -27,9 +27,8 @@ FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
-OPEN, COUNTS_CALLS, PROBES = 0, 1, 2
-"""Words that are 1 while somebody looks into the loader, where workers count calls, and where the
-first of them loads a few samples again."""
+OPEN, COUNTS_CALLS = 0, 1
+"""Words that are 1 while somebody looks into the loader, and where workers count calls."""
 CHANNEL_WORDS = 8
 READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
 """A worker's own words: when it was ready, how long the user's `worker_init_fn` took,

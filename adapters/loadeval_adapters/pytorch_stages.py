@@ -16,7 +16,7 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
-from loadeval_adapters.pytorch_channel import COUNTS_CALLS, PROBES, Channel, is_of_a_signal
+from loadeval_adapters.pytorch_channel import COUNTS_CALLS, Channel, is_of_a_signal
 from loadeval_adapters.pytorch_iterators import (
     NOT_TORCHS,
     Borrowed,
@@ -54,12 +54,8 @@ class DataLoaderStages:
         self._notes: deque[StageNote] = deque()
         self._noted: set[StageNote] = set()
         self._kinds: set[type] = set()
-        self._is_closed = self._has_counted_calls = self._probes = False
+        self._is_closed = self._has_counted_calls = False
         _all.add(self)
-
-    def probe_transforms(self) -> None:
-        """See LoaderStages: the first worker does, in the first epoch with workers."""
-        self._probes = True
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages."""
@@ -124,7 +120,6 @@ class DataLoaderStages:
             channel = Channel(loader.num_workers, slots)
             channel.words[COUNTS_CALLS] = not self._has_counted_calls
             self._has_counted_calls = True
-            channel.words[PROBES], self._probes = self._probes, False
         pins, pickles = Pins(), Pickles()
         with _swapped(loader, channel, pins, pickles) as is_swapped, _timing_indices() as index_ns:
             start_ns = perf_counter_ns()

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.recorded import Recorded
     from loadeval.analysis.remark import Remark
@@ -65,8 +64,7 @@ class RunReport:
     timed, as `operators` is; where both are,
     `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
     that are compared, the real one's has both arms. `recorded` is what predictions are made from,
-    which the diagnosis took too; None where nothing can be predicted. `cache_places` are where
-    samples could be kept in memory.
+    which the diagnosis took too; None where nothing can be predicted.
     """
 
     name: str
@@ -85,7 +83,6 @@ class RunReport:
     operators: OperatorReport | None = None
     threads: ThreadReport | None = None
     recorded: Recorded | None = None
-    cache_places: tuple[CachePlace, ...] = ()
 
     @cached_property
     def whatif(self) -> WorkerCurve | None:
@@ -278,8 +275,7 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         report,
         diagnosis=diagnosis,
         plan=plan,
-        recorded=case.recorded,
-        cache_places=case.cache_places,
+        recorded=None if case.headroom is None else case.recorded,
     )
     if case.headroom is None:
         return report
@@ -326,7 +322,6 @@ def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]
     of_real = replace(
         of_real,
         recorded=case.recorded,
-        cache_places=case.cache_places,
         threads=threads_of(real, ideal),
     )
     return (of_real, replace(of_ideal, threads=None)), comparison

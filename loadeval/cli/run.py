@@ -72,10 +72,6 @@ TRACK = (
 ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 MOST_TRAININGS = 4
 ABORTED = 5
-PROBE = (
-    "See which transforms are random, by loading a few samples again in a worker. Samples can be "
-    "cached ahead of the first random one."
-)
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
@@ -90,7 +86,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
     ] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    probe: Annotated[bool, typer.Option("--probe", help=PROBE)] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
@@ -125,7 +120,6 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             settings_in(settings or ()),
             allow_changes,
             track=track,
-            probe=probe,
         )
         check(run_settings)
         name = "run" if redact else name_of(command)

@@ -185,8 +185,6 @@ class Session:
             options["track"] = self._tracker_once()
         if mode == "log":
             options["stages"] = self._tuning is None  # settings in turns are looked into
-        if has_gradients and mode != "replay" and self._tuning is None:
-            options["probe_transforms"] = self._settings.probe
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,

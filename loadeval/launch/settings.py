@@ -54,8 +54,7 @@ class RunSettings:
     The training loader gets `settings` in place of its own, other loaders those whose name begins
     with VALIDATION; with `allow_changes` also such as change what is trained on. `tune` is None
     where nothing is tuned. `track` names the tracker that the first training loader is passed on
-    to, as in LoaderEvaluator. With `probe` it is looked at what of the training loader's samples is
-    random.
+    to, as in LoaderEvaluator.
     """
 
     folder: str
@@ -66,7 +65,6 @@ class RunSettings:
     allow_changes: bool = False
     tune: TuneOptions | None = None
     track: str | None = None
-    probe: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from loadeval.report.formatting import cached_at
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
 from loadeval.report.wording import machine as machine_words
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.machine import MachinePlan
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Comparison, Report, RunReport
@@ -321,25 +319,9 @@ def machine_as_dict(plan: MachinePlan) -> dict[str, Any]:
             for demand in plan.demands
         ],
         "lifts": [{**asdict(lifted), "lift": lifted.lift.value} for lifted in plan.lifts],
-        "cache_places": [cache_place_as_dict(place) for place in plan.cache_places],
         "by_cpus": [
             {"cpus": cpus, "utilisation": asdict(utilisation)} for cpus, utilisation in plan.by_cpus
         ],
-    }
-
-
-def cache_place_as_dict(place: CachePlace) -> dict[str, Any]:
-    """A place where samples could be kept in memory."""
-    return {
-        "name": place.name,
-        "words": cached_at(place.name),
-        "sample_bytes": place.sample_bytes,
-        "total_bytes": place.total_bytes,
-        "fits": place.fits,
-        "is_random": place.is_random,
-        "speedup": asdict(place.speedup),
-        "pays": place.pays,
-        "replaced": list(place.replaced),
     }
 
 

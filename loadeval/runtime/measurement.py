@@ -27,7 +27,6 @@ from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
 from loadeval.runtime.recording.new_recorder import new_recorder
-from loadeval.runtime.recording.stages import probing
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.annotate import annotation_for
 from loadeval.runtime.serving.counting import Counter
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.recorder import Recorder
-    from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.runtime.serving.loop import EpochPlan
     from loadeval.runtime.settings import EvaluatorSettings
@@ -51,7 +49,7 @@ if TYPE_CHECKING:
 
 IN_HEADER = (
     *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
-    *("pairs", "batches", "seed", "annotate", "stages", "probe_transforms"),
+    *("pairs", "batches", "seed", "annotate", "stages"),
 )
 """A run's header tells these settings."""
 CLOSED = (
@@ -317,13 +315,9 @@ class Measurement:
             },
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
-            stages=partial(self._inside, loader),
+            stages=partial(self.adapter.stages, loader),
             tracking=tracking,
         )
-
-    def _inside(self, loader: Any) -> LoaderStages | None:
-        inside = self.adapter.stages(loader)
-        return probing(inside) if self.settings.probe_transforms else inside
 
 
 def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:

@@ -67,7 +67,6 @@ class EvaluatorSettings:
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
     annotate: Tool | None = None
     stages: bool | None = None
-    probe_transforms: bool = False
     redact: bool = False
     track: TrackerName | Callable[[int, dict[str, float]], object] | None = None
 
@@ -118,15 +117,6 @@ class EvaluatorSettings:
                     f"{name}={getattr(self, name)!r} works only in modes 'log' and 'alternate', "
                     f"and the mode is 'replay'; pass mode='log', or omit {name}="
                 )
-        if not isinstance(cast("object", self.probe_transforms), bool):
-            raise UsageError(
-                f"probe_transforms is {self.probe_transforms!r}; expected True or False"
-            )
-        if self.probe_transforms and not self.looks_inside:
-            raise UsageError(
-                "probe_transforms=True works only where the loader is looked into; pass "
-                "stages=True too, in mode 'log' or 'alternate'"
-            )
 
     @property
     def looks_inside(self) -> bool:

@@ -43,8 +43,6 @@ from loadeval import LoaderEvaluator, UsageError
             "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; pass",
         ),
         ({"mode": "replay", "batches": 5}, "batches=5 works only in modes 'log' and 'alternate'"),
-        ({"probe_transforms": 1}, "probe_transforms is 1; expected True or False"),
-        ({"probe_transforms": True}, "probe_transforms=True works only where .* pass stages=True"),
     ],
     ids=str,
 )

@@ -243,8 +243,6 @@ WORDS = {
         "time, most of it with {name:name}.",
         operator_starves_next="{name:name} always has work waiting, and what comes after it waits "
         "for it.",
-        operator_costliest="{name:name} takes {share:share} of the time that all operators take "
-        "for a batch.",
     ),
     Rule.PYTHON_LOCK: _words(
         "Do threads of the loader hold Python's lock (GIL)?",

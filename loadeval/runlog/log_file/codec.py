@@ -46,7 +46,6 @@ VERSION = 1
 
 
 TIMES, ELEMENTS = ("transform_ns", "transform_calls"), ("elements_before", "elements_after")
-BYTES, VARIES = ("bytes_before", "bytes_after"), ("varies",)
 """Columns by transform: all of a group, or none, have one."""
 
 
@@ -105,7 +104,7 @@ def encode(line: Line) -> Fields:
     content = {field.name: _to_json(getattr(line, field.name)) for field in fields(line)}
     if isinstance(line, Header):
         content = {"format": FORMAT, "version": VERSION, **content}
-    for name in (*ELEMENTS, *BYTES, *VARIES) if isinstance(line, StageTimes) else ():
+    for name in ELEMENTS if isinstance(line, StageTimes) else ():
         if not content[name]:
             del content[name]
     return {"type": LINE_TYPES[type(line)], **content}
@@ -189,7 +188,7 @@ def _check_transforms(values: Fields) -> None:
 
     Or when one of what belongs together is not known, such as its calls.
     """
-    for group in (TIMES, ELEMENTS, BYTES, VARIES):
+    for group in (TIMES, ELEMENTS):
         first = values.get(group[0], {})
         for name in group:
             columns = values.get(name, {})

@@ -34,10 +34,6 @@ class LoaderStages(Protocol):
 
     What raises here ends looking into the loader, and nothing else. `take` may run in one thread
     while another one begins an epoch.
-
-    It may have a method `probe_transforms`, which is called before the first epoch of a run with
-    `probe_transforms=True`: a few samples are then loaded again, to see from which transform on
-    they are random.
     """
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -57,14 +53,6 @@ class LoaderStages(Protocol):
 
     def close(self) -> None:
         """Leave the loader as it was, from its next epoch on. Called once."""
-
-
-def probing(inside: LoaderStages | None) -> LoaderStages | None:
-    """`inside`, which is to see what of a sample is random, where it can."""
-    probe = getattr(inside, "probe_transforms", None)
-    if probe is not None:
-        probe()
-    return inside
 
 
 class StageRecorder:

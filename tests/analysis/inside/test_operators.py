@@ -179,14 +179,6 @@ def test_an_operator_with_work_that_starves_the_next_is_the_bottleneck(
     assert report.limit is (OperatorLimit.QUEUES if bottleneck else None)
 
 
-def test_of_operators_whose_concurrency_is_unknown_the_costliest_may_be() -> None:
-    report = operators_of(
-        by_turns([line("Map", 0, task_ns=500 * MS), line("collate", 1, task_ns=100 * MS)])
-    )
-    assert report is not None
-    assert (report.bottleneck, report.limit) == (report.operators[0], OperatorLimit.COSTLIEST)
-
-
 def test_a_line_about_no_time_has_no_share() -> None:
     report = operators_of(
         by_turns([line("decode", 0, task_ns=MS, run_ns=MS, concurrency=1, elapsed_ns=0, tasks=0)])

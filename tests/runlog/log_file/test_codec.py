@@ -17,11 +17,9 @@ from hypothesis.extra.numpy import arrays
 from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.log_file.codec import (
-    BYTES,
     ELEMENTS,
     KINDS,
     TIMES,
-    VARIES,
     decode,
     encode,
     to_text,
@@ -240,9 +238,6 @@ LINE: dict[str, dict[str, Any]] = {
         "transform_calls": {"Crop": [2, 2]},
         "elements_before": {"Crop": [64.0, None]},
         "elements_after": {"Crop": [16.0, None]},
-        "bytes_before": {"Crop": [256.0, None]},
-        "bytes_after": {"Crop": [64.0, None]},
-        "varies": {"Crop": [1.0, None]},
     },
     "worker_start": {
         "epoch": 0,
@@ -271,7 +266,7 @@ LINE: dict[str, dict[str, Any]] = {
     "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }
-BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS, *BYTES, *VARIES)
+BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS)
 
 
 def wrong(line: str, **changes: Any) -> str:
@@ -329,16 +324,22 @@ def test_a_wrong_value_is_named(kind: str, field: str, values: list[Any]) -> Non
         assert f"'{field}', where " in wrong(kind, **{field: value}), value
 
 
-@pytest.mark.parametrize("group", [ELEMENTS, BYTES, VARIES])
-def test_sizes_of_transforms_may_be_missing(group: tuple[str, ...]) -> None:
+def test_older_stages_with_bytes_and_what_varied_are_read() -> None:
+    older = {key: {"Crop": [256.0, None]} for key in ("bytes_before", "bytes_after", "varies")}
+    decoded = decode({"type": "stages", **LINE["stages"], **older})
+    assert isinstance(decoded, StageTimes)
+    assert decoded.transform_ns["Crop"][0] == 5
+
+
+def test_sizes_of_transforms_may_be_missing() -> None:
     """Older logs do not have them; one without the other is refused."""
-    older = {name: value for name, value in LINE["stages"].items() if name not in group}
+    older = {name: value for name, value in LINE["stages"].items() if name not in ELEMENTS}
     decoded = decode({"type": "stages", **older})
     assert isinstance(decoded, StageTimes)
-    assert [getattr(decoded, name) for name in group] == [{}] * len(group)
-    assert not encode(decoded).keys() & set(group)
-    for name in group if len(group) > 1 else ():
-        assert f"has other transforms in {group[0]!r} than in" in wrong("stages", **{name: ...})
+    assert [getattr(decoded, name) for name in ELEMENTS] == [{}, {}]
+    assert not encode(decoded).keys() & set(ELEMENTS)
+    for name in ELEMENTS:
+        assert "has other transforms in 'elements_before' than in" in wrong("stages", **{name: ...})
 
 
 def test_older_stages_have_no_memory_of_workers() -> None:

@@ -43,7 +43,6 @@ class StagedLoader(SerialLoader):
         self.said = [] if said is None else said
         self.fails = fails
         self.rows: list[int] = []
-        self.can_probe = False
 
     def __iter__(self) -> Iterator[Any]:
         rows, self.rows = self.rows, []
@@ -70,8 +69,6 @@ class Fetches:
         self.epochs: list[tuple[int, list[int]]] = []
         self.facts: list[Any] = [StageNote("no transforms")]
         self.do("stages")
-        if loader.can_probe:
-            self.probe_transforms = lambda: self.do("probe")
 
     def begin(self, loader: StagedLoader) -> Callable[[int], object]:
         self.do("begin")
@@ -204,30 +201,6 @@ def test_a_loader_is_left_alone_where_recording_ends(options: dict[str, Any]) ->
         is_left = "close" in loader.said
     assert is_left
     assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
-
-
-@pytest.mark.parametrize("is_made", [False, True])
-@pytest.mark.parametrize("probe", [False, True])
-def test_what_can_tell_what_is_random_is_asked_to(*, is_made: bool, probe: bool) -> None:
-    """Before the first epoch, and on request alone; of loaders that are made for each epoch too."""
-    loader = StagedLoader()
-    loader.can_probe = True
-    with LoaderEvaluator(
-        (lambda: loader) if is_made else loader, stages=True, probe_transforms=probe
-    ) as evaluator:
-        assert len(list(evaluator)) == 6
-    assert loader.said.count("probe") == probe
-    if probe:
-        assert loader.said.index("probe") < loader.said.index("begin")
-
-
-def test_a_loader_that_cannot_tell_what_is_random_is_only_timed() -> None:
-    """And so is one that is not looked into."""
-    loaders = StagedLoader(), range(6)
-    for loader in loaders:
-        with LoaderEvaluator(loader, stages=True, probe_transforms=True) as evaluator:
-            assert len(list(evaluator)) == 6
-        assert not [event for event in evaluator.recorded().events if "looked" in event.message]
 
 
 def test_an_epoch_that_nobody_reads_has_no_number() -> None:
