@@ -195,10 +195,11 @@ def backends_command(runs: Sequence[Path], report: Report) -> Rows:
     comparison = report.comparison
     if len(runs) != 1 or comparison is None or not is_mostly_decoding(comparison.stages):
         return []
-    if comparison.headroom.verdict.lowest in {None, InputBound.NOT}:
+    headroom = comparison.headroom
+    if headroom.verdict.lowest in {None, InputBound.NOT} or not headroom.ideal_ns:
         return []
-    like = shlex.join(["--like", text_of(runs[0])])
-    return [("other decoders", f"loadeval backends FOLDER {like}")]
+    step_ms = max(headroom.ideal_ns / 1e6, 0.1)
+    return [("other decoders", f"loadeval backends FOLDER --step {step_ms:.1f}ms")]
 
 
 def straggler_command(report: Report) -> Rows:

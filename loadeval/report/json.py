@@ -23,7 +23,7 @@ from loadeval.runlog.remote import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loadeval.analysis.backends import BackendReport, BackendResult, Difference
+    from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.baseline import BaselineReport, ChangedFinding
     from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
@@ -155,20 +155,18 @@ def backends_as_dict(report: BackendReport) -> dict[str, Any]:
     """Several backends, but not their runs."""
     return {
         "backends": [_backend_as_dict(backend) for backend in report.backends],
-        "differences": [difference_as_dict(difference) for difference in report.differences],
+        "differences": [
+            {
+                **asdict(difference),
+                "shown": difference.shown,
+                "words": backend_words.difference_sentence(difference),
+            }
+            for difference in report.differences
+        ],
         "unit": report.unit,
         "cautions": backend_words.backend_cautions(report),
         "caution_codes": _codes(report.cautions),
         "not_measured": backend_words.backend_not_measured(report),
-    }
-
-
-def difference_as_dict(difference: Difference) -> dict[str, Any]:
-    """How the throughputs of two backends compare."""
-    return {
-        **asdict(difference),
-        "shown": difference.shown,
-        "words": backend_words.difference_sentence(difference),
     }
 
 

@@ -220,10 +220,10 @@ def test_everything_includes_the_inside_of_the_loader(alternated: Path, tmp_path
 
 
 def test_decoding_that_is_waited_for_has_the_command_that_measures_decoders() -> None:
-    """It imitates the step of the run, whose path can be pasted."""
+    """Under a step that takes as long as that of the run with ideal loading."""
     code, out, _ = run(DEMO)
     assert code == 0
-    assert f"other decoders  loadeval backends FOLDER --like {DEMO}\n" in out
+    assert "other decoders  loadeval backends FOLDER --step 21.3ms\n" in out
 
 
 def test_what_is_no_decoding_has_no_such_command(tmp_path: Path) -> None:

@@ -1,13 +1,19 @@
-"""compare_backends: several loaders with the same training step, side by side."""
+"""Several loaders under one training step, and recipes for loaders of a folder of JPEGs."""
 
 from __future__ import annotations
 
 import time
+import timeit
 from collections.abc import Mapping
+from importlib import import_module
+from importlib.resources import files
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from loadeval.errors import UsageError
+import numpy as np
+
+from loadeval.errors import UsageError, in_words
 from loadeval.probes import NAMES, probes_named
 from loadeval.runtime.alternation.backends import Backend, BackendRunner
 from loadeval.runtime.background.metrics_thread import Probes
@@ -19,12 +25,32 @@ from loadeval.runtime.settings import (
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    import numpy.typing as npt
 
     from loadeval.report.backends import BackendComparison
 
+    Sample = tuple[str, int]
+
 FEWEST_ROUNDS = 3
 """Fewer rounds give no confidence interval."""
+REFERENCE = "pillow"
+RECIPES = {
+    REFERENCE: "torch pillow",
+    "pillow_draft": "torch pillow",
+    "opencv": "torch opencv-python-headless",
+    "simplejpeg": "torch pillow simplejpeg",
+    "dali": "torch nvidia-dali-cuda120",
+    "spdl": "torch pillow spdl-core",
+}
+"""What pip installs for each; `loadeval_adapters.recipes` has a file for each."""
+MOST_JPEGS = 128
+"""So many JPEGs are loaded again and again, at most."""
+EPOCH_BATCHES = 64
+"""Batches in an epoch, at least."""
+PIXELS_DIFFER = 2.0
+"""Above this mean difference, of 255 levels, pixels are said to differ from the reference's."""
 
 
 def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
@@ -159,3 +185,127 @@ def _log_paths(backends: Mapping[str, Backend], folder: Path) -> dict[str, Path]
             "log_dir= a writable folder"
         ) from error
     return {name: folder / f"{name}.jsonl" for name in backends}
+
+
+def jpegs_in(folder: Path) -> list[str]:
+    """The paths of all JPEGs in `folder` and its subfolders. Raises UsageError if there is none."""
+    suffixes = {".jpg", ".jpeg"}
+    found = sorted(str(path) for path in folder.rglob("*") if path.suffix.lower() in suffixes)
+    if not found:
+        raise UsageError(
+            f"{folder} has no JPEGs; expected a folder with a subfolder of .jpg files for each "
+            "class, as torchvision's ImageFolder reads"
+        )
+    return found
+
+
+def recipe_code(name: str) -> str:
+    """The file of the recipe `name`."""
+    return (files("loadeval_adapters.recipes") / f"{name}.py").read_text(encoding="utf-8")
+
+
+def compare_recipes(
+    paths: Sequence[str],
+    names: Sequence[str],
+    step: Callable[[Any], object],
+    *,
+    batch_size: int,
+    workers: int,
+    say: Callable[[str], object],
+) -> tuple[BackendComparison, dict[str, float], list[str]]:
+    """Measure the recipes `names` with the JPEGs at `paths`; `say` is told what is being done.
+
+    Returns the comparison; the mean difference of each recipe's pixels from the reference's, of 255
+    levels; and a sentence for each recipe and file that is left out.
+
+    Raises UsageError where the reference is not installed or reads no file, and where no recipe is
+    left.
+    """
+    say(f"loading JPEGs with {REFERENCE}, which the others are compared with")
+    reference, left_out = _reference(paths)
+    samples = list(zip(reference, range(len(reference)), strict=True))
+    repeated = samples * ceil(EPOCH_BATCHES * batch_size / len(samples))
+    loaders, pixels = {}, {}
+    for name in names:
+        say(f"comparing the pixels of {name}")
+        try:
+            make_loader = _make_loader(name)
+            images = _loaded(make_loader, samples, batch_size)
+        except ModuleNotFoundError:
+            left_out.append(f"{name} is not installed: pip install {RECIPES[name]}")
+        except Exception as error:  # noqa: BLE001 - a library may raise anything, the others go on
+            left_out.append(f"{name} is left out: {in_words(error)}")
+        else:
+            if len(images) < len(samples):
+                counts = f"{len(images)} of {len(samples)}"
+                left_out.append(f"{name} is left out: it loads {counts} JPEGs")
+                continue
+            loaders[name] = make_loader(repeated, batch_size, workers)
+            pixels[name] = float(
+                np.mean(
+                    [
+                        np.abs(images[place].astype(np.int16) - image).mean()
+                        for place, image in enumerate(reference.values())
+                    ]
+                )
+            )
+    if not loaders:
+        raise UsageError(f"no recipe can be measured: {'; '.join(left_out)}")
+    say(f"measuring {', '.join(loaders)} in turns")
+    comparison = compare_backends(
+        loaders, step, batches=48, rounds=4, unit="images", probes=(), stages=False
+    )
+    return comparison, pixels, left_out
+
+
+def _reference(paths: Sequence[str]) -> tuple[dict[str, npt.NDArray[np.uint8]], list[str]]:
+    """What the reference loads of MOST_JPEGS from all `paths`; and a sentence for each it cannot.
+
+    Raises UsageError where it is not installed, or reads none.
+    """
+    try:
+        make_loader = _make_loader(REFERENCE)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the others are compared with {REFERENCE}, which is not installed; install it with: "
+            f"pip install {RECIPES[REFERENCE]}"
+        ) from error
+    images, left_out = {}, []
+    for path in dict.fromkeys(paths[at * len(paths) // MOST_JPEGS] for at in range(MOST_JPEGS)):
+        try:
+            images[path] = _loaded(make_loader, [(path, 0)], 1)[0]
+        except Exception as error:  # noqa: BLE001, PERF203 - any error says that a file is broken
+            left_out.append(f"{Path(path).name} is left out: {in_words(error)}")
+    if not images:
+        raise UsageError(f"{REFERENCE} reads none of {len(paths)} JPEGs: {left_out[0]}")
+    return images, left_out
+
+
+def computing_step(seconds: float) -> Callable[[object], None]:
+    """A step of a fixed amount of work: on a CPU of its own it takes `seconds`, else longer."""
+    numbers = np.linspace(-1, 1, 1 << 16, dtype=np.float32)
+    out = np.empty_like(numbers)
+
+    def compute(times: int) -> None:
+        for _ in range(times):
+            np.tanh(numbers, out=out)
+
+    fastest_s = min(timeit.repeat(lambda: compute(10), number=1, repeat=50)) / 10
+    times = max(1, round(seconds / fastest_s))
+    return lambda _batch: compute(times)
+
+
+def _make_loader(name: str) -> Callable[[list[Sample], int, int], Any]:
+    recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
+    return cast("Callable[[list[Sample], int, int], Any]", recipe.make_loader)
+
+
+def _loaded(
+    make_loader: Callable[[list[Sample], int, int], Any], samples: list[Sample], batch_size: int
+) -> dict[int, npt.NDArray[np.uint8]]:
+    """The images of an epoch, by their class, which tells them apart in any order."""
+    return {
+        int(label): image
+        for images, labels in make_loader(samples, batch_size, 0)
+        for image, label in zip(images.numpy(), labels, strict=True)
+    }
