@@ -17,6 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
+
 from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
@@ -71,7 +73,7 @@ class Session:
         self._overrides = Overrides(settings)
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
-        self._pid = os.getpid()
+        self._pid, self._started_ms = os.getpid(), started_ms()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
         self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -166,7 +168,9 @@ class Session:
         loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
         host = host_placeholder(host, self._salt) if self._settings.redact else host
-        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
+        return ProcessRecord(
+            self._name, self._rank, self._pid, host, ended, loaders, self._started_ms
+        )
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The measured loader for `loader`: its own, or one of its kind that is not being read."""
@@ -318,6 +322,19 @@ class Session:
             loader.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
+
+
+def started_ms() -> int | None:
+    """When the system started this process, in milliseconds since 1970; None if unknown."""
+    try:
+        # /proc may be of another namespace, in which os.getpid() is some other process.
+        pid = int(Path("/proc/self").readlink().name)
+    except (OSError, ValueError):
+        pid = os.getpid()
+    try:
+        return int(psutil.Process(pid).create_time() * 1000)
+    except psutil.Error:
+        return None
 
 
 def _reason(error: OSError) -> str:

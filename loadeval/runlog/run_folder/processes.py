@@ -47,7 +47,10 @@ class LoaderRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process that iterated loaders; `ended` is True once it has closed its logs."""
+    """One process that iterated loaders; `ended` is True once it has closed its logs.
+
+    `started_ms` is when the system started it, in milliseconds since 1970.
+    """
 
     name: str
     rank: int
@@ -55,6 +58,7 @@ class ProcessRecord:
     host: str
     ended: bool
     loaders: tuple[LoaderRecord, ...] = ()
+    started_ms: int | None = None
 
     @property
     def main(self) -> LoaderRecord | None:
