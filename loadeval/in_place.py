@@ -249,7 +249,7 @@ class Original:
 
     def __init__(self, loader: Any) -> None:
         self.loader: Reference = weakref.ref(loader)
-        self._dataset = _reference(_plain(loader.dataset))
+        self._dataset = _reference(plain(loader.dataset))
         self._samplers = [_reference(sampler) for sampler in samplers_of(loader)]
 
     def has_sampler_of(self, loader: Any) -> bool:
@@ -280,7 +280,7 @@ class Original:
 
     def _has_dataset_of(self, loader: Any) -> bool:
         dataset = self._dataset()
-        return dataset is not None and _plain(loader.dataset) is dataset
+        return dataset is not None and plain(loader.dataset) is dataset
 
     def _is_split_for_ddp(self, loader: Any, samplers: list[Any]) -> bool:
         """Whether Lightning or Fabric put a DistributedSampler into a copy of this loader."""
@@ -324,7 +324,7 @@ def samplers_of(loader: Any) -> list[Any]:
 
 def shared_by(loader: Any) -> list[Any]:
     """The loader, and the objects that loaders built from it share with it."""
-    dataset = _plain(loader.dataset)
+    dataset = plain(loader.dataset)
     is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
     shared = [loader, dataset] if is_stream else [loader, *samplers_of(loader)]
     return [candidate for candidate in shared if _can_be_watched(candidate)]
@@ -340,8 +340,8 @@ def _is_stream_of_accelerate(loader: Any) -> bool:
     return frame is not None
 
 
-def _plain(dataset: Any) -> Any:
-    # Accelerate wraps an iterable dataset to shard it.
+def plain(dataset: Any) -> Any:
+    """`dataset`, without what Accelerate wraps it in to shard it."""
     while type(dataset).__module__.startswith("accelerate."):
         dataset = dataset.dataset
     return dataset

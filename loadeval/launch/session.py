@@ -23,7 +23,7 @@ from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
-from loadeval.launch.measured import MeasuredLoader, are_gradients_on
+from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
 from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
 from loadeval.launch.tuned import ProgramTuning
@@ -173,7 +173,7 @@ class Session:
         )
 
     def _measured(self, loader: Any) -> MeasuredLoader:
-        """The measured loader for `loader`: its own, or one of its kind that is not being read."""
+        """The measured loader for `loader`: its own, or one whose place it takes."""
         known = self._known(loader)
         if known is not None:
             return known
@@ -215,15 +215,23 @@ class Session:
     def _known(self, loader: Any) -> MeasuredLoader | None:
         has_gradients = self.has_gradients(loader)
         kind, is_rebuilt = _kind_of(loader)
-        for measured in self.loaders:
-            if measured.has_gradients != has_gradients or measured.kind != kind:
-                continue
+        alike = [
+            measured
+            for measured in self.loaders
+            if measured.has_gradients == has_gradients and measured.kind == kind
             # Lightning begins an epoch before it has dropped the one before.
+            if measured.reads(loader)
+            or (not measured.is_read and (is_rebuilt or measured.is_of(loader)))
+        ]
+        dataset = dataset_of(loader)
+        for measured in alike:
             if measured.reads(loader) or (
-                not measured.is_read and (is_rebuilt or measured.is_of(loader))
+                dataset is not None and _is_same(measured.dataset(), dataset)
             ):
                 return measured
-        return None
+        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
+        is_anew = not has_gradients and length_of(dataset) is None
+        return next((one for one in alike if is_anew or one.dataset() is None), None)
 
     def _mode_of(self, loader: Any) -> Mode:
         mode = self._settings.mode
@@ -345,8 +353,8 @@ def _reason(error: OSError) -> str:
 def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     """What stays the same when a loader is built again, by a framework or for each epoch.
 
-    And whether that alone tells it from all other loaders of the program. If not, another loader of
-    its kind takes its place only once it is gone.
+    And whether another loader of its kind takes its place while it is there. One over another
+    dataset does so only once the dataset that was read is gone.
     """
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or not isinstance(loader, torch_data.DataLoader):
@@ -357,6 +365,14 @@ def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     is_stream = isinstance(dataset, torch_data.IterableDataset)
     samples = None if is_stream else length_of(dataset)
     return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
+
+
+def _is_same(dataset: Any, other: Any) -> bool:
+    """Whether these are one dataset, or alike by what Hugging Face's know themselves by."""
+    fingerprint = getattr(dataset, "_fingerprint", None)
+    return dataset is other or (
+        isinstance(fingerprint, str) and fingerprint == getattr(other, "_fingerprint", None)
+    )
 
 
 def _rank(environment: Mapping[str, str]) -> int:

@@ -19,6 +19,7 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     RandomSampler,
+    Subset,
     TensorDataset,
     dataloader,
 )
@@ -151,6 +152,50 @@ def test_a_loader_made_anew_each_epoch_goes_on(folder: Path) -> None:
     assert counted(folder) == {"rank0.jsonl": 15}
     (process,) = processes_in(folder)
     assert process.loaders[0].epochs == 3
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_loaders_over_datasets_that_look_alike_are_told_apart(
+    folder: Path, gradients: bool
+) -> None:
+    """Two tasks in turn, each with a loader that is made anew: as long, and of one class."""
+    tasks = [dataset(), dataset()]
+    with torch.set_grad_enabled(gradients):
+        for _ in range(2):
+            for task in tasks:
+                numbers(DataLoader(task, 4))
+    assert list(counted(folder).values()) == [10, 10]
+
+
+def test_lists_that_look_alike_are_told_apart(folder: Path) -> None:
+    """As long as their loaders are there: a list cannot be referred to weakly."""
+    loaders = [DataLoader([[1.0]] * 20, 4) for _ in range(2)]  # type: ignore[arg-type]  # a dataset has as much
+    for _ in range(2):
+        for loader in loaders:
+            numbers(loader)
+    assert list(counted(folder).values()) == [10, 10]
+
+
+def test_a_fold_takes_the_place_of_one_that_is_gone(folder: Path) -> None:
+    whole = dataset()
+    for fold in range(3):
+        train(DataLoader(Subset(whole, range(fold, fold + 8)), 4))
+        gc.collect()
+    assert counted(folder) == {"rank0.jsonl": 6}
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(8.0))
+
+
+def test_a_stream_of_each_evaluation_goes_on(folder: Path) -> None:
+    """Trainer makes one for each, and Accelerate keeps them all."""
+    kept = [Stream() for _ in range(3)]
+    with torch.no_grad():
+        for stream in kept:
+            assert len(list(DataLoader(stream, 4))) == 2
+    assert counted(folder) == {"rank0-validation.jsonl": 6}
 
 
 def test_loaders_that_are_read_at_once_are_told_apart(folder: Path) -> None:
@@ -326,11 +371,8 @@ def test_validation_that_looks_like_training_is_apart(folder: Path) -> None:
     for _ in range(2):
         train(loader)
         assert asked_with_gradients(held) == list(range(20))
-    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 10}
-    assert roles(folder) == {
-        "rank0.jsonl": "training",
-        "rank0-validation.jsonl": "validation",
-    }
+    assert counted(folder) == {"rank0-2.jsonl": 10, "rank0.jsonl": 10}
+    assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
 
 
 def test_validation_without_a_log_is_noted_with_training(
