@@ -28,8 +28,8 @@ WRITES = {
 """The files that each example leaves behind; on a GPU there may be more."""
 BY_CHANCE = {"tune.py"}
 """What is best."""
-ELSEWHERE = {"lightning_fit.py", "train.py", "trainer.py"}
-"""Run by tests/frameworks/test_examples.py, and by tests/launch/test_run_doc.py."""
+ELSEWHERE = {"train.py"}
+"""Run by tests/launch/test_run_doc.py."""
 NEEDS = {
     "migrate_from_dali.py": ["nvidia.dali"],
 }

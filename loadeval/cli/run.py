@@ -66,8 +66,8 @@ SET = (
 )
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
 TRACK = (
-    "Pass throughput and waits on to this tracker while it trains, and the page at the end: to the "
-    "run that the program has begun there, or to one of its own."
+    "Pass throughput and waits on to this tracker while it trains: to the run that the program has "
+    "begun there, or to one of its own."
 )
 ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 MOST_TRAININGS = 4

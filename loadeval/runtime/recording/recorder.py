@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.log_file.writer import RunLog
     from loadeval.runlog.model import Arm, Cause, EventKind, Header, Prefetch, Run, Window
     from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.chunk import Count
     from loadeval.runtime.recording.stages import LoaderStages
 
@@ -81,7 +80,7 @@ class Recorder:
         stages: Callable[[], LoaderStages | None],
         *,
         redact: Callable[[Line], Line],
-        tracking: Tracking | None = None,
+        tracking: Any = None,
     ) -> None:
         self.header = header
         self._redact = redact
