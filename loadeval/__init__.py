@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from loadeval.backends import compare_backends
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
-    from loadeval.in_place import evaluate_in_place
-    from loadeval.launch.install import install, uninstall
+    from loadeval.launch.install import install
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
@@ -114,7 +113,6 @@ __all__ = [
     "compare_backends",
     "describe",
     "diagnose",
-    "evaluate_in_place",
     "install",
     "is_array",
     "leaves",
@@ -125,7 +123,6 @@ __all__ = [
     "quantities",
     "read_run",
     "tune",
-    "uninstall",
     "whatif",
 ]
 
@@ -153,8 +150,7 @@ _MODULES = {
         "analysis.predict.whatif": ("LoaderModel", "whatif"),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
-        "in_place": ("evaluate_in_place",),
-        "launch.install": ("install", "uninstall"),
+        "launch.install": ("install",),
         "report.backends": ("BackendComparison",),
         "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),

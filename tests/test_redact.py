@@ -19,11 +19,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
-from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.runlog.redaction import SALT, placeholder
 from loadeval.runlog.run_folder.processes import processes_in
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, environment
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -119,10 +120,10 @@ def test_each_run_has_placeholders_of_its_own(
     monkeypatch.delenv(SALT)
     hosts = [measured(redact=True).header.environment["host"] for _ in range(2)]
     assert hosts[0] != hosts[1]
-    folder = loadeval.install(redact=True, output=tmp_path / "logs")
+    folder = install(redact=True, output=tmp_path / "logs")
     salt = os.environ[SALT]
     list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
-    loadeval.uninstall()
+    uninstall()
     assert SALT not in os.environ
     (process,) = processes_in(folder)
     assert process.host == placeholder("host", HOST, salt)
@@ -194,7 +195,7 @@ def test_redact_is_yes_or_no() -> None:
 def test_a_loader_in_place(tmp_path: Path) -> None:
     """Its log is like that of a wrapped one."""
     loader = DataLoader(TensorDataset(torch.zeros(8, 1)), 4)
-    evaluator = evaluate_in_place(loader, redact=True, log_file=tmp_path / "log.jsonl")
+    evaluator = loadeval.install(loader, redact=True, log_file=tmp_path / "log.jsonl")
     assert len(list(loader)) == 2
     evaluator.close()
     assert read_run(tmp_path / "log.jsonl").batches == 2
@@ -208,9 +209,9 @@ def test_an_installed_session(
     """The file of the process and the folder neither name the machine nor the program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["unpublished_scans.py", ARGUMENT])
-    folder = loadeval.install(redact=redact)
+    folder = install(redact=redact)
     list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
-    assert loadeval.uninstall() == folder / "rank0.jsonl"
+    assert uninstall() == folder / "rank0.jsonl"
     (process,) = processes_in(folder)
     assert process.host == (placeholder("host", HOST, "a salt") if redact else HOST)
     assert read_run(folder / "rank0.jsonl").header.name == "rank0"

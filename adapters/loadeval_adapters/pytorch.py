@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from loadeval import LoaderFeeding, LoaderStages
 
-IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
+IN_PLACE = "Measure it in place instead: install(dataloader)"
 UNPREPARED = (
     "Accelerate is in use, and its prepare() ignores a LoaderEvaluator: it would neither move "
     "batches to the device nor notice the end of an epoch. " + IN_PLACE + " before prepare(), or "

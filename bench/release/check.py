@@ -44,19 +44,18 @@ with LoaderEvaluator(Loader(), mode="alternate", log_file=sys.argv[1]) as loader
 TYPED = """
 from pathlib import Path
 
-import loadeval
-from loadeval import Headroom, LoaderEvaluator, Run, evaluate_in_place, read_run
+from loadeval import Headroom, LoaderEvaluator, Run, install, read_run
 from loadeval_adapters.notes import NotTimed
 
 loader = LoaderEvaluator([1, 2], mode="alternate", log_file="run.jsonl", redact=True)
 found: Headroom = loader.headroom()
 speedup: float | None = None if found.speedup is None else found.speedup.value
 run: Run = read_run(Path("run.jsonl"))
-folder: Path = loadeval.install(redact=True)
+folder: Path | None = install(redact=True).folder
 notes: type[NotTimed] = NotTimed
 for batch in loader:
     print(batch)
-evaluate_in_place(loader)
+install(loader).close()
 """
 MISTYPED = """
 from loadeval import LoaderEvaluator

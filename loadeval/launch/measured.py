@@ -11,9 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.in_place import plain
 from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.one_loader import plain
 from loadeval.runlog.run_folder.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun, Watch
 from loadeval.runtime.registry import adapter_for

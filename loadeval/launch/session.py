@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, cast
 import psutil
 
 from loadeval.errors import LoadevalWarning, UsageError, warn
-from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
+from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
 from loadeval.launch.tuned import ProgramTuning
@@ -69,7 +69,7 @@ class Session:
     def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
-        self._settings, self._of_command = settings, of_command
+        self._settings, self.of_command = settings, of_command
         self._overrides = Overrides(settings)
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
@@ -98,7 +98,7 @@ class Session:
             with self._lock:
                 self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
         except UsageError as error:
-            note_refused(self.folder, error, in_one_line=self._of_command)
+            note_refused(self.folder, error, in_one_line=self.of_command)
             raise
         try:
             with self._lock:
@@ -158,10 +158,11 @@ class Session:
                 warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
     @property
-    def main_log(self) -> Path | None:
-        """The training loader's log; None before any loader was iterated."""
+    def main(self) -> MeasuredLoader | None:
+        """The training loader; None before any loader was iterated."""
         main = self._record(ended=True).main if self.loaders else None
-        return None if main is None else self.folder / main.log
+        logs = {loader.log.name: loader for loader in self.loaders}
+        return None if main is None else logs[main.log]
 
     def _record(self, *, ended: bool) -> ProcessRecord:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
 
-import loadeval
 from loadeval.errors import UsageError
 from loadeval.launch import hook, tuned
 from loadeval.launch.settings import RunSettings, TuneOptions
@@ -19,6 +18,7 @@ from loadeval.launch.tuned import RESULT, ProgramTuning
 from loadeval.runtime import whole_epochs
 from loadeval.tuning import in_training, tuner
 from loadeval.tuning.ranks import MARK
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,7 +54,7 @@ class Program:
     @property
     def found(self) -> dict[str, Any]:
         """What was found, once the measurement has ended."""
-        loadeval.uninstall()
+        uninstall()
         found: dict[str, Any] = json.loads((self.folder / RESULT).read_text())
         return found
 
@@ -74,13 +74,13 @@ def _program_with(
     monkeypatch.setattr(tuner, "cpus", lambda: 2)
 
     def program_with(options: TuneOptions) -> Program:
-        folder = loadeval.install(output=tmp_path / "logs")
+        folder = install(output=tmp_path / "logs")
         session: Any = hook.current()
         session._tuning = ProgramTuning(options, folder)
         return Program(folder)
 
     yield program_with
-    loadeval.uninstall()
+    uninstall()
 
 
 @pytest.fixture(name="program")
@@ -150,7 +150,7 @@ def test_a_loader_without_steps_is_left_alone(program: Program) -> None:
     assert len(iterator) == BATCHES  # as torch's own
     assert iterator._num_workers == 0  # as torch's own
     assert len(list(iterator)) == BATCHES
-    loadeval.uninstall()
+    uninstall()
     assert not (program.folder / RESULT).exists()
 
 
@@ -268,14 +268,6 @@ def test_a_stream_of_several_ranks_is_refused(
     assert "only within epochs" in program.found["why_not"]
 
 
-def test_a_loader_that_is_made_for_each_epoch_ends_the_turns(program: Program) -> None:
-    """Its epochs are as they are."""
-    for _ in range(3):
-        loader: Any = DataLoader(Stream(), batch_size=2)
-        assert len(list(stepped(program, loader))) == 60
-    assert "makes another loader" in program.found["why_not"]
-
-
 def stepped(program: Program, loader: Any) -> Iterator[Any]:
     for batch in loader:
         yield batch
@@ -304,7 +296,7 @@ def test_the_first_rank_alone_writes_what_was_found(
     monkeypatch.setattr(session._tuning, "_feeding_of", broken_now)
     assert sorted(program.epoch(loader)) == list(range(2 * BATCHES))
     assert not mark.exists()
-    loadeval.uninstall()
+    uninstall()
     assert not (program.folder / RESULT).exists()
 
 
@@ -386,7 +378,7 @@ def test_a_report_that_fails_is_said(
     monkeypatch.setattr(ProgramTuning, "_found", broken_now)
     for _ in range(2):
         assert sorted(program.epoch(loader)) == list(range(2 * BATCHES))
-    loadeval.uninstall()
+    uninstall()
     assert "a fault of ours" in capsys.readouterr().err
 
 

@@ -43,8 +43,7 @@ MAX_WAITING_CHUNKS = 8
 """When more chunks wait for the log thread, the hot loop takes them itself."""
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
-    "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
-    "that too"
+    "framework may have put another loader in its place; install(dataloader) measures that too"
 )
 NOT_RECORDED = (
     "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
