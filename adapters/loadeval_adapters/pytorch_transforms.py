@@ -121,7 +121,6 @@ class Transforms:
             self._undo.pop()()
         for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
             held.clear()  # the dataset may be freed now
-        self.generators.clear()
 
     def _look_into(self, dataset: Any, depth: int) -> None:
         is_opaque = issubclass(type(dataset), OPAQUE)
