@@ -11,17 +11,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.machine import (
-        Basis,
-        Demand,
-        Lift,
-        Lifted,
-        Machine,
-        MachinePlan,
-        Need,
-        NotKnown,
-        plan,
-    )
     from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
@@ -61,11 +50,9 @@ __all__ = [
     "Backend",
     "BackendComparison",
     "BackendResult",
-    "Basis",
     "CacheError",
     "Check",
     "CodeSamples",
-    "Demand",
     "Diagnosis",
     "Estimate",
     "Fact",
@@ -74,8 +61,6 @@ __all__ = [
     "Headroom",
     "IterableAdapter",
     "Level",
-    "Lift",
-    "Lifted",
     "Limit",
     "LoaderEvaluator",
     "LoaderFeeding",
@@ -84,10 +69,6 @@ __all__ = [
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
-    "Machine",
-    "MachinePlan",
-    "Need",
-    "NotKnown",
     "OperatorReport",
     "OperatorTimes",
     "Place",
@@ -119,7 +100,6 @@ __all__ = [
     "is_array",
     "leaves",
     "map_leaves",
-    "plan",
     "plot_comparison",
     "plot_worker_curve",
     "quantities",
@@ -143,10 +123,6 @@ _MODULES = {
         "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.estimate.verdict": ("Verdict",),
-        "analysis.machine": (
-            *("Basis", "Demand", "Lift", "Lifted", "Machine", "MachinePlan", "Need", "NotKnown"),
-            "plan",
-        ),
         "analysis.predict.prediction": (
             *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),
