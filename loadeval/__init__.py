@@ -11,17 +11,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.machine import (
-        Basis,
-        Demand,
-        Lift,
-        Lifted,
-        Machine,
-        MachinePlan,
-        Need,
-        NotKnown,
-        plan,
-    )
     from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
@@ -60,11 +49,9 @@ __all__ = [
     "Backend",
     "BackendComparison",
     "BackendResult",
-    "Basis",
     "CacheError",
     "Check",
     "CodeSamples",
-    "Demand",
     "Diagnosis",
     "Estimate",
     "Fact",
@@ -73,8 +60,6 @@ __all__ = [
     "Headroom",
     "IterableAdapter",
     "Level",
-    "Lift",
-    "Lifted",
     "Limit",
     "LoaderEvaluator",
     "LoaderFeeding",
@@ -83,10 +68,6 @@ __all__ = [
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
-    "Machine",
-    "MachinePlan",
-    "Need",
-    "NotKnown",
     "OperatorReport",
     "OperatorTimes",
     "Place",
@@ -117,7 +98,6 @@ __all__ = [
     "is_array",
     "leaves",
     "map_leaves",
-    "plan",
     "plot_comparison",
     "plot_worker_curve",
     "quantities",
@@ -140,10 +120,6 @@ _MODULES = {
         "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.estimate.verdict": ("Verdict",),
-        "analysis.machine": (
-            *("Basis", "Demand", "Lift", "Lifted", "Machine", "MachinePlan", "Need", "NotKnown"),
-            "plan",
-        ),
         "analysis.predict.prediction": (
             *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),
