@@ -21,14 +21,13 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-from loadeval_adapters.pytorch_fed import DataLoaderFeeding
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from loadeval import LoaderFeeding, LoaderStages
+    from loadeval import LoaderStages
 
 IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
 UNPREPARED = (
@@ -60,15 +59,6 @@ HAS_BEGUN = (
     "its settings where it is made"
 )
 
-OWN_CONSTRUCTOR = (
-    "{name} has a constructor of its own, so that it cannot be made again with other settings"
-)
-KEPT_BY_WORKERS = (
-    "the dataset is iterable-style, and its workers persist: what they yield in an epoch may "
-    "depend on those before it, so that settings cannot take turns"
-)
-OUT_OF_ORDER = "in_order=False serves batches out of order, and settings in turns serve them in it"
-
 TUNABLE = (
     "num_workers",
     "prefetch_factor",
@@ -90,8 +80,6 @@ WITHOUT_WORKERS: dict[str, Any] = {
     "timeout": 0,
 }
 """What a DataLoader insists on where `num_workers` is 0; `in_order` means nothing then."""
-DEFAULTS: dict[str, Any] = {**WITHOUT_WORKERS, "prefetch_factor": 2, "pin_memory": False}
-"""The default arguments of a DataLoader with workers."""
 NAMES = {
     name: name for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 }
@@ -130,8 +118,6 @@ class PyTorchAdapter(IterableAdapter):
     )
     setting_names = NAMES
     distributions: ClassVar[tuple[str, ...]] = ("torch",)
-    defaults = DEFAULTS
-    without_workers = WITHOUT_WORKERS
     _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -249,28 +235,13 @@ class PyTorchAdapter(IterableAdapter):
         if not given or not settings.keys() <= self.tunable(loader).keys():
             return super().reconfigured(loader, settings)
         chosen = given | dict(settings)
-        insists = {} if chosen["num_workers"] else self.without_workers
+        insists = {} if chosen["num_workers"] else WITHOUT_WORKERS
         return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
 
     def _changeable(self, loader: Any) -> list[str]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
         given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
         return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
-
-    def feeding(self, loader: Any) -> LoaderFeeding | None:
-        """Feeds DataLoaders of the same dataset and functions; None if it is iterable-style."""
-        given = _arguments(loader, _constructor(loader))
-        if not given:
-            raise UsageError(OWN_CONSTRUCTOR.format(name=type(loader).__name__))
-        if not given.get("in_order", True):
-            raise UsageError(OUT_OF_ORDER)
-        if isinstance(loader.dataset, IterableDataset):
-            if loader.persistent_workers:
-                raise UsageError(KEPT_BY_WORKERS)
-            return None
-        return DataLoaderFeeding(
-            loader, given, self.without_workers, super().describe(loader).length
-        )
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
         """Of an iterable-style dataset also the number of workers."""
@@ -288,7 +259,7 @@ class PyTorchAdapter(IterableAdapter):
         if getattr(loader, "_iterator", None) is not None:
             raise UsageError(HAS_BEGUN)
         given = _arguments(loader, DataLoader)
-        of_workers = {name: value for name, value in self.without_workers.items() if name in given}
+        of_workers = {name: value for name, value in WITHOUT_WORKERS.items() if name in given}
         workers = settings.get("num_workers", loader.num_workers)
         insists = {} if workers else of_workers
         kind = DataLoader if workers != loader.num_workers else OfAsManyWorkers

@@ -59,7 +59,6 @@ for command in (
     report,
     whatif,
     plan,
-    tune,
     backends,
     watch,
     attach,
@@ -71,3 +70,4 @@ for command in (
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}
 app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
+app.command(epilog=EXIT_CODES, context_settings=OPTIONS_FIRST)(tune)
