@@ -141,7 +141,7 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_commands_have_their_tables() -> None:
     """Each command that has --json has one, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
-    shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
+    shown = re.findall(r"^\$ loadeval (\w+) .*--json(?: -- .*)?$", PAGE, re.MULTILINE)
     assert set(shown) == {
         *("show", "compare", "whatif", "plan", "tune", "watch", "attach", "backends", "doctor"),
     }

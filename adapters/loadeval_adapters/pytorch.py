@@ -59,7 +59,7 @@ HAS_BEGUN = (
     "its settings where it is made"
 )
 
-TUNABLE = (
+CHANGEABLE = (
     "num_workers",
     "prefetch_factor",
     "pin_memory",
@@ -67,9 +67,10 @@ TUNABLE = (
     "in_order",
     "multiprocessing_context",
     "batch_size",
+    "timeout",
+    "drop_last",
 )
-NOT_TUNED = ("timeout", "drop_last")
-"""Further settings that a loader can be given before its first epoch."""
+"""Settings that a loader can be given before its first epoch."""
 OF_BATCHES = ("batch_size", "drop_last")
 """Settings of a DataLoader's own batch sampler."""
 WITHOUT_WORKERS: dict[str, Any] = {
@@ -210,38 +211,10 @@ class PyTorchAdapter(IterableAdapter):
             self._has_warned_of_another = True
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Arguments of a DataLoader; nothing of a subclass with a constructor of its own.
-
-        `batch_size` is among them unless a batch sampler, or the dataset, makes the batches.
-        """
-        given = _arguments(loader, _constructor(loader))
-        present = {name: given[name] for name in TUNABLE if name in given}
-        if present.get("batch_size", 0) is None:
-            del present["batch_size"]
-        context = present.get("multiprocessing_context")
-        if context is not None:
-            present["multiprocessing_context"] = context.get_start_method()
-        return present
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Another DataLoader of the same dataset, sampler, generator and functions.
-
-        These are shared: if both loaders shuffle, they draw from the same generator. Without
-        workers, settings that need some become None or False. With another number of workers the
-        batches of an iterable-style dataset differ as it divides its samples among them.
-        """
-        given = _arguments(loader, _constructor(loader))
-        if not given or not settings.keys() <= self.tunable(loader).keys():
-            return super().reconfigured(loader, settings)
-        chosen = given | dict(settings)
-        insists = {} if chosen["num_workers"] else WITHOUT_WORKERS
-        return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
-
     def _changeable(self, loader: Any) -> list[str]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
-        given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
-        return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
+        given = _arguments(loader) if _iterates_as_torch(loader) else {}
+        return [name for name in CHANGEABLE if name in given]
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
         """Of an iterable-style dataset also the number of workers."""
@@ -258,7 +231,7 @@ class PyTorchAdapter(IterableAdapter):
         """
         if getattr(loader, "_iterator", None) is not None:
             raise UsageError(HAS_BEGUN)
-        given = _arguments(loader, DataLoader)
+        given = _arguments(loader)
         of_workers = {name: value for name, value in WITHOUT_WORKERS.items() if name in given}
         workers = settings.get("num_workers", loader.num_workers)
         insists = {} if workers else of_workers
@@ -288,21 +261,13 @@ def _iterates_as_torch(loader: Any) -> bool:
     return getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
 
 
-def _constructor(loader: Any) -> Any:
-    """The class whose constructor made `loader`, if it keeps its arguments; else None."""
-    kind: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-    return kind if kind.__module__ in KEEP_THEIR_ARGUMENTS else None
-
-
-def _arguments(loader: Any, kind: Any) -> dict[str, Any]:
-    """Arguments with which `kind` makes a DataLoader like `loader`; empty if it is None."""
-    if kind is None:
-        return {}
+def _arguments(loader: Any) -> dict[str, Any]:
+    """Arguments that make a DataLoader like `loader`."""
     has_own_sampler = loader.batch_sampler is None or loader.batch_size is not None
     implied = {"batch_sampler"} if has_own_sampler else {"batch_size", "sampler", "drop_last"}
     if isinstance(loader.dataset, IterableDataset):
         implied.add("sampler")
-    names = list(inspect.signature(kind.__init__).parameters)[1:]
+    names = list(inspect.signature(DataLoader.__init__).parameters)[1:]
     return {name: getattr(loader, name) for name in names if name not in {"shuffle", *implied}}
 
 

@@ -207,18 +207,8 @@ class IterableAdapter:
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Raises UsageError, which names those of `settings` that are not in `tunable(loader)`."""
-        name, present = type(loader).__name__, self.tunable(loader)
-        instead = (
-            f"pass a function that makes it, such as lambda **settings: {name}(..., **settings)"
-        )
-        if not present:
-            raise UsageError(f"cannot make this {name} again with other settings; {instead}")
-        others = ", ".join(setting for setting in settings if setting not in present)
-        raise UsageError(
-            f"cannot make this {name} again with another {others}: expected settings among "
-            f"{', '.join(present)}; for others {instead}"
-        )
+        """Raises UsageError."""
+        raise UsageError(only_where_made(loader, settings))
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -405,11 +395,11 @@ class FactoryAdapter:
         """No settings: the callable itself can make other loaders."""
         return {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:  # noqa: ARG002 - it would have to be made
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """Raises UsageError."""
         raise UsageError(
-            f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
-            "such as lambda **settings: DataLoader(dataset, **settings)"
+            f"cannot change the settings of what {loader!r} makes; expected {', '.join(settings)} "
+            "where it makes it"
         )
 
     def reconfigure(
