@@ -109,7 +109,7 @@ promises: .venv/.dev  ## what findings predict, and then measure; reproductions 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python bench/truth.py
 
-predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do brings (some 45 minutes)
 	.venv/bin/python bench/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
 	.venv/bin/python bench/prediction.py --tune

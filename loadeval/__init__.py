@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
-    from loadeval.report.tuning import Tuning
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.log_file.reader import read_run
     from loadeval.runlog.model import LoaderInfo, Readings, Run
@@ -38,10 +37,9 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
-    from loadeval.runtime.feeding import FedLoader, LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.runtime.registry import adapter_for
-    from loadeval.tuning import tune
+    from loadeval.tuning import Tuning, tune
 
 __all__ = [
     "Adapter",
@@ -55,14 +53,12 @@ __all__ = [
     "Diagnosis",
     "Estimate",
     "Fact",
-    "FedLoader",
     "Finding",
     "Headroom",
     "IterableAdapter",
     "Level",
     "Limit",
     "LoaderEvaluator",
-    "LoaderFeeding",
     "LoaderInfo",
     "LoaderModel",
     "LoaderStages",
@@ -130,7 +126,6 @@ _MODULES = {
         "report.backends": ("BackendComparison",),
         "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),
-        "report.tuning": ("Tuning",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.log_file.reader": ("read_run",),
@@ -138,10 +133,9 @@ _MODULES = {
         "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
         "runtime.alternation.backends": ("Backend",),
         "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
-        "runtime.feeding": ("FedLoader", "LoaderFeeding"),
         "runtime.recording.stages": ("LoaderStages", "StageNote"),
         "runtime.registry": ("adapter_for",),
-        "tuning": ("tune",),
+        "tuning": ("Tuning", "tune"),
     }.items()
     for name in names
 }

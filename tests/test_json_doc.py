@@ -33,11 +33,10 @@ from loadeval.probes.gpu import Driver
 from loadeval.probes.stacks import StackProblem
 from loadeval.report.attach import attached_as_dict
 from loadeval.report.json import finding_as_dict, growth_as_dict
-from loadeval.report.tuning import tuning_as_dict
 from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
+from loadeval.tuning import Trial, Tuning
 from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
-from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, write_run
 from tests.runs.measured import record, record_texts
@@ -141,7 +140,7 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_the_commands_have_their_tables() -> None:
     """Each command that has --json has one, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
-    shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
+    shown = re.findall(r"^\$ loadeval (\w+) .*--json(?: -- .*)?$", PAGE, re.MULTILINE)
     assert set(shown) == {
         *("compare", "whatif", "tune", "watch", "attach", "backends", "doctor"),
     }
@@ -246,10 +245,22 @@ def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
 
 
 def test_tune() -> None:
-    """Some trials were measured, and others not; predicted or not."""
-    check(json.loads(json.dumps(tuning_as_dict(tuned()))), "`tune`")
-    bare = replace(tuned(), trials=(MEASURED,), best=MEASURED, gain=None, curve=None, left_out=())
-    check(json.loads(json.dumps(tuning_as_dict(bare))), "`tune`")
+    """Settings that were measured and predicted, that failed, and the present ones."""
+    present, error = Trial({}, throughput=9.0), "OSError: gone"
+    faster = Trial({"num_workers": 2}, Estimate(1.9, 1.8, 2.0), 18.0, Estimate(2.0, 1.9, 2.1))
+    failed = Trial({"prefetch_factor": 4}, error=error)
+    tuning = Tuning(
+        trials=(present, faster, failed),
+        chosen=faster,
+        best={"num_workers": 2, "multiprocessing_context": "spawn"},
+        arguments={"num_workers": 2},
+        present={"num_workers": 1, "prefetch_factor": None},
+        unit="samples",
+        made_at="train.py:48",
+        notes=(error,),
+    )
+    check(json.loads(json.dumps(asdict(tuning))), "`tune`")
+    check(json.loads(json.dumps(asdict(replace(tuning, made_at=None)))), "`tune`")
 
 
 @pytest.mark.parametrize("name", ["log", "alternate", "empty"])

@@ -61,17 +61,6 @@ LOGS = {
     "production-monitor": {"training": "log"},
 }
 """Runs that are there before the page's first block."""
-TO_TUNE = """
-import time
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-def make_loader(**settings):
-    return DataLoader(TensorDataset(torch.arange(1600)), batch_size=4, **settings)
-
-def step(batch):
-    time.sleep(0.005)
-"""
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
 TRAIN = (
@@ -198,7 +187,6 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         record_texts(tmp_path / f"{name}.jsonl", mode)
     if page.stem == "json":  # what is predicted needs a loader looked into
         shutil.copy(DEMO, tmp_path / "run.jsonl")
-        (tmp_path / "train.py").write_text(TO_TUNE)
     scope, codes = what_readers_have(), dict[str, int]()
     for block in blocks_of(page):
         if block.mark:

@@ -54,7 +54,6 @@ for command in (
     compare,
     report,
     whatif,
-    tune,
     backends,
     watch,
     attach,
@@ -65,3 +64,4 @@ for command in (
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}
 app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
+app.command(epilog=EXIT_CODES, context_settings=OPTIONS_FIRST)(tune)

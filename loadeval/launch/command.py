@@ -11,7 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psutil
 
@@ -50,11 +50,13 @@ class Ended:
 
     `code` is the return code of subprocess; `was_stopped` tells whether we sent a signal that ends
     the command, after enough batches, and `was_aborted` whether we did because it hung.
+    `was_interrupted` tells whether we got a Ctrl-C meanwhile.
     """
 
     code: int
     was_stopped: bool
     was_aborted: bool = False
+    was_interrupted: bool = False
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -83,6 +85,7 @@ def run(
     settings: RunSettings,
     stop_after: int | None = None,
     is_hanging: Callable[[], bool] | None = None,
+    output: IO[bytes] | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
@@ -90,20 +93,24 @@ def run(
     itself. Once `is_hanging`, which is asked often, returns True, it and all processes below it get
     SIGTERM, and SIGKILL where they have not ended after that time.
 
-    It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
+    It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
+    we get. Raises
     LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
     """
     if settings.redact:
         share_salt()
-    with _signals_passed_on() as give:
+    with _signals_passed_on() as (give, numbers):
         try:
-            child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
+            child = subprocess.Popen(  # noqa: S603 - what the user asked for
+                command, env=environment(settings, os.environ), stdout=output, stderr=output
+            )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
         abortion = Abortion(child.pid, is_hanging or bool)
         ended = _run_until(child, Path(settings.folder), stop_after, abortion.poll)
-        return replace(ended, was_aborted=abortion.finish())
+        interrupted = signal.SIGINT in numbers
+        return replace(ended, was_aborted=abortion.finish(), was_interrupted=interrupted)
 
 
 class CannotStartError(LoadevalError):
@@ -173,15 +180,17 @@ def remove_marks(folder: Path) -> None:
 
 
 @contextmanager
-def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+def _signals_passed_on() -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], None], list[int]]]:
     """Collect the signals that we get, and pass them on to the child once it is known.
 
-    The child gets a terminal's Ctrl-C by itself.
+    The child gets a terminal's Ctrl-C by itself. Yields what to give it to, and the signals.
     """
     children: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
+    received: list[int] = []
 
     def passed_on(number: int, _: object) -> None:
+        received.append(number)
         if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
             return
         for child in children:
@@ -199,7 +208,7 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, passed_on) for number in numbers}
     try:
-        yield give
+        yield give, received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.launch.tuned import ProgramTuning
     from loadeval.runlog.model import Mode
     from loadeval.runtime.recording.recorder import OpenEpoch
 
@@ -56,7 +55,6 @@ class MeasuredLoader:
         self.mode, self.log, self.kind = mode, log, kind
         self.has_gradients = has_gradients
         self.is_dataset = getattr(adapter_for(loader), "watch", Watch()).is_dataset
-        self.tuning: ProgramTuning | None = None
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
         self._place_of = place_of
@@ -96,10 +94,6 @@ class MeasuredLoader:
 
         def begun(loader: Any) -> Iterator[Any]:
             requested.append(loader)
-            if self.tuning is not None:
-                tuned = self.tuning.epoch(self, loader, original)
-                iterators.append(tuned)
-                return tuned
             epoch = original(loader)
             iterators.append(epoch)
             if self.mode != "replay" and keeps_type(loader, epoch):

@@ -26,7 +26,6 @@ from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_o
 from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
-from loadeval.launch.tuned import ProgramTuning
 from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.runlog.run_folder.processes import ProcessRecord
@@ -83,7 +82,6 @@ class Session:
         self._has_ended = False
         self._has_stepped = False
         self._track = settings.track
-        self._tuning = None if settings.tune is None else ProgramTuning(settings.tune, self.folder)
 
     def epoch(
         self, loader: Any, original: Iter, *, evaluates: bool = False
@@ -120,8 +118,6 @@ class Session:
         if hasattr(self, "_unhook"):
             self._unhook()
             self._unwrap()
-        if self._tuning is not None:
-            self._tuning.close()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -189,7 +185,7 @@ class Session:
         if has_gradients and mode != "replay":
             options["track"] = self._tracker_once()
         if mode == "log":
-            options["stages"] = self._tuning is None  # settings in turns are looked into
+            options["stages"] = True
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,
@@ -200,7 +196,6 @@ class Session:
             self.began,
             has_gradients=has_gradients,
         )
-        measured.tuning = self._tuning
         self.loaders.append(measured)
         self.save()
         return measured

@@ -309,5 +309,5 @@ def test_a_loader_of_another_class_takes_no_place() -> None:
 
 
 def test_a_callable_has_no_settings() -> None:
-    with pytest.raises(UsageError, match="let it take them as arguments"):
+    with pytest.raises(UsageError, match="expected num_workers where it makes it"):
         reconfigure(lambda: iter([1]), num_workers=2)

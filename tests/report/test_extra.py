@@ -20,8 +20,6 @@ INSTALL = 'which is not installed; install it with: pip install "loadeval[report
 WITHOUT = {
     ("compare", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
     ("whatif", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
-    ("tune", "x:y", "-o", "figure.png"): "a figure needs the package matplotlib",
-    ("tune", "x:y", "-o", "page.html"): "a page needs the package plotly",
     ("report", "{log}"): "a page needs the package plotly",
 }
 

@@ -199,13 +199,6 @@ class LoaderModel:
         return num_workers * (self._nearest(num_workers).start_ns / epochs + RESUME_NS)
 
     @property
-    def cpu_share(self) -> float:
-        """The share of fetching a batch in which a worker uses a CPU or waits for one."""
-        costs = self._recorded[-1].costs
-        fetch_ns = float(costs.fetch_ns.sum())
-        return 1 - float(costs.blocked_ns.sum()) / fetch_ns if fetch_ns else 1.0
-
-    @property
     def is_passing_known(self) -> bool:
         """Whether it is known what passing a batch from a worker would take."""
         last = self._recorded[-1]
