@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from loadeval import compare_backends, read_run
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
+from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.hangs.hang import Cause, Exhausted, Hang
 from loadeval.analysis.hangs.stack import StuckAt, WaitsIn
 from loadeval.analysis.live import Outlier
