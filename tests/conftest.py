@@ -16,6 +16,36 @@ from hypothesis.configuration import set_hypothesis_home_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+CHECK = (
+    # Programs in whole, and frameworks.
+    *("frameworks", "injected", "distributed", "demo"),
+    # Loaders beside torch's, DALI's and SPDL's, and how versions of these differ.
+    *(
+        f"adapters/test_{name}.py"
+        for name in (
+            *(
+                "dali_dynamic",
+                "dali_pipeline",
+                "dali_reconfigured",
+                "grain",
+                "huggingface_datasets",
+            ),
+            *("litdata", "ray_data", "spdl_pipeline", "spdl_reconfigured", "stages_compatibility"),
+            *("torchdata_nodes", "torchdata_stateful", "webdataset"),
+        )
+    ),
+    # Documents that run, browsers and figures.
+    *(
+        f"test_{name}.py"
+        for name in (
+            *("adapters_doc", "docs", "examples", "export_doc", "inside_doc", "json_doc", "pages"),
+            *("readme", "security", "site", "what_if_doc"),
+        )
+    ),
+    *("report/figure", "report/page/test_browser.py", "report/page/test_figures.py"),
+    "report/page/test_hostile.py",
+)
+"""Files and folders that `make test` leaves out as a whole: it need not be able to import them."""
 CHECK_S = 600
 """How long a test of `make check` may take; the limit of others is in pyproject.toml."""
 INSTALL = "`make .venv/.dev` installs all libraries, and `apt-get install chromium` a browser"
@@ -54,6 +84,15 @@ def stub_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of tests are on a disk, even where the system keeps temporary ones in memory."""
     monkeypatch.setattr("psutil.disk_partitions", lambda **_: [])
+
+
+def is_of_check(path: Path) -> bool:
+    return any(Path(__file__).parent / place in (path, *path.parents) for place in CHECK)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    is_quick = config.getoption("markexpr") == "not check"
+    return True if is_quick and is_of_check(collection_path) else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -99,9 +138,8 @@ def pytest_collectstart() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    frameworks = Path(__file__).with_name("frameworks")
     for item in items:
-        if frameworks in item.path.parents:
+        if is_of_check(item.path):
             item.add_marker(pytest.mark.check)
         if item.get_closest_marker("check") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(CHECK_S))
