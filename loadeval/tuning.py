@@ -229,11 +229,10 @@ def tune_command(
             raise KeyboardInterrupt
         code, trainings = 0 if ended.was_stopped else ended.code, trainings_in(folder)
         if code or not trainings:
-            why = nothing_measured(*why_nothing(folder, code))
-            why = f"exit code {code}" if trainings else why
+            why = f"exit code {code}" if trainings else nothing_measured(*why_nothing(folder, code))
             raise LoadevalError(f"{why}. See {folder.name}/output.txt")
         remove_marks(folder)
-        return [read_run(folder / log) for log in trainings[0].logs]
+        return [read_run(log) for log in trainings[0]]
 
     first = runs({}, stop_after or FIRST_BATCHES, "alternate")[0]
     in_time = math.ceil(RUN_S * _throughput([first], by_sample=False))

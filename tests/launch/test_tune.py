@@ -27,7 +27,7 @@ def tune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=550,
     )
 
 
