@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import signal
@@ -16,6 +17,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
+GOLDEN = Path(__file__).with_name("golden")
 CHECK_S = 600
 """How long a test of `make check` may take; the limit of others is in pyproject.toml."""
 INSTALL = "`make .venv/.dev` installs all libraries, and `apt-get install chromium` a browser"
@@ -62,6 +64,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a test that skips itself, for want of a library or a browser, fails",
     )
+    parser.addoption(
+        "--rewrite-golden",
+        action="store_true",
+        help="write the files in tests/golden anew, and print what changed (with -n0)",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -91,6 +98,27 @@ def fail_if_skipped(
         why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{why}; {INSTALL}"
+
+
+@pytest.fixture
+def golden(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str, str], None]:
+    """Compares a whole output with tests/golden/NAME.txt, but for spaces at the ends of lines."""
+
+    def compare(name: str, output: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        now = [f"{line.rstrip()}\n" for line in output.splitlines()]
+        before = path.read_text().splitlines(keepends=True) if path.exists() else []
+        changes = "".join(difflib.unified_diff(before, now, f"golden/{path.name}", "now"))
+        if changes and request.config.getoption("rewrite_golden"):
+            path.write_text("".join(now))
+            with capsys.disabled():
+                print(f"\n{changes}")  # noqa: T201 - for whoever rewrites them
+        elif changes:
+            pytest.fail(f"the output is another; --rewrite-golden writes it\n{changes}", False)
+
+    return compare
 
 
 def pytest_collectstart() -> None:
