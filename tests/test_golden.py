@@ -11,6 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from loadeval.analysis.hangs.hang import Cause, Hang
+from loadeval.analysis.hangs.stack import StuckAt
+from loadeval.report.terminal.attach import attached_screen
+from tests import attached
 from tests.cli.commands import runner
 from tests.runs.given import cores_read, write_run
 from tests.runs.looked_into import COUNT, code, looked_into
@@ -68,3 +72,34 @@ def test_what_compare_prints(
     exit_code, printed, errors = runner("compare")("run.jsonl", *options)
     assert (exit_code, errors) == (0, "")
     golden(name, printed)
+
+
+STUCK = Hang(
+    Cause.SLEEPING,
+    10 * 10**9,
+    attached.PID,
+    pid=101,
+    worker=0,
+    batch=97,
+    sample=777,
+    place=StuckAt("train.py:6 Photos.__getitem__", call="clock_nanosleep", wchan="hrtimer"),
+    idle=(1,),
+    seen_ns=10 * 10**9,
+    stays=True,
+)
+
+
+def test_what_attach_prints_of_a_training_that_waits(golden: Callable[[str, str], None]) -> None:
+    report = attached.attached(gpus={"GPU 0 (H100)": 41.0})
+    golden("attach", "\n".join(attached_screen(report, 80)))
+
+
+def test_what_attach_prints_of_a_worker_that_is_stuck(golden: Callable[[str, str], None]) -> None:
+    """Its findings are left out."""
+    workers = [
+        attached.process(101, *(attached.FETCH,) * 20, growth=attached.growth(0.0)),
+        attached.process(102, *(attached.ASK,) * 20, growth=attached.growth(0.0)),
+    ]
+    training = attached.process(attached.PID, *(attached.WAIT,) * 40, growth=attached.growth(0.0))
+    report = attached.report_of(training, workers)
+    golden("attach-stuck", "\n".join(attached_screen(replace(report, findings=()), 80, STUCK)))
