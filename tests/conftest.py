@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
 import signal
@@ -16,36 +17,19 @@ from hypothesis.configuration import set_hypothesis_home_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-CHECK = (
-    # Programs in whole, and frameworks.
-    *("frameworks", "injected", "distributed", "demo"),
-    # Loaders beside torch's, DALI's and SPDL's, and how versions of these differ.
-    *(
-        f"adapters/test_{name}.py"
-        for name in (
-            *(
-                "dali_dynamic",
-                "dali_pipeline",
-                "dali_reconfigured",
-                "grain",
-                "huggingface_datasets",
-            ),
-            *("litdata", "ray_data", "spdl_pipeline", "spdl_reconfigured", "stages_compatibility"),
-            *("torchdata_nodes", "torchdata_stateful", "webdataset"),
-        )
-    ),
-    # Documents that run, browsers and figures.
-    *(
-        f"test_{name}.py"
-        for name in (
-            *("adapters_doc", "docs", "examples", "export_doc", "inside_doc", "json_doc", "pages"),
-            *("readme", "security", "site", "what_if_doc"),
-        )
-    ),
-    *("report/figure", "report/page/test_browser.py", "report/page/test_figures.py"),
-    "report/page/test_hostile.py",
-)
-"""Files and folders that `make test` leaves out as a whole: it need not be able to import them."""
+CHECK = """
+frameworks injected distributed demo
+adapters/test_dali_dynamic.py adapters/test_dali_pipeline.py adapters/test_dali_reconfigured.py
+adapters/test_grain.py adapters/test_huggingface_datasets.py adapters/test_litdata.py
+adapters/test_ray_data.py adapters/test_spdl_pipeline.py adapters/test_spdl_reconfigured.py
+adapters/test_stages_compatibility.py adapters/test_torchdata_nodes.py
+adapters/test_torchdata_stateful.py adapters/test_webdataset.py
+test_adapters_doc.py test_docs.py test_examples.py test_export_doc.py test_inside_doc.py
+test_json_doc.py test_pages.py test_readme.py test_security.py test_site.py test_what_if_doc.py
+report/figure report/page/test_browser.py report/page/test_figures.py report/page/test_hostile.py
+""".split()
+"""What only `make check` runs: `make test` need not even be able to import it."""
+GOLDEN = Path(__file__).with_name("golden")
 CHECK_S = 600
 """How long a test of `make check` may take; the limit of others is in pyproject.toml."""
 INSTALL = "`make .venv/.dev` installs all libraries, and `apt-get install chromium` a browser"
@@ -101,6 +85,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a test that skips itself, for want of a library or a browser, fails",
     )
+    parser.addoption(
+        "--rewrite-golden",
+        action="store_true",
+        help="write the files in tests/golden anew, and print what changed (with -n0)",
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -130,6 +119,27 @@ def fail_if_skipped(
         why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"{why}; {INSTALL}"
+
+
+@pytest.fixture
+def golden(
+    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str, str], None]:
+    """Compares a whole output with tests/golden/NAME.txt, but for spaces at the ends of lines."""
+
+    def compare(name: str, output: str) -> None:
+        path = GOLDEN / f"{name}.txt"
+        now = [f"{line.rstrip()}\n" for line in output.splitlines()]
+        before = path.read_text().splitlines(keepends=True) if path.exists() else []
+        changes = "".join(difflib.unified_diff(before, now, f"golden/{path.name}", "now"))
+        if changes and request.config.getoption("rewrite_golden"):
+            path.write_text("".join(now))
+            with capsys.disabled():
+                print(f"\n{changes}")  # noqa: T201 - for whoever rewrites them
+        elif changes:
+            pytest.fail(f"the output is another; --rewrite-golden writes it\n{changes}", False)
+
+    return compare
 
 
 def pytest_collectstart() -> None:

@@ -33,27 +33,59 @@ MOSTLY = 0.95
 """A thread that was on a CPU so much since the look before is taken to be on one."""
 
 
+class KernelFile:
+    """A file of /proc that stays open, since it is read for many batches.
+
+    A program that becomes a daemon closes descriptors that it does not know, and may open files of
+    its own under the same numbers: those are not closed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._identity: tuple[int, int] | None = None
+        self._file = UNKNOWN
+        with suppress(OSError):
+            self._file = os.open(path, os.O_RDONLY)
+            self._identity = _identity(self._file)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it could be opened, and was not closed here."""
+        return self._file >= 0
+
+    def read(self, size: int) -> bytes:
+        """What it says now, at most `size` bytes. Raises OSError where the program closed it."""
+        return os.pread(self._file, size, 0)
+
+    def close(self) -> None:
+        """Close it, unless the program has."""
+        file, self._file = self._file, UNKNOWN
+        with suppress(OSError):
+            if file >= 0 and _identity(file) == self._identity:
+                os.close(file)
+
+
+def _identity(file: int) -> tuple[int, int]:
+    state = os.fstat(file)
+    return state.st_dev, state.st_ino
+
+
 class Consumption:
     """What the kernel says this thread, and this process, have used."""
 
     def __init__(self) -> None:
-        self._thread = self._sched = self._io = UNKNOWN
-        self._last: Figures | None = None
         self._own_bytes = 0  # the kernel counts what is read of its files, too
         self._open()
 
     def _open(self) -> None:
-        self.close()
         self._thread = get_ident()
-        self._last = None
-        self._sched = _opened("/proc/thread-self/schedstat")
-        self._io = _opened("/proc/self/io")
+        self._last: Figures | None = None
+        self._sched = KernelFile("/proc/thread-self/schedstat")
+        self._io = KernelFile("/proc/self/io")
 
     def close(self) -> None:
         """Close the kernel's files."""
-        descriptors = self._sched, self._io
-        self._sched = self._io = UNKNOWN
-        _close(*descriptors)
+        self._sched.close()
+        self._io.close()
 
     def start(self, *, asks: bool) -> int:
         """The CPU time of this thread; with `asks`, also reads what `since` counts from."""
@@ -64,14 +96,15 @@ class Consumption:
 
     def _so_far(self) -> Figures:
         if get_ident() != self._thread:
+            self.close()
             self._open()
         run_queue = read = disk = major = minor = system = UNKNOWN
-        if self._sched >= 0:
-            text = os.pread(self._sched, 96, 0)
+        if self._sched.is_open:
+            text = self._sched.read(96)
             run_queue = int(text.split()[1])
             self._own_bytes += len(text)
-        if self._io >= 0:
-            text = os.pread(self._io, 256, 0)
+        if self._io.is_open:
+            text = self._io.read(256)
             lines = text.split()
             read, disk = int(lines[1]) - self._own_bytes, int(lines[9])
             self._own_bytes += len(text)
@@ -174,17 +207,18 @@ class ThreadState:
 
     def __init__(self, thread: int, native: int) -> None:
         task = f"/proc/self/task/{native}"
-        self._stat = _opened(f"{task}/stat")
-        self.tells = self._stat >= 0
-        self._schedstat = _opened(f"{task}/schedstat")
-        self._wchan = _opened(f"{task}/wchan")
+        self._stat = KernelFile(f"{task}/stat")
+        self.tells = self._stat.is_open
+        self._schedstat = KernelFile(f"{task}/schedstat")
+        self._wchan = KernelFile(f"{task}/wchan")
         self._clock = getattr(time, "pthread_getcpuclockid", lambda _: None)(thread)
         self._queued_ns = self._queued()
         self._before = self._moment()
 
     def close(self) -> None:
         """Close the kernel's files; nothing can be asked afterwards. Called once."""
-        _close(self._stat, self._schedstat, self._wchan)
+        for file in (self._stat, self._schedstat, self._wchan):
+            file.close()
 
     def blocked_in(self) -> str | None:
         """What the thread is blocked in, "" where the kernel does not tell, and None while it runs.
@@ -196,11 +230,11 @@ class ThreadState:
         active, passed = (b - a for a, b in zip(before, self._before, strict=True))
         if active >= MOSTLY * passed:
             return None  # to read a file would take Python's lock from it once more
-        state = os.pread(self._stat, 512, 0).rpartition(b") ")[2][:1]
+        state = self._stat.read(512).rpartition(b") ")[2][:1]
         queued, self._queued_ns = self._queued_ns, self._queued()
         if state == b"R":
             return None
-        where = "" if self._wchan < 0 else os.pread(self._wchan, 64, 0).decode().strip()
+        where = self._wchan.read(64).decode().strip() if self._wchan.is_open else ""
         where = "" if where == "0" else where
         active += self._queued_ns - queued
         if state == b"S" and (not where or "futex" in where) and 2 * active > passed:
@@ -209,23 +243,9 @@ class ThreadState:
 
     def _queued(self) -> int:
         """Nanoseconds that the thread has waited for a CPU."""
-        return 0 if self._schedstat < 0 else int(os.pread(self._schedstat, 96, 0).split()[1])
+        return int(self._schedstat.read(96).split()[1]) if self._schedstat.is_open else 0
 
     def _moment(self) -> tuple[int, int]:
         """Nanoseconds that the thread was on a CPU, and the time."""
         on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
         return on_cpu, time.perf_counter_ns()
-
-
-def _opened(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return UNKNOWN
-
-
-def _close(*descriptors: int) -> None:
-    """Close those that are open; a program that becomes a daemon may have closed them all."""
-    for descriptor in descriptors:
-        with suppress(OSError):
-            os.close(descriptor)

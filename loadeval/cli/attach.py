@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,13 +27,13 @@ from loadeval.cli.console import (
     print_lines,
 )
 from loadeval.errors import UsageError
-from loadeval.launch.hangs import hang_now
+from loadeval.launch.hangs import hang_since
 from loadeval.probes.jobs import descendants_of, job_around, python_processes, seen
+from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer, source_lines
 from loadeval.report.attach import attached_as_dict
 from loadeval.report.formatting import printable
 from loadeval.report.terminal.attach import attached_screen
-from loadeval.report.terminal.hangs import hang_lines
 from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:
@@ -73,21 +74,12 @@ def attach(
         trainings = looks.all_trainings() if pid is None else (looks.training_of(pid),)
         reports = looks.at(trainings)
         if as_json:
-            print_json(
-                {
-                    "trainings": [
-                        attached_as_dict(report, _hang(report, marks)) for report in reports
-                    ]
-                }
-            )
+            print_json({"trainings": [attached_as_dict(*report) for report in reports]})
             return
-        for number, report in enumerate(reports):
+        for number, (report, hang) in enumerate(reports):
             if number:
                 typer.echo()
-            width = new_console().width
-            if (hang := _hang(report, marks)) is not None:
-                print_lines([*hang_lines(hang, width), ""])
-            print_lines(attached_screen(report, width))
+            print_lines(attached_screen(report, new_console().width, hang))
 
 
 class Looks:
@@ -134,27 +126,36 @@ class Looks:
             )
         return trainings[0]
 
-    def at(self, trainings: Sequence[Training]) -> list[AttachedReport]:
-        """A report of each, which are observed at the same time."""
+    def at(self, trainings: Sequence[Training]) -> list[tuple[AttachedReport, Hang | None]]:
+        """A report of each, which are observed at the same time, and why it gets no batch."""
         observers = [
             Observer(training.pid, self._seconds, partial(self._workers_of, training.pid))
             for training in trainings
         ]
         with ThreadPoolExecutor(len(observers)) as pool:
-            looks = [pool.submit(observer.observe) for observer in observers]
+            looks = [
+                pool.submit(self._at, training, observer)
+                for training, observer in zip(trainings, observers, strict=True)
+            ]
             try:
                 wait(looks)
             except BaseException:
                 for observer in observers:
                     observer.stop()
                 raise
-        observed = zip(trainings, looks, strict=True)
         # One that ended before it was looked at is left out, unless there is no other.
-        return [
-            _report(training, look.result(), self._marks)
-            for training, look in observed
-            if look.exception() is None or len(looks) == 1
-        ]
+        return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
+
+    def _at(self, training: Training, observer: Observer) -> tuple[AttachedReport, Hang | None]:
+        first = look_at(training.pid)
+        observation = observer.observe()
+        report = _report(training, observation, self._marks)
+        if first is None or report.ended or report.wait is None or report.wait.value < 1:
+            return report, None
+        hang = hang_since(first, self._marks)
+        if hang is not None and hang.is_stuck:
+            report = replace(report, findings=())  # they are of loaders that are slow
+        return report, hang
 
     def _workers_of(self, pid: int) -> Sequence[int]:
         """The workers that training `pid` has now."""
@@ -171,14 +172,6 @@ class Looks:
         parents = {processes[pid].parent for pid in workers} & processes.keys()
         self._known.update((pid, processes[pid]) for pid in workers | parents if pid is not None)
         return processes
-
-
-def _hang(report: AttachedReport, marks: Marks) -> Hang | None:
-    """Why a training that waited at each moment gets no batch; None where it may yet."""
-    if report.ended or report.wait is None or report.wait.value < 1:
-        return None
-    hang = hang_now(report.training.pid, report.elapsed_ns, marks)
-    return hang if hang is not None and hang.is_hang else None
 
 
 def _report(training: Training, observation: Observation, marks: Marks) -> AttachedReport:

@@ -51,21 +51,15 @@ TIMES_LONGEST_GAP = 3
 MOST_FILES = 100
 
 
-def hang_now(
-    pid: int,
-    silent_ns: int,
-    marks: Marks,
-    look_at: Callable[[int], Look | None] = look_at,
-    sleep: Callable[[float], None] = time.sleep,
+def hang_since(
+    first: Look, marks: Marks, look_at: Callable[[int], Look | None] = look_at
 ) -> Hang | None:
-    """Why training `pid`, which waited for a batch for `silent_ns`, gets none; None: it has ended.
-
-    By two looks, LONGEST_S apart.
-    """
-    first = look_at(pid)
-    sleep(LONGEST_S)
-    last = look_at(pid)
-    return None if first is None or last is None else _judged([first, last], marks, silent_ns)[0]
+    """Why a training that has waited since the look `first` gets no batch; None: it has ended."""
+    last = look_at(first.training.state.pid)
+    if last is None:
+        return None
+    silent_ns = round(SECOND_NS * (last.time_s - first.time_s))
+    return _judged([first, last], marks, silent_ns)[0]
 
 
 def _judged(looks: list[Look], marks: Marks, *known: Any) -> tuple[Hang, Look]:

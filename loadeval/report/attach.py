@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.report.json import finding_as_dict
 from loadeval.report.wording.attach import headline, to_measure
-from loadeval.report.wording.hangs import headline as hang_headline
+from loadeval.report.wording.hangs import no_batch_came
 
 if TYPE_CHECKING:
     from loadeval.analysis.attach.report import AttachedReport
@@ -16,14 +16,18 @@ if TYPE_CHECKING:
     from loadeval.analysis.hangs.hang import Hang
 
 
+SOURCE = "stacks at random moments, and what the kernel counts meanwhile; nothing is simulated"
+
+
 def attached_as_dict(report: AttachedReport, hang: Hang | None = None) -> dict[str, Any]:
     """Everything that is known, ready for JSON; `hang` is why no batch comes, where none does."""
+    hang = hang if hang is not None and hang.is_stuck else None
     return {
         "pid": report.training.pid,
         "command": None if report.training.command is None else list(report.training.command),
         "elapsed_ns": report.elapsed_ns,
         "ended": report.ended,
-        "headline": headline(report),
+        "headline": headline(report) if hang is None else no_batch_came(hang),
         "hang": None if hang is None else hang_as_dict(hang),
         "moments": report.moments,
         "failed_moments": report.failed,
@@ -47,7 +51,7 @@ def attached_as_dict(report: AttachedReport, hang: Hang | None = None) -> dict[s
             "received_bytes_per_s": report.machine.received_bytes_per_s,
             "gpu_busy_percent": dict(report.machine.gpus),
         },
-        "findings": list(map(finding_as_dict, report.findings)),
+        "findings": [{**finding_as_dict(finding), "source": SOURCE} for finding in report.findings],
         "cost_share": report.cost,
         "to_measure": to_measure(report.training),
     }
@@ -57,7 +61,7 @@ def hang_as_dict(hang: Hang) -> dict[str, Any]:
     """Why no batch comes, ready for JSON."""
     return {
         "cause": hang.cause.value,
-        "words": hang_headline(hang),
+        "words": no_batch_came(hang),
         "pid": hang.pid,
         "worker": hang.worker,
         "batch": hang.batch,

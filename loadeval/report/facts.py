@@ -127,7 +127,6 @@ def comparison_facts(comparison: Comparison) -> list[ShownFact]:
     return facts + [
         ShownFact(FactKind.CAUTION, label, printable(sentence), On.ALL)
         for label, sentence in remarks
-        for label, sentence in remarks
     ]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TRAINING = Path(__file__).with_name("attached_training.py")
+STUCK = Path(__file__).with_name("stuck_training.py")
 NO_PROCESS = 2**22 + 1
 UNSEEN = 0.05
 run = runner("attach", columns=100)
@@ -174,3 +175,26 @@ def test_the_screen_of_a_training_in_a_terminal(tmp_path: Path) -> None:
     with training(tmp_path, workers=1) as program:
         shown = in_a_terminal("attach", str(program.pid), "--seconds", "1", columns=100)
     assert f"Training process {program.pid} waits for batches" in shown
+
+
+@pytest.mark.check
+@pytest.mark.parametrize("kind", ["sleep", "lock", "read", "connection"])
+def test_a_worker_that_is_stuck_in_a_sample(kind: str, tmp_path: Path) -> None:
+    """The first line says which, where and since when; more workers would be stuck too."""
+    command = [sys.executable, "-m", "tests.cli.stuck_training", kind, str(tmp_path)]
+    with subprocess.Popen(command) as process:
+        try:
+            while not (tmp_path / "stuck").exists():
+                assert process.poll() is None
+                time.sleep(0.1)
+            time.sleep(1)  # until training has all batches before it
+            code, out, _ = run(process.pid, "--seconds", "4")
+        finally:
+            process.kill()
+    said = " ".join(out.split())
+    assert code == 0
+    assert said.startswith("No batch came in the ")
+    assert " s: worker 1 is on sample 777, in stuck_training.py:" in said
+    assert "since before the look began" in said
+    assert "worker 0 done, waiting" in said
+    assert "more of them" not in said

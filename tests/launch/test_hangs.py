@@ -12,7 +12,7 @@ import pytest
 from loadeval.analysis.attach.marks import marks_of
 from loadeval.analysis.hangs.hang import Cause
 from loadeval.launch import hangs
-from loadeval.launch.hangs import HangWatch, hang_now
+from loadeval.launch.hangs import HangWatch, hang_since
 from loadeval.probes.looks import KernelMemory
 from loadeval.runlog.log_file import reader
 from loadeval.runtime.registry import declared_in_stacks
@@ -114,16 +114,14 @@ def test_a_hang_is_said_once(tmp_path: Path) -> None:
     assert [watched.after(seconds) for seconds in (1, 20, 1_000)] == [None] * 3
 
 
-def test_a_training_that_is_looked_at_now() -> None:
-    """By two looks; one that ended meanwhile is not judged."""
+def test_a_training_that_was_looked_at_before() -> None:
+    """It is judged by that look and another one; one that ended meanwhile is not."""
     marks = marks_of(*declared_in_stacks())
-    seen = list(looks(WAITS, STUCK, after_s=5.0))
-    slept: list[float] = []
-    hang = hang_now(HERE, SECOND, marks, lambda _: seen.pop(0), slept.append)
+    first, last = looks(WAITS, STUCK, after_s=5.0)
+    hang = hang_since(first, marks, lambda _: last)
     assert hang is not None
-    assert (hang.cause, hang.is_hang, hang.silent_ns) == (Cause.IO, True, SECOND)
-    assert slept == [hangs.LONGEST_S]
-    assert hang_now(HERE, SECOND, marks, lambda _: None, slept.append) is None
+    assert (hang.cause, hang.is_hang, hang.silent_ns) == (Cause.IO, True, 5 * SECOND)
+    assert hang_since(first, marks, lambda _: None) is None
 
 
 def test_the_next_silence_is_said_too(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ The thresholds are those of `rules/`, which judge a run that was measured; a cos
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class SeenTraining:
     """What findings are made of; None is not known.
 
     `wait` is the share of the time in which training waits, `loads_itself` that in which it loads
-    in its own thread, mostly in `own_line`.
+    in its own thread, mostly in `own_line`, though its loader perhaps `can_have_workers`.
     """
 
     wait: Estimate | None
@@ -48,6 +49,7 @@ class SeenTraining:
     observation: Observation
     workers: WorkersReport | None
     own_line: LineShare | None = None
+    can_have_workers: bool = False
 
     @property
     def line(self) -> LineShare | None:
@@ -104,9 +106,14 @@ def _nothing_ahead(seen: SeenTraining) -> Iterator[Finding]:
     share = None if seen.loads_itself is None else seen.loads_itself.value
     if share is not None and share >= MODERATE_SHARE:
         problem = Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": share})
-        yield _finding(
-            seen, Rule.ZERO_WORKERS, problem, (Advice.LOAD_IN_BACKGROUND,), confidence="measured"
-        )
+        change = Remark(Advice.LOAD_IN_BACKGROUND)
+        if seen.can_have_workers:
+            # So many keep up: each takes as long for a batch as training waits for one now.
+            most = max(math.floor(seen.cpus) - 1, 1)
+            workers = most if share >= 1 else min(math.ceil(share / (1 - share)), most)
+            values: dict[str, Value] = {"setting": "num_workers", "present": 0, "proposed": workers}
+            change = Remark(Advice.TRY_WORKERS, values)
+        yield _finding(seen, Rule.ZERO_WORKERS, problem, (change,), confidence="measured")
 
 
 def _blocked(seen: SeenTraining) -> Iterator[Finding]:

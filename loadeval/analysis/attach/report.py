@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.attach.findings import SeenTraining, findings_of
-from loadeval.analysis.attach.marks import read_stack
+from loadeval.analysis.attach.marks import Activity, read_stack
 from loadeval.analysis.attach.shares import share_of
 from loadeval.analysis.attach.workers import (
     LineShare,
@@ -98,6 +98,7 @@ def attached_report(
     own = [[reading for reading in part if reading.loads_itself] for part in parts]
     own_lines = lines_of(own, line_inside)
     waiting = [reading for part in parts for reading in part if reading.waits or reading.starts]
+    loader = next((reading.loader for reading in waiting), None)
     knows = bool(waiting) or workers is not None
     seen = SeenTraining(
         wait=share(lambda reading: reading.waits or reading.starts) if knows else None,
@@ -105,6 +106,9 @@ def attached_report(
         observation=observation,
         workers=workers,
         own_line=next(iter(own_lines), None),
+        can_have_workers=any(
+            mark.activity is Activity.LOADS and mark.loader == loader for mark in marks.functions
+        ),
     )
     is_other = threads and threads[0].tid != training.pid
     return AttachedReport(
@@ -115,7 +119,7 @@ def attached_report(
         failed=failed,
         problem=observation.training.problem,
         thread=threads[0].name if is_other else None,
-        loader=next((reading.loader for reading in waiting), None),
+        loader=loader,
         wait=seen.wait,
         loads_itself=seen.loads_itself,
         starts=share(lambda reading: reading.starts) if knows else None,

@@ -81,8 +81,8 @@ class Hang:
     workers in `idle` are done and wait behind it, and those in `alike` are in the same place.
     `signal` is what killed it, and `shortage` why. `others` are the processes that have the other
     end of its pipe, with the kernel's letter for their state. `collective` is the operation that
-    training waits in. `seen_ns` is how long it was seen so. Where stacks could not be read,
-    `problem` says why.
+    training waits in. `seen_ns` is how long it was seen so, and `stays` tells that it already was
+    at this sample at the first look. Where stacks could not be read, `problem` says why.
     """
 
     cause: Cause
@@ -104,11 +104,17 @@ class Hang:
     collective: str | None = None
     seen_ns: int = 0
     problem: StackProblem | None = None
+    stays: bool = False
 
     @property
     def is_hang(self) -> bool:
         """Whether it does not end by itself; False too where two looks did not tell that."""
         return self.cause not in NO_HANG and self.problem is None and self.seen_ns > 0
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether no batch came between the looks: it hangs, or stays where it is, if asleep."""
+        return self.is_hang or (self.stays and self.seen_ns > 0)
 
 
 def hang_of(
@@ -130,6 +136,8 @@ def hang_of(
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
     if hang.is_hang and _who(hang) != _who(earlier):
         hang = replace(hang, cause=Cause.SLOW)
+    if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
+        hang = replace(hang, stays=False)  # another one owed the batch before
     return replace(hang, rank=rank, batches=batches)
 
 
@@ -241,6 +249,7 @@ class Judgement:
             idle=tuple(sorted(number for number in idle if number is not None)),
             alike=tuple(sorted(number for number in alike if number is not None)),
             others=self._other_ends(owner),
+            stays=self._stays(owner),
         )
 
     def _cause(self, owner: Loading) -> Cause:
@@ -279,18 +288,36 @@ class Judgement:
 
     def _moves(self, owner: Loading) -> bool:
         """Whether it is at another sample or line than it was at the first look, or is new."""
-        pid, training = owner.process.state.pid, self._first.training
-        if pid == training.state.pid:
-            stack = training_stack(training, self._marks)
-            was: Loading | None = of_training(training, stack, self._marks)
-        else:
-            earlier = (each for each in self._first.others if each.state.pid == pid)
-            was = next((of_process(process, self._marks) for process in earlier), None)
+        was = self._earlier(owner)
         return was is None or (was.batch, was.sample, was.place.line) != (
             owner.batch,
             owner.sample,
             owner.place.line,
         )
+
+    def _stays(self, owner: Loading) -> bool:
+        """Whether it was at the same sample of the same batch at the first look.
+
+        At the same line of the same batch, where the sample is not known. Who loads batches that
+        have no number may be at another one with the same sample, unless it slept all the time.
+        """
+        was = self._earlier(owner)
+        if was is None or owner.doing is not Doing.FETCHING:
+            return False
+        if (was.doing, was.batch, was.sample) != (owner.doing, owner.batch, owner.sample):
+            return False
+        if owner.batch is not None and owner.sample is not None:
+            return True
+        slept = _sleeps(self._first, owner.tid) == _sleeps(self._last, owner.tid)
+        return was.place.line == owner.place.line and (owner.batch is not None or slept)
+
+    def _earlier(self, owner: Loading) -> Loading | None:
+        """What it did at the first look; None where it is new."""
+        pid, training = owner.process.state.pid, self._first.training
+        if pid == training.state.pid:
+            return of_training(training, training_stack(training, self._marks), self._marks)
+        earlier = (each for each in self._first.others if each.state.pid == pid)
+        return next((of_process(process, self._marks) for process in earlier), None)
 
     @staticmethod
     def _cpu_ns(look: Look, pid: int) -> int:

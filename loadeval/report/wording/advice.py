@@ -83,8 +83,8 @@ ADVICE: dict[Enum, Words] = {
         short="set {setting}={proposed}",
     ),
     Advice.LOAD_IN_BACKGROUND: Words(
-        "Load in the background: in a DataLoader with a worker (a generator becomes an "
-        "IterableDataset), or in a thread that keeps a few batches ready.",
+        "Load in the background: in a DataLoader with a worker, or in a thread that keeps a few "
+        "batches ready.",
         short="load in the background",
     ),
     Advice.LOADING_EVICTS_CACHES: Words(

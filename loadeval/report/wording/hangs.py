@@ -33,10 +33,11 @@ CAUSES = {
     Cause.STARTING: "{who} has not finished starting",
     Cause.STOPPED: "{who} is stopped, by SIGSTOP or a debugger",
     Cause.UNKNOWN: "{who} does nothing, and what it waits for is not known",
-    Cause.SLEEPING: "{who} sleeps because its code says so; that is not called a hang",
-    Cause.SLOW: "{who} is at work; that is no hang",
+    Cause.SLEEPING: "{who} sleeps because its code says so",
+    Cause.SLOW: "{who} is at work",
     Cause.STEP: "training has not asked for one: its step has not ended",
 }
+NO_HANG = {Cause.SLEEPING: "; that is not called a hang", Cause.SLOW: "; that is no hang"}
 TO_TRY = {
     Cause.IO: (
         "give the call a time limit, as with socket.setdefaulttimeout(60) in worker_init_fn; "
@@ -78,9 +79,33 @@ def headline(hang: Hang) -> str:
     """For how long there was no batch, and why."""
     who, rank = _who(hang), "" if hang.rank is None else f"rank {hang.rank}: "
     why = CAUSES[hang.cause].format(who=who, collective=hang.collective)
+    why += NO_HANG.get(hang.cause, "")
     if hang.problem is not None:
         why = WITHOUT_STACKS
     return printable(f"{rank}no batch for {span(hang.silent_ns)}: {why}")
+
+
+def no_batch_came(hang: Hang) -> str:
+    """What held up a training in which no batch came between two looks, and since when."""
+    who, where = _who(hang), []
+    if hang.stays and hang.sample is not None:
+        where.append(f"on sample {hang.sample}")
+    elif hang.stays and hang.batch is not None:
+        where.append(f"on batch {hang.batch:,} of the epoch")
+    if hang.stays and hang.place.line is not None:
+        where.append(f"in {hang.place.line}")
+    since = ""
+    if where:
+        name = who if hang.worker is None else f"worker {hang.worker}"
+        since = f"{name} is {', '.join(where)}, since before the look began; "
+        who = "it" if hang.worker is None else f"it (process {hang.pid})"
+    why = CAUSES[hang.cause].format(who=who, collective=hang.collective)
+    return printable(f"No batch came in the {span(hang.seen_ns)}: {since}{why}.")
+
+
+def owed_by(hang: Hang) -> str:
+    """Which worker owes the batch that training waits for, and which ones are done."""
+    return f"{_who(hang)}, at the end of the look; {_workers(hang.idle)} done"
 
 
 def _who(hang: Hang) -> str:
@@ -92,7 +117,7 @@ def _who(hang: Hang) -> str:
     return "a process that loads" if hang.pid is None else f"process {hang.pid}"
 
 
-def rows(hang: Hang, ranks: Sequence[Hang], path: str | None) -> list[tuple[str, str]]:
+def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> list[tuple[str, str]]:
     """What else is known of it, each with its label."""
     known = [
         ("sample", _sample(hang)),
@@ -149,7 +174,7 @@ def _behind(hang: Hang) -> str | None:
     parts = [
         f"{_workers(numbers)} {what}"
         for numbers, what in (
-            (hang.idle, "done, waiting" if hang.is_hang else "done"),
+            (hang.idle, "done, waiting" if hang.is_stuck else "done"),
             (hang.alike, "at the same line"),
         )
         if numbers

@@ -47,7 +47,16 @@ def test_a_training_that_loads_itself_loads_nothing_ahead() -> None:
     stacks = (attached.OWN_LOADING, attached.STEP) * 20
     found = findings(stacks=stacks)
     assert found[Rule.ZERO_WORKERS].confidence == "measured"
+    (change,) = found[Rule.ZERO_WORKERS].changes
+    values = {"setting": "num_workers", "present": 0, "proposed": 1}
+    assert (change.code, change.values) == (Advice.TRY_WORKERS, values)
     assert found[Rule.SLOW_FETCH].problem.values["place"] == "train/data.py:12 __getitem__ > open"
+
+
+def test_a_loader_that_has_no_workers_is_read_by_a_thread_instead() -> None:
+    pipeline = (*attached.DATASET, attached.frame("iterator", "/v/webdataset/pipeline.py"))
+    (change,) = findings(stacks=(pipeline, attached.STEP) * 20)[Rule.ZERO_WORKERS].changes
+    assert change.code is Advice.LOAD_IN_BACKGROUND
 
 
 def test_a_line_that_takes_most_of_loading_is_named() -> None:

@@ -83,6 +83,64 @@ def test_what_the_worker_waits_in(inner: Frame, call: Any, cause: Cause) -> None
     assert (hang.cause, hang.is_hang) == (cause, cause is not Cause.SLEEPING)
 
 
+@pytest.mark.parametrize(
+    ("frames", "call"),
+    [
+        (fetching(READ), "clock_nanosleep"),
+        (fetching(READ), "futex"),
+        (fetching(READ), in_call("read", "/data/fifo", 5)),
+        (fetching(READ), in_call("recvfrom", "socket:[9]", 5)),
+        (fetching(READ, sample="<function>"), "clock_nanosleep"),
+    ],
+)
+def test_a_worker_that_stays_on_a_sample_is_stuck(frames: tuple[Frame, ...], call: Any) -> None:
+    """Whatever it waits in; a sample that is not known is taken for the same at the same line."""
+    hang = of_worker(frames, call)
+    assert (hang.stays, hang.is_stuck, hang.idle) == (True, True, (1,))
+
+
+def test_a_worker_that_computes_on_one_sample_is_stuck() -> None:
+    """No batch came, though it is at work, at another line each time."""
+    first, last = looks(WAITS, observed(7, fetching(READ), "futex", "R", cpu_ns=0))
+    later = fetching(frame("decode", "/home/me/data.py", 44))
+    last = replace(last, others=(observed(7, later, "futex", "R", cpu_ns=SECOND),))
+    hang = hang_of([first, last], MARKS, SECOND)
+    assert (hang.cause, hang.is_hang, hang.is_stuck) == (Cause.SLOW, False, True)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        observed(7, fetching(READ, sample=8), "clock_nanosleep"),
+        observed(7, fetching(READ, batch=3), "clock_nanosleep"),
+        observed(7, idle(0)),
+    ],
+)
+def test_a_worker_that_went_on_to_a_sample_is_not_stuck(before: LookedAt) -> None:
+    first, last = looks(WAITS, observed(7, fetching(READ), "clock_nanosleep"))
+    hang = hang_of([replace(first, others=(before,)), last], MARKS, SECOND)
+    assert (hang.stays, hang.is_stuck) == (False, False)
+
+
+def test_who_owed_another_batch_before_got_that_one() -> None:
+    """Training waited for worker 1 at the first look, so a batch came since."""
+    workers = observed(7, fetching(READ), "clock_nanosleep"), observed(8, fetching(worker=1))
+    first, last = looks(WAITS, *workers)
+    owed_by_1 = observed(TRAINING, waiting(worker_id=1), parent=1)
+    assert not hang_of([replace(first, training=owed_by_1), last], MARKS, SECOND).is_stuck
+
+
+def test_training_that_stays_on_a_sample_is_stuck_if_it_never_woke() -> None:
+    """Without workers no batch has a number: the next one may have the same sample."""
+    asleep = observed(
+        TRAINING, loading_itself(READ), "clock_nanosleep", parent=1, sleeps=((TRAINING, 5),)
+    )
+    assert judged(asleep).is_stuck
+    first, last = looks(asleep)
+    woken = replace(last, training=replace(asleep, sleeps=((TRAINING, 6),)))
+    assert not hang_of([first, woken], MARKS, SECOND).is_stuck
+
+
 @pytest.mark.parametrize("inner", [LOGGING, CONDITION])
 def test_a_lock_that_another_thread_may_hold(inner: Frame) -> None:
     """A thread of the worker's own, or where it was not forked."""

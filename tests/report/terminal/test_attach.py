@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.attach.job import Training
+from loadeval.analysis.hangs.hang import Cause, Hang
 from loadeval.probes.stacks import ProcessSamples, StackProblem, ThreadSamples
+from loadeval.report.attach import SOURCE, attached_as_dict
 from loadeval.report.terminal.attach import attached_screen
 from loadeval.report.wording.attach import NO_STACKS, headline
 from tests import attached
@@ -22,26 +24,18 @@ def text_of(report: AttachedReport) -> str:
     return " ".join(" ".join(attached_screen(report, 80)).split())
 
 
-def test_the_screen_of_a_training_that_waits() -> None:
-    """How long and where, what workers do, what is wrong, and what is not measured."""
-    text = text_of(attached.attached(gpus={"GPU 0 (H100)": 41.0}))
-    for part in (
-        "Training process 100 waits for batches 50.5% [",
-        "without it, at most 2.02x [",
-        "python train.py",
-        "train/train.py:48 main, 50.5%",
-        "epochs begin",
-        "2 workers",
-        "train/data.py:12 __getitem__ > open",
-        "workers blocked",
-        "sk_wait_data, system call recvfrom, socket:[7]",
-        "1.6 CPUs in use, 4.00 threads running or runnable on average",
-        "GPU GPU 0 (H100)",
-        "1. storage latency (likely): Loading is blocked",
-        "loadeval run --mode alternate -- python train.py",
-        "Looking took 0.3% of the CPUs' time",
-    ):
-        assert part in text, part
+def test_whom_training_waits_for_while_others_are_done_is_said() -> None:
+    """Batches come, though slowly: it is not stuck."""
+    hang = Hang(Cause.SLOW, 10**10, PID, pid=101, worker=0, batch=4, idle=(1, 2), seen_ns=10**10)
+    text = " ".join(" ".join(attached_screen(attached.attached(), 80, hang)).split())
+    assert "waits for worker 0 (process 101), at the end of the look; workers 1, 2 done" in text
+    assert "1. storage latency (likely)" in text
+
+
+def test_no_finding_has_a_simulation_as_its_source() -> None:
+    """As those of a run that was measured have."""
+    findings = attached_as_dict(attached.attached())["findings"]
+    assert {finding["source"] for finding in findings} == {SOURCE}
 
 
 def test_lines_fit_the_terminal() -> None:

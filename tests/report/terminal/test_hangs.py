@@ -11,7 +11,7 @@ from loadeval.analysis.hangs.stack import StuckAt
 from loadeval.probes.looks import Look
 from loadeval.probes.stacks import StackProblem
 from loadeval.report.terminal.hangs import hang_lines
-from loadeval.report.wording.hangs import CAUSES, TO_TRY, stacks_text
+from loadeval.report.wording.hangs import CAUSES, TO_TRY, no_batch_came, stacks_text
 from tests.analysis.hangs.seen import READ, SECOND, fetching, in_call, native, observed, waiting
 
 STUCK = Hang(
@@ -61,6 +61,26 @@ def test_every_cause_has_a_sentence(cause: Cause) -> None:
 
 def said(**changes: object) -> str:
     return "\n".join(hang_lines(replace(STUCK, **changes), 200))  # type: ignore[arg-type]  # any of them
+
+
+def test_where_it_stays_since_before_the_look() -> None:
+    stuck = replace(STUCK, stays=True, seen_ns=10 * SECOND)
+    at = "data.py:31 Photographs.__getitem__, since before the look began"
+    asleep = "it sleeps because its code says so"
+    why = "it (process 7) is stuck in a call that is not answered"
+    for known, said in (
+        (stuck, f"worker 0 is on sample 9, in {at}; {why}"),
+        (replace(stuck, sample=None), f"worker 0 is on batch 4 of the epoch, in {at}; {why}"),
+        (
+            replace(stuck, pid=100, worker=None, batch=None, cause=Cause.SLEEPING),
+            f"the training process (process 100) is on sample 9, in {at}; {asleep}",
+        ),
+        (
+            replace(stuck, stays=False, cause=Cause.KILLED),
+            "a process that loads is gone, and its batch never comes",
+        ),
+    ):
+        assert no_batch_came(known) == f"No batch came in the 10 s: {said}."
 
 
 def test_a_process_that_was_killed() -> None:

@@ -1,0 +1,57 @@
+"""A training one of whose two workers is stuck in sample 777, until it is killed.
+
+Arguments: what it is stuck in, and a folder, in which a file `stuck` stands from then on.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tests.cli.attached_training import let_any_process_read_this_one
+
+STUCK = 777
+
+
+class Samples(Dataset[torch.Tensor]):
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind, self.folder = kind, folder
+        self.lock, self.server = threading.Lock(), socket.create_server(("127.0.0.1", 0))
+        self.lock.acquire()
+        os.mkfifo(folder / "fifo")
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == STUCK:
+            (self.folder / "stuck").touch()
+            if self.kind == "sleep":
+                time.sleep(600)
+            elif self.kind == "lock":
+                self.lock.acquire()
+            elif self.kind == "read":
+                (self.folder / "fifo").read_bytes()
+            else:
+                socket.create_connection(self.server.getsockname()).recv(1)
+        return torch.zeros(4)
+
+
+def main() -> None:
+    let_any_process_read_this_one()
+    torch.set_num_threads(1)
+    samples = Samples(sys.argv[1], Path(sys.argv[2]))
+    allow = let_any_process_read_this_one
+    for _ in DataLoader(samples, batch_size=8, num_workers=2, worker_init_fn=allow):
+        pass
+
+
+if __name__ == "__main__":
+    main()
