@@ -134,7 +134,8 @@ class Block:
     `pair` numbers the pair of an alternating run for which the batches count; it is None for
     batches that are served between, and in other runs. `request_ns` counts from the run's
     start, and is UNKNOWN throughout where another tool measured. A step that was still open is
-    UNKNOWN.
+    UNKNOWN. Where it is `instrumented`, what was read inside the loader took time too, so that its
+    batches do not count.
     """
 
     epoch: int
@@ -145,6 +146,7 @@ class Block:
     samples: Column
     nbytes: Column
     pair: int | None = None
+    instrumented: bool = False
 
     def __len__(self) -> int:
         return len(self.request_ns)

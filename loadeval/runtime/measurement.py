@@ -111,6 +111,7 @@ class Measurement:
                 length=info.length,
                 enough=enough,
             )
+            self._schedule.has_instruments = self.recorder.has_instruments
             self.alternation = Alternation(
                 self._schedule, self.adapter, self.counter, info, settings, self.recorder
             )
@@ -155,6 +156,8 @@ class Measurement:
         clock, shared = self.settings.clock, is_shared()
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner, shared)
+        if self.alternation is not None:
+            self.alternation.look(self._schedule.looks_next)
         number_callback = self.recorder.begin_stages(loader)
         began = clock()
         source = _opened(adapter, loader)

@@ -61,6 +61,7 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
+        self.look = recorder.look
         self._note = recorder.note
         self._origin_ns = recorder.origin_ns
         self._adapter = adapter
@@ -244,6 +245,7 @@ class AlternatingEpoch:
         yield from self._uncounted_held()
 
     def _blocks(self, block: PlannedBlock) -> Iterator[Span]:
+        self._shared.look(block.instrumented)
         return self._ideal(block) if block.arm == "ideal" else self._real(block)
 
     def _whole(self, progress: Progress) -> Iterator[Span]:
@@ -352,6 +354,7 @@ class AlternatingEpoch:
         cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         began_ns = shared.clock()
         span = self._span(source, size, began_ns, block.arm, block.pair)
+        span.instrumented = block.instrumented
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
             yield span

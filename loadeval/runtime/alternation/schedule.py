@@ -56,18 +56,24 @@ FIXED_REAL_BLOCK = 32
 
 Those of the first pairs double up to it, so that a short run has pairs too.
 """
+INSTRUMENTED_EVERY = 3
+"""One pair in so many, the second first, is for the instruments, whose cost is in no figure."""
 SHORT_IN_A_ROW = 2
 """After so many epochs in a row that are too short for two blocks, the next ones will be too."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
-    """One arm's block of a pair: its warm-up batches, and then its counted ones."""
+    """One arm's block of a pair: its warm-up batches, and then its counted ones.
+
+    Where it is `instrumented`, stages, stacks and /proc are read in it, and its times do not count.
+    """
 
     pair: int
     arm: Arm
     warmup: int
     counted: int
+    instrumented: bool = False
 
 
 def planned_blocks(seed: int, pairs: int, prefetch_depth: int, size: int) -> Iterator[PlannedBlock]:
@@ -98,6 +104,8 @@ class Progress:
     """
 
     whole = 0
+    looks_next = True
+    """Whether instruments are read in the block that is under way, or else in the next one."""
     is_first = False
     """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
 
@@ -202,14 +210,15 @@ class Schedule(Progress):
     """Decides the blocks of an alternating run, and follows them.
 
     A pair's blocks are sized when it begins, from the pace and the noise of both arms so far; the
-    order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs,
+    order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs that
+    count,
     with the first pair to reach `batches` served ones, or when `enough` returns True; None is no
     limit. `enough` is called after each pair with the iterations in nanoseconds of the counted
     real batches of each pair so far, and of the ideal ones; a pair in which none is known of an
     arm is left out. `length` is how many batches an epoch has, if that is known.
 
     Where `fixed` is set sizes depend on no measurement. In distributed training all ranks must
-    switch arms at the same batch.
+    switch arms at the same batch. Where `has_instruments` is, some pairs are for these.
     """
 
     def __init__(
@@ -224,7 +233,8 @@ class Schedule(Progress):
     ) -> None:
         self._planned_pair = -1
         super().__init__(self._planned(0))
-        self.fixed = False
+        self.fixed = self.has_instruments = False
+        self._pair = 0
         self.enough = enough
         self.is_over = False
         self._seed = seed
@@ -291,7 +301,8 @@ class Schedule(Progress):
     def _begin_anew(self) -> None:
         self._block, self._iterations_ns = None, []
         self._of_pairs = {"real": [], "ideal": []}
-        self._schedule = self._planned(self._planned_pair + 1)
+        self._pair = self._planned_pair + 1
+        self._schedule = self._planned(self._pair)
 
     def _counted_of_whole(self) -> int:
         """How many batches to count: one more than follow the first, as the epoch's end shows."""
@@ -312,15 +323,31 @@ class Schedule(Progress):
             counted = block.counted - self.left
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
+    @property
+    def looks_next(self) -> bool:  # type: ignore[override]  # it is no constant here
+        """See Progress."""
+        return self._is_instrumented(self._pair)
+
+    def _is_instrumented(self, pair: int) -> bool:
+        return self.has_instruments and pair % INSTRUMENTED_EVERY == 1
+
+    def _counted_before(self, pair: int) -> int:
+        """How many pairs before this one count."""
+        return pair - (pair + INSTRUMENTED_EVERY - 2) // INSTRUMENTED_EVERY * self.has_instruments
+
+    def _arms_of(self, pair: int) -> list[Arm]:
+        return arms_of(self._seed, self._counted_before(pair))
+
     def _planned(self, pair: int) -> Iterator[PlannedBlock]:
         while not self.is_over:
             self._planned_pair = pair
             real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
+            instrumented = self._is_instrumented(pair)
             blocks: dict[Arm, PlannedBlock] = {
-                "real": PlannedBlock(pair, "real", real_warmup, real),
-                "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal),
+                "real": PlannedBlock(pair, "real", real_warmup, real, instrumented),
+                "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal, instrumented),
             }
-            for arm in arms_of(self._seed, pair):
+            for arm in self._arms_of(pair):
                 yield blocks[arm]
             pair += 1
 
@@ -342,7 +369,10 @@ class Schedule(Progress):
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
         noise = self._noise_ratio()
         pairs = FEWEST_PAIRS if noise > FEWEST_REAL_PER_IDEAL else MORE_PAIRS
-        budget = self._batches_for_pairs() // max(pairs, self._pairs or 0)
+        pairs = max(pairs, self._pairs or 0)
+        if self.has_instruments:
+            pairs = math.ceil(pairs * INSTRUMENTED_EVERY / (INSTRUMENTED_EVERY - 1))
+        budget = self._batches_for_pairs() // pairs
         room = max(budget - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
         spare = (room - SMALLEST_BLOCK - least) // 4
         real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
@@ -392,10 +422,12 @@ class Schedule(Progress):
         return total - apart
 
     def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
-        self._arms[block.arm].add(iterations_ns)
-        self._latest_ns[block.arm] = iterations_ns
-        if block.arm == arms_of(self._seed, block.pair)[-1]:
-            self.is_over = self._is_enough(block.pair + 1)
+        if not block.instrumented:
+            self._arms[block.arm].add(iterations_ns)
+            self._latest_ns[block.arm] = iterations_ns
+        if block.arm == self._arms_of(block.pair)[-1]:
+            self._pair = block.pair + 1
+            self.is_over = self._is_enough(self._counted_before(self._pair))
 
     def _is_enough(self, pairs: int) -> bool:
         if pairs == self._pairs or (self._batches is not None and self.served >= self._batches):
