@@ -38,6 +38,10 @@ DIFFERENT_RANDOM_NUMBERS = (
     "they draw different numbers than without loadeval. Use mode='log' if that matters"
 )
 NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
+LIMITED_RANK = (
+    "max_cache_bytes is too little for the ideal blocks of this rank, so parts of them do not "
+    "count; other ranks wait for it there, and their ideal steps are longer than they would be"
+)
 LONGEST_IDLE_WAIT_S = 5.0
 """An ideal block waits no longer for the loader's background work to end."""
 
@@ -71,7 +75,7 @@ class Alternation:
         self._max_bytes = settings.max_cache_bytes
         self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
-        self._has_logged = self._has_failed = False
+        self._has_logged = self._has_failed = self._has_noted_limit = False
         self._serves_whole = False
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> AlternatingEpoch:
@@ -98,6 +102,12 @@ class Alternation:
             logging.getLogger("loadeval").warning(
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
             )
+
+    def note_fixed_limit(self) -> None:
+        """Note, once, that memory does not suffice for blocks whose size is given."""
+        if not self._has_noted_limit:
+            self._has_noted_limit = True
+            self._note(LIMITED_RANK)
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of the workers so far; None if there are none, or it cannot be read."""
@@ -276,6 +286,8 @@ class AlternatingEpoch:
             self._settled_batches = 0
             prefetched = self._prefetch(self._shared.depth, block)
             if prefetched.is_full:  # the next batch may be written over the last of these
+                # All ranks have as many batches before those that count.
+                self._settled_batches = len(self._held) if self._shared.progress.fixed else 0
                 yield from self._uncounted_held()
             yield from self._ended_by(prefetched)
         if not self._is_over:
@@ -293,8 +305,9 @@ class AlternatingEpoch:
         shared.wait_until_idle(prefetched.fact)
         self._queue_is_full = bool(shared.depth)
         count = min(len(self._held), wanted)
+        fixed = shared.progress.fixed
         # When memory limits the prefetch, the warm-up must leave something to count.
-        warmup = min(warmup, count // 2 if prefetched.is_full else count)
+        warmup = min(warmup, count // 2 if prefetched.is_full and not fixed else count)
         if prefetched.is_full:
             shared.progress.limit(count - warmup)
         batches = drained(self._held)
@@ -303,6 +316,11 @@ class AlternatingEpoch:
         if count > warmup:
             yield from self._counted(block, batches, count - warmup)
         yield from self._ended_by(prefetched)
+        if fixed and prefetched.is_full and wanted > count and not self._is_over:
+            # The other ranks may have memory for the whole block, and switch arms behind it.
+            shared.note_fixed_limit()
+            yield from self._uncounted(self._in_order, wanted - count, "real")
+            shared.progress.skip(shared.progress.left)
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetched:
         return self._shared.prefetch(self._remaining, wanted, block.pair, self._epoch)

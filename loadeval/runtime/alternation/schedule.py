@@ -88,11 +88,15 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
     """Both arms, in the order in which they have their blocks of a pair.
 
     It is random in the first of two pairs, and reversed in the second: a steady drift favours each
-    arm as often.
+    arm as often. Pairs that may be for the instruments are two of their own, whether or not there
+    are any: ranks may differ in that, and all have the same order.
     """
     order: list[Arm] = ["real", "ideal"]
-    random.Random(f"{seed}/{pair // 2}").shuffle(order)  # noqa: S311 - no secret
-    return order[::-1] if pair % 2 else order
+    number, place = divmod(pair, INSTRUMENTED_EVERY)
+    is_instruments = place == 1
+    number = number if is_instruments else 2 * number + (place > 1)
+    random.Random(f"{seed}/{is_instruments}/{number // 2}").shuffle(order)  # noqa: S311 - no secret
+    return order[::-1] if number % 2 else order
 
 
 class Progress:
@@ -104,6 +108,7 @@ class Progress:
     """
 
     whole = 0
+    fixed = False
     looks_next = True
     """Whether instruments are read in the block that is under way, or else in the next one."""
     is_first = False
@@ -166,6 +171,11 @@ class Progress:
 
     def leave_whole(self) -> None:
         """The epoch goes on after as many batches as it was to have."""
+
+    def skip(self, batches: int) -> None:
+        """So many batches that the block was to count were served, and do not count."""
+        self.left -= batches
+        self.advance(0, ())
 
     def limit(self, batches: int) -> None:
         """There is memory for only `batches` more in a row: a block of given size goes on."""
@@ -335,9 +345,6 @@ class Schedule(Progress):
         """How many pairs before this one count."""
         return pair - (pair + INSTRUMENTED_EVERY - 2) // INSTRUMENTED_EVERY * self.has_instruments
 
-    def _arms_of(self, pair: int) -> list[Arm]:
-        return arms_of(self._seed, self._counted_before(pair))
-
     def _planned(self, pair: int) -> Iterator[PlannedBlock]:
         while not self.is_over:
             self._planned_pair = pair
@@ -347,7 +354,7 @@ class Schedule(Progress):
                 "real": PlannedBlock(pair, "real", real_warmup, real, instrumented),
                 "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal, instrumented),
             }
-            for arm in self._arms_of(pair):
+            for arm in arms_of(self._seed, pair):
                 yield blocks[arm]
             pair += 1
 
@@ -425,7 +432,7 @@ class Schedule(Progress):
         if not block.instrumented:
             self._arms[block.arm].add(iterations_ns)
             self._latest_ns[block.arm] = iterations_ns
-        if block.arm == self._arms_of(block.pair)[-1]:
+        if block.arm == arms_of(self._seed, block.pair)[-1]:
             self._pair = block.pair + 1
             self.is_over = self._is_enough(self._counted_before(self._pair))
 

@@ -523,7 +523,7 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
         clock.advance(STEP_NS)
     assert (sorted(served) if prefetched else served) == list(range(200))
     run = evaluator.recorded()
-    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(1, fits + 2))
+    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(fits + 2))
     assert [event.message for event in run.events if "could not be copied" in event.message] == [
         "a batch could not be copied, so that fewer are prefetched: out of memory"
     ]
@@ -628,6 +628,34 @@ def test_all_ranks_switch_arms_at_the_same_batch(
         columns.append((steps.pair.tolist(), steps.arm.tolist()))
     assert columns[0] == columns[1] == columns[2]
     assert rows(evaluator.recorded())[3, 0] == FIXED_REAL_BLOCK
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_a_rank_with_less_memory_switches_arms_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int
+) -> None:
+    """What it cannot prefetch of an ideal block it loads uncounted, and its log says so."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    batch = np.zeros(100)
+    runs = []
+    for room in (None, 6 * batch.nbytes):
+        clock = FakeClock()
+        loader = SerialLoader([batch.copy() for _ in range(300)], [LOAD_NS] * 300, clock)
+        loader.prefetched = prefetched
+        memory = {} if room is None else {"max_cache_bytes": room}
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, **memory)
+        for _ in evaluator:
+            clock.advance(STEP_NS)
+        runs.append(evaluator.recorded())
+    whole, limited = (run.steps for run in runs)
+    counts = (limited.pair != -1) | (limited.instrumented != -1)
+    for name in ("pair", "instrumented", "arm"):
+        assert (getattr(whole, name)[counts] == getattr(limited, name)[counts]).all()
+    of_real = whole.arm == 0
+    assert (whole.pair[of_real] == limited.pair[of_real]).all()
+    assert 0 < counts[~of_real].sum() < ((whole.pair != -1) | (whole.instrumented != -1))[~of_real].sum()
+    (said,) = (event.message for event in runs[1].events if "max_cache_bytes" in event.message)
+    assert "of this rank" in said
 
 
 @given(
