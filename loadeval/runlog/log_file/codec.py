@@ -116,6 +116,8 @@ def encode(line: Line) -> Fields:
         content = {"format": FORMAT, "version": version, **content}
         if version == VERSION:
             del content["every"]
+    if isinstance(line, Block | Prefetch) and not line.instrumented:
+        del content["instrumented"]
     for name in (*ELEMENTS, *BYTES, *VARIES) if isinstance(line, StageTimes) else ():
         if not content[name]:
             del content[name]

@@ -31,12 +31,12 @@ LATER_STAGE_COLUMNS = (
 )
 MAY_BE_MISSING = (
     *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
-    *("made_at", "calls"),
+    *("made_at", "calls", "instrumented"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after", "bytes_before", "bytes_after", "varies"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),
 )
-"""Older logs do not have these."""
+"""Older logs do not have these, nor some lines of newer ones."""
 LARGEST = 2**62 - 1
 """It is 146 years in nanoseconds, and twice as much still fits into 64 bits."""
 LARGEST_VALUE = 1e100

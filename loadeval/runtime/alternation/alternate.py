@@ -65,7 +65,8 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
-        self.look = recorder.look
+        self.looks = False
+        self._look = recorder.look
         self._note = recorder.note
         self._origin_ns = recorder.origin_ns
         self._adapter = adapter
@@ -102,6 +103,12 @@ class Alternation:
             logging.getLogger("loadeval").warning(
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
             )
+
+    def look(self, on: bool) -> None:
+        """Read instruments from now on, or none but the clock and what measures a GPU."""
+        if on != self.looks:
+            self.looks = on
+            self._look(on)
 
     def note_fixed_limit(self) -> None:
         """Note, once, that memory does not suffice for blocks whose size is given."""
@@ -175,9 +182,8 @@ class Alternation:
             is_full = is_full or total_bytes + more * max(nbytes, 0) > fits
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
-        fact = Prefetch(
-            pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns, began_ns
-        )
+        times = known, tuple(waits_ns), end_ns, began_ns
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, *times, self.looks)
         self.keep(fact)
         return Prefetched(fact, is_over, is_full)
 
@@ -255,7 +261,9 @@ class AlternatingEpoch:
         yield from self._uncounted_held()
 
     def _blocks(self, block: PlannedBlock) -> Iterator[Span]:
-        self._shared.look(block.instrumented)
+        if block.instrumented != self._shared.looks:
+            self._shared.look(block.instrumented)
+            self._settled_batches = 0
         return self._ideal(block) if block.arm == "ideal" else self._real(block)
 
     def _whole(self, progress: Progress) -> Iterator[Span]:
@@ -349,7 +357,8 @@ class AlternatingEpoch:
         arm: Arm = "real",
         pair: int | None = None,
     ) -> Span:
-        return Span(source, size, arm, pair, since_ns, is_ours=source is not self._source)
+        is_ours = source is not self._source
+        return Span(source, size, arm, pair, since_ns, is_ours, self._shared.looks)
 
     def _served(self, span: Span) -> Iterator[Span]:
         try:
@@ -372,7 +381,6 @@ class AlternatingEpoch:
         cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         began_ns = shared.clock()
         span = self._span(source, size, began_ns, block.arm, block.pair)
-        span.instrumented = block.instrumented
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
             yield span

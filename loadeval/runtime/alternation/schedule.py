@@ -110,7 +110,7 @@ class Progress:
     whole = 0
     fixed = False
     looks_next = True
-    """Whether instruments are read in the block that is under way, or else in the next one."""
+    """Whether the next epoch is a block in which instruments are read."""
     is_first = False
     """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
 
@@ -334,9 +334,9 @@ class Schedule(Progress):
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
     @property
-    def looks_next(self) -> bool:  # type: ignore[override]  # it is no constant here
+    def looks_next(self) -> bool:
         """See Progress."""
-        return self._is_instrumented(self._pair)
+        return bool(self.whole) and self._is_instrumented(self._pair)
 
     def _is_instrumented(self, pair: int) -> bool:
         return self.has_instruments and pair % INSTRUMENTED_EVERY == 1
