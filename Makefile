@@ -30,18 +30,23 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## all that is quick (3 to 4 minutes on two CPUs)
-	$(PYTEST) --dist=worksteal -m "not slow" --ignore=tests/frameworks
+test: .venv/.test  ## what is quick, and depends on no clock (under 3 minutes on two CPUs)
+	$(PYTEST) --dist=worksteal -m "not check" tests
 
-test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too, with branch coverage; then the tests by the clock (50 minutes on two CPUs)
-	$(PYTEST) -m "not by_the_clock" --hypothesis-profile=thorough --cov
-# They measure real time, so that nothing may run beside them.
-	OMP_NUM_THREADS=1 .venv/bin/pytest -m by_the_clock
+check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, documents, browsers (some 40 minutes)
+	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/fuzz bench/gpu
+	.venv/bin/python bench/hangs/run.py --times 5
+
+nightly: check faults promises truth predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+	$(PYTEST) --hypothesis-profile=random tests
+
+coverage: .venv/.dev  ## branches that `make test` runs, subprocesses included: a report, and no limit
+	$(PYTEST) --dist=worksteal -m "not check" --cov tests
 
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
 	$(call test-core,.venv-lowest) $(INSIDE_TORCH) -o filterwarnings=default $(NOT_LOWEST)
@@ -63,7 +68,7 @@ test-python3.%: .venv-3.%/.done
 	$(call test-core,.venv-3.$*) $(if $(wildcard .venv-3.$*/no-torch),$(WITHOUT_TORCH))
 
 test-core = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal \
-	-m "not slow" $(CORE) $(NOT_CORE)
+	-m "not check" $(CORE) $(NOT_CORE)
 WITHOUT_TORCH = -k "not an_adapter_of_loadevals and not this_machine" \
 	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
 
@@ -76,13 +81,13 @@ test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, K
 test-programs: .venv-programs/.done  ## unchanged programs of twelve other libraries (10 minutes; its environment takes 8 GB)
 	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) bench/programs
 
-lint: .venv/.dev  ## style, layers and workflows
+lint: .venv/.test  ## style, layers and workflows
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/lint-imports
 	.venv/bin/zizmor --offline --pedantic --quiet .github
 
-types: .venv/.dev  ## mypy, strict
+types: .venv/.test  ## mypy, strict
 	.venv/bin/mypy
 
 docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an error
@@ -98,13 +103,15 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 	.venv/bin/python bench/ranks.py
 	.venv/bin/python bench/attach.py
 
+promises: .venv/.dev  ## what findings predict, and then measure; reproductions of reported problems; stages that add up (10 minutes)
+	OMP_NUM_THREADS=1 .venv/bin/pytest bench/promises
+
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python bench/truth.py
 
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
 	.venv/bin/python bench/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
-	.venv/bin/python bench/prediction_storage.py
 	.venv/bin/python bench/prediction.py --tune
 	.venv/bin/python bench/followed.py
 
@@ -175,8 +182,12 @@ endef
 	$(PIP) --editable ".[demo]"
 	touch $@
 
+.venv/.test: .venv/bin/pip pyproject.toml constraints.txt
+	$(PIP) --editable ".[test]"
+	touch $@
+
 .venv/.dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(PIP) --editable ".[dev]"
 # LitData asks for torchvision, which does not import beside a torch for the CPU alone.
 	$(PIP) --no-deps litdata
-	touch $@ .venv/.demo
+	touch $@ .venv/.demo .venv/.test

@@ -1,4 +1,4 @@
-"""How often `compare --baseline` calls a pair of equal runs equal, and finds a planted slow-down.
+"""How often `compare BEFORE AFTER` calls a pair of equal runs equal, and finds a planted slow-down.
 
 In each round come three runs, one right after the other: a baseline, one like it, and a slower one.
 Each is of three epochs of a DataLoader with two workers, whose samples and steps sleep. Exit status

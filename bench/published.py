@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import random
-import runpy
-import subprocess
 import sys
 import tempfile
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +30,7 @@ from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import keep_memory, one_thread
 from loadeval.report.formatting import estimated, number, whole_share
 from loadeval.report.wording.backends import difference_sentence
+from loadeval_adapters.recipes import dali, pillow, spdl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -128,25 +127,17 @@ def of_npz(batches: int, *, compressed: bool) -> BackendComparison:
         return compare_backends(backends, step_of_many_calls(), batches=batches, unit="files")
 
 
-def written(backend: str, photographs: Path) -> Callable[[], Any]:
-    """A function that makes the loader of which `loadeval backends` prints the code."""
-    work = ["--transform", "resize 224x224", "--batch-size", str(PHOTOGRAPHS_BATCH)]
-    command = [sys.executable, "-m", "loadeval", "backends", str(photographs), *work]
-    code = subprocess.run([*command, "--code", backend], check=True, stdout=subprocess.PIPE).stdout
-    file = photographs.parent / f"{backend}.py"
-    file.write_bytes(code)
-    module = runpy.run_path(str(file))
-    return partial(module["make_loader"], module["find_samples"](photographs))
-
-
 def of_photographs(batches: int, stride: int) -> BackendComparison:
     with tempfile.TemporaryDirectory() as name:
         photographs = Path(name) / "photographs"
-        make_photographs(photographs, PHOTOGRAPHS)
+        paths = make_photographs(photographs, PHOTOGRAPHS)
+        classes = sorted({path.parent for path in paths})
+        samples = [(str(path), classes.index(path.parent)) for path in paths]
+        recipes = {"DataLoader, Pillow": pillow, "SPDL, Pillow": spdl, "DALI, CPU": dali}
+        workers = len(os.sched_getaffinity(0))
         backends = {
-            "DataLoader, Pillow": written("pillow", photographs)(),
-            "SPDL, Pillow": written("spdl", photographs),  # a pipeline serves one epoch
-            "DALI, CPU": written("dali", photographs)(),
+            name: recipe.make_loader(samples, PHOTOGRAPHS_BATCH, workers)
+            for name, recipe in recipes.items()
         }
         step = step_of_convolutions(stride)
         return compare_backends(backends, step, batches=batches, unit="images")

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         NotKnown,
         plan,
     )
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
@@ -64,7 +63,6 @@ __all__ = [
     "BackendResult",
     "Basis",
     "CacheError",
-    "CachePlace",
     "Check",
     "CodeSamples",
     "Demand",
@@ -149,7 +147,6 @@ _MODULES = {
             *("Basis", "Demand", "Lift", "Lifted", "Machine", "MachinePlan", "Need", "NotKnown"),
             "plan",
         ),
-        "analysis.predict.caching": ("CachePlace",),
         "analysis.predict.prediction": (
             *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),

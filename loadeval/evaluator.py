@@ -6,15 +6,15 @@ import time
 import warnings
 import weakref
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.log_file.writer import metrics_of, span_of, summary_of, write_metrics
-from loadeval.runtime.adapter import length_of
+from loadeval.runtime.adapter import IterableAdapter, check_is_loader, length_of
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.measurement import Measurement, free_name, place_among_ranks
+from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.settings import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_PROBE_INTERVAL_S,
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Run
-    from loadeval.runtime.alternation.schedule import Enough
     from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.replay.cache import BatchCache
 
-OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer"})
+OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer", "_assigned"})
 """A LoaderEvaluator stores these attributes itself."""
 
 
@@ -76,11 +75,18 @@ def _is_dunder(name: str) -> bool:
 
 
 class DALICompatible(LoaderProxy):
-    """Settings and results under the names that DALI's LoaderEvaluator gives them."""
+    """Settings and results under the names that DALI's LoaderEvaluator gives them.
+
+    All can be set, as there. A result that was set is what is read until the next epoch begins.
+    """
+
+    _assigned: dict[str, Any]
 
     if TYPE_CHECKING:
 
-        def _restart(self, settings: EvaluatorSettings) -> None: ...
+        def _restart(
+            self, settings: EvaluatorSettings, loader: Any = None, cache: BatchCache | None = None
+        ) -> None: ...
 
     def recorded(self) -> Run:
         """Everything measured so far, in all epochs, read from the log if there is one."""
@@ -88,8 +94,15 @@ class DALICompatible(LoaderProxy):
 
     @property
     def dataloader(self) -> Any:
-        """The wrapped loader."""
+        """The wrapped loader. Setting another one starts a new run."""
         return self._loader
+
+    @dataloader.setter
+    def dataloader(self, loader: Any) -> None:
+        if type(adapter_for(loader)) is IterableAdapter:
+            check_is_loader(loader)
+        if loader is not self._loader:
+            self._restart(self._measurement.settings, loader)
 
     @property
     def mode(self) -> str:
@@ -124,28 +137,78 @@ class DALICompatible(LoaderProxy):
 
     @property
     def batch_times(self) -> list[float]:
-        """The waits of all batches of all epochs, in seconds."""
-        return list(self.get_metrics().get("batch_times", []))
+        """The waits of all batches of all epochs, in seconds. Setting it to [] starts a new run."""
+        waits = self._assigned.get("batch_times") or self.get_metrics().get("batch_times", [])
+        return list(waits)
+
+    @batch_times.setter
+    def batch_times(self, times: Iterable[float]) -> None:
+        waits = list(times)
+        if waits:
+            self._assigned["batch_times"] = waits
+        else:
+            self._restart(self._measurement.settings, cache=self._measurement.cache)
 
     @property
     def start_time(self) -> float | None:
         """When the first batch was requested, in seconds since 1970; None before that."""
-        return span_of(self.recorded())[0]
+        if "start_time" not in self._assigned:
+            return span_of(self.recorded())[0]
+        time_s: float | None = self._assigned["start_time"]
+        return time_s
+
+    @start_time.setter
+    def start_time(self, time_s: float | None) -> None:
+        self._assigned["start_time"] = time_s
 
     @property
     def end_time(self) -> float | None:
         """When the last epoch ended, in seconds since 1970; None before that."""
-        return span_of(self.recorded())[1]
+        if "end_time" not in self._assigned:
+            return span_of(self.recorded())[1]
+        time_s: float | None = self._assigned["end_time"]
+        return time_s
+
+    @end_time.setter
+    def end_time(self, time_s: float | None) -> None:
+        self._assigned["end_time"] = time_s
 
     @property
     def cached_batches(self) -> list[Any]:
-        """The batches that replay keeps; empty in the other modes."""
-        return [] if self._measurement.cache is None else self._measurement.cache.batches
+        """The batches that replay keeps; empty in the other modes.
+
+        Setting it in `replay` mode starts a new run, which replays those batches.
+        """
+        cache = self._measurement.cache
+        batches: list[Any] = self._assigned.get("cached_batches", cache.batches if cache else [])
+        return batches
+
+    @cached_batches.setter
+    def cached_batches(self, batches: Iterable[Any]) -> None:
+        kept = list(batches)
+        if self.mode != "replay":
+            self._assigned["cached_batches"] = kept
+            return
+        if not kept:
+            raise UsageError(
+                "cached_batches is empty; expected batches to replay; set mode='log' to serve the "
+                "loader's own"
+            )
+        from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+
+        settings, counter = self._measurement.settings, self._measurement.counter
+        cache = fill(adapter_for(kept), kept, counter, len(kept), settings.max_cache_bytes)
+        self._restart(settings, cache=cache)
 
     @property
     def cache_ready(self) -> bool:
         """Whether replay has its batches."""
-        return self._measurement.cache is not None
+        is_ready: bool = self._assigned.get("cache_ready", self._measurement.cache is not None)
+        return is_ready
+
+    @cache_ready.setter
+    def cache_ready(self, is_ready: bool) -> None:
+        self._assigned["cache_ready"] = is_ready
 
     def get_metrics(self) -> dict[str, Any]:
         """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.
@@ -214,11 +277,8 @@ class LoaderEvaluator(DALICompatible):
             loader's length, or each kept batch once if the loader has no length.
         pairs: in `alternate` mode, how many pairs of blocks to measure; by default as many as
             training has batches for.
-        batches: in `alternate` mode, start no new pair after this many batches. The loader
-            itself then serves the rest, unmeasured and without overhead.
-        precision: in `alternate` mode, stop measuring once the 95% CI of the speed-up is within
-            plus or minus this share of it, such as 0.05. Has no effect in distributed training,
-            where all ranks must switch arms at the same batch.
+        batches: measure no more after this many batches; in `alternate` mode, start no new pair
+            then. The loader itself serves the rest, unmeasured and without overhead.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
             `loadeval.runtime.background.metrics_thread.Probe`; () records none. With `stages`
@@ -228,10 +288,6 @@ class LoaderEvaluator(DALICompatible):
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
-        probe_transforms: whether a worker loads a few samples of its first batch again, which
-            tells from which transform on they are random (docs/howto/where-to-cache.md).
-        every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
-            totals of all batches (docs/run-log.md).
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and attaches the page, and of an alternating run the figure, at the
             end (docs/howto/dashboards.md). A function is called, on another thread, with the
@@ -265,14 +321,11 @@ class LoaderEvaluator(DALICompatible):
         replay_after: int = 0,
         pairs: int | None = None,
         batches: int | None = None,
-        precision: float | None = None,
         seed: int = 0,
         probes: Iterable[Any] = NAMES,
         probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
         annotate: str | None = None,
-        every: int = 1,
         stages: bool | None = None,
-        probe_transforms: bool = False,
         track: str | Callable[[int, dict[str, float]], object] | None = None,
         redact: bool = False,
         overwrite: bool = False,
@@ -296,14 +349,11 @@ class LoaderEvaluator(DALICompatible):
             overwrite=overwrite,
             pairs=pairs,
             batches=batches,
-            precision=precision,
             seed=seed,
             probes=tuple(probes),
             probe_interval_s=probe_interval_s,
             annotate=annotate,  # type: ignore[arg-type]  # checked there
-            every=every,
             stages=stages,
-            probe_transforms=probe_transforms,
             redact=redact,
             track=track,  # type: ignore[arg-type]  # checked there
             clock=clock,
@@ -313,18 +363,19 @@ class LoaderEvaluator(DALICompatible):
     def _wrap(
         self, loader: Any, settings: EvaluatorSettings, cache: BatchCache | None = None
     ) -> None:
-        self._loader = loader
+        self._loader, self._assigned = loader, {}
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
         probes = Probes(chosen, settings.probe_interval_s)
-        enough, tracking = _stop_rule(settings), _tracking(settings)
-        self._measurement = Measurement(loader, settings, cache, enough, probes, tracking)
+        self._measurement = Measurement(loader, settings, cache, probes, _tracking(settings))
         self._closer = weakref.finalize(self, self._measurement.close)
 
-    def _restart(self, settings: EvaluatorSettings) -> None:
+    def _restart(
+        self, settings: EvaluatorSettings, loader: Any = None, cache: BatchCache | None = None
+    ) -> None:
         settings = _with_free_log_file(settings)
         self._measurement.recorder.expects_batches = False
         self.close()
-        self._wrap(self._loader, settings)
+        self._wrap(self._loader if loader is None else loader, settings, cache)
 
     def __len__(self) -> int:
         return self._measurement.length(self._loader)
@@ -335,6 +386,7 @@ class LoaderEvaluator(DALICompatible):
             refusal = self._measurement.adapter.refusal(self._loader, self.mode)
         if refusal is not None:
             raise UsageError(refusal)
+        self._assigned.clear()
         return self._measurement.epoch(self._loader, self)
 
     def __repr__(self) -> str:
@@ -380,15 +432,6 @@ def _with_free_log_file(settings: EvaluatorSettings) -> EvaluatorSettings:
     if settings.log_file is None:
         return settings
     return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
-
-
-def _stop_rule(settings: EvaluatorSettings) -> Enough | None:
-    """What ends an alternating run once its speed-up is known as precisely as was asked for."""
-    if settings.precision is None:
-        return None
-    from loadeval.analysis.estimate.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
-
-    return partial(is_precise, settings.precision)
 
 
 def _tracking(settings: EvaluatorSettings) -> Tracking | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from loadeval.runtime.replay.cache import BatchCache
     from loadeval.runtime.settings import EvaluatorSettings
 
     Iter = Callable[[Any], Iterator[Any]]
@@ -80,8 +81,10 @@ class _InPlaceEvaluator(LoaderEvaluator):
         super().__init__(loader, mode, **options)
         self._follow()
 
-    def _restart(self, settings: EvaluatorSettings) -> None:
-        super()._restart(settings)
+    def _restart(
+        self, settings: EvaluatorSettings, loader: Any = None, cache: BatchCache | None = None
+    ) -> None:
+        super()._restart(settings, loader, cache)
         self._follow()
 
     def _follow(self) -> None:

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
 CHECK_S = 600
 """How long a test of `make check` may take; the limit of others is in pyproject.toml."""
+INSTALL = "`make .venv/.dev` installs all libraries, and `apt-get install chromium` a browser"
 
 # The same examples each time, however slow the machine is, and nothing left in the clone.
 # `make check` chooses the thorough ones.
 settings.register_profile("thorough", deadline=None, derandomize=True, database=None)
+settings.register_profile("random", deadline=None, database=None, print_blob=True)
 settings.register_profile("quick", settings.get_profile("thorough"), max_examples=20)
 settings.load_profile("quick")
 set_hypothesis_home_dir(gettempdir())
@@ -52,6 +54,43 @@ def stub_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of tests are on a disk, even where the system keeps temporary ones in memory."""
     monkeypatch.setattr("psutil.disk_partitions", lambda **_: [])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--no-skips",
+        action="store_true",
+        help="a test that skips itself, for want of a library or a browser, fails",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    marks = (item.get_closest_marker(name) for name in ("skip", "skipif", "xfail"))
+    if not any(marks):
+        fail_if_skipped(report, item.config)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    fail_if_skipped(report, collector.config)
+    return report
+
+
+def fail_if_skipped(
+    report: pytest.TestReport | pytest.CollectReport, config: pytest.Config
+) -> None:
+    if report.skipped and config.getoption("--no-skips"):
+        why = report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{why}; {INSTALL}"
 
 
 def pytest_collectstart() -> None:

@@ -18,7 +18,6 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
 WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
-    "backends.py": {"backends.png", "loader.py"},
     "slow_to_fast.py": {"slow-to-fast.png"},
     "tune.py": {"tune.png"},
     "generator.py": {"documents.txt", "run.jsonl", "comparison.png"},
@@ -27,16 +26,14 @@ WRITES = {
     "migrate_from_dali.py": {"real.json", "ideal.json", "two-runs.png", "alternate.jsonl"},
 }
 """The files that each example leaves behind; on a GPU there may be more."""
-BY_CHANCE = {"backends.py", "tune.py"}
-"""Of the first, cautions and differences that are shown; of the second, what is best."""
+BY_CHANCE = {"tune.py"}
+"""What is best."""
 ELSEWHERE = {"lightning_fit.py", "train.py", "trainer.py"}
 """Run by tests/frameworks/test_examples.py, and by tests/launch/test_run_doc.py."""
 NEEDS = {
-    "backends.py": ["spdl.pipeline"],
     "migrate_from_dali.py": ["nvidia.dali"],
 }
 OPTIONS = {
-    "backends.py": "--photographs 32 --only spdl",
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
     "tune.py": "--photographs 96 --batches 24 --trials 3",
     "generator.py": "--documents 250",

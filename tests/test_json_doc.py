@@ -13,11 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval import compare_backends, read_run
-from loadeval.analysis.backends import BackendReport, BackendResult, Difference
-from loadeval.analysis.choice import BadFile, DataDifference, OnBadFile, RecordedStep
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
-from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.hangs.hang import Cause, Exhausted, Hang
 from loadeval.analysis.hangs.stack import StuckAt, WaitsIn
 from loadeval.analysis.live import Outlier
@@ -35,13 +32,11 @@ from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
 from loadeval.probes.stacks import StackProblem
 from loadeval.report.attach import attached_as_dict
-from loadeval.report.choice import choice_as_dict
 from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.report.tuning import tuning_as_dict
 from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import Event
 from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
-from tests.chosen import ABSENT, CHOICE, QUICK, SLOW
 from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, write_run
@@ -183,7 +178,12 @@ def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     "names",
-    [("log", "alternate"), ("empty", "alternate"), ("staged", "in process"), ("spdl", "dali")],
+    [
+        ("log", "alternate"),
+        ("empty", "alternate"),
+        ("staged", "in process", "log"),
+        ("spdl", "dali"),
+    ],
 )
 def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One that logged, one that alternated, and one without a pace."""
@@ -211,17 +211,19 @@ def test_the_ranks_of_a_job(tmp_path: Path, title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "before", "title"),
+    ("before", "after", "title"),
     [
-        ("log", "staged", "run"),
-        ("staged", "alternate", "`compare`"),
-        ("alternate", "spdl", "`compare`"),
+        ("log", "empty", "run"),
         ("empty", "log", "run"),
+        ("alternate", "other", "`compare`"),
     ],
 )
-def test_a_baseline_and_a_cost(runs: dict[str, Path], now: str, before: str, title: str) -> None:
-    """Of a run without an ideal arm, of one that alternated, and of one that has nothing steady."""
-    output = printed("compare", runs[now], "--baseline", runs[before], "--price", "2.5")
+def test_a_baseline_and_a_cost(
+    runs: dict[str, Path], before: str, after: str, title: str, tmp_path: Path
+) -> None:
+    """Of a run without an ideal arm, of one that has nothing steady, and of one that alternated."""
+    runs = {**runs, "other": record(tmp_path / "other.jsonl", "alternate", epochs=4)}
+    output = printed("compare", runs[before], runs[after], "--price", "2.5")
     check(output, title)
     assert {"baseline", "cost"} <= set(output)
 
@@ -259,22 +261,6 @@ def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
 def test_plan(runs: dict[str, Path], options: tuple[str, ...]) -> None:
     """What the run cannot tell, and what the options do."""
     check(printed("plan", runs["staged"], *options), "`plan`")
-
-
-def test_a_plan_of_samples_whose_size_is_known(tmp_path: Path) -> None:
-    """It has the places of a cache."""
-    staged_run = staged()
-    nothing = np.full(len(staged_run.stages[0]), np.nan)
-    first = np.concatenate([[1e6], nothing[1:]])
-    times = replace(
-        staged_run.stages[0],
-        bytes_before={"__getitem__": nothing},
-        bytes_after={"__getitem__": first},
-    )
-    run = replace(staged_run, stages=(times, *staged_run.stages[1:]))
-    output = printed("plan", write_run(run, tmp_path / "sized.jsonl"))
-    check(output, "`plan`")
-    assert [place["name"] for place in output["cache_places"]] == ["__getitem__"]
 
 
 def test_tune() -> None:
@@ -329,32 +315,20 @@ def test_attach_to_a_training_that_hangs(hang: Hang) -> None:
     check(json.loads(json.dumps(document)), "`attach`")
 
 
-def test_backends() -> None:
-    """By themselves and under an imitated step; where something is broken, and nothing is fast."""
-    bad = BadFile("half.jpg", OnBadFile.RAISES, "OSError: half")
-    odd = replace(
-        SLOW,
-        difference=DataDifference(0.5, 9.0, 1.5, 64),
-        memory_bytes=2**20,
-        truncated=bad,
-        broken=(bad._replace(outcome=OnBadFile.SKIPS, error=None),),
-        unread=(bad,),
-    )
-    trained = BackendReport(
-        (BackendResult("slow"), BackendResult("quick", real=Estimate(40.0))),
-        (Difference("quick", "slow", Estimate(1.2, 1.1, 1.3)),),
-        "images",
-        (),
-    )
-    step = RecordedStep(2e6, None, 8)
-    choices = (
-        CHOICE,
-        replace(CHOICE, candidates=(ABSENT,)),
-        replace(CHOICE, candidates=(odd, QUICK), broken=(bad,), step=step, trained=trained),
-    )
-    for choice in choices:
-        document = choice_as_dict(choice, None if choice.fastest is None else "import torch\n")
-        check(json.loads(json.dumps(document)), "`backends`")
+def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some were measured; or none was, and there is no code."""
+
+    def fails() -> Any:
+        raise OSError("no such device")
+
+    (tmp_path / "1.jpg").touch()
+    for loader, fastest in (([[number] for number in range(60)], "pillow"), (fails, None)):
+        comparison = compare_backends({"pillow": loader}, len, batches=24, rounds=3, probes=())
+        outcome = (comparison, {"pillow": 0.0}, ["dali is not installed"])
+        monkeypatch.setattr("loadeval.cli.backends.compare_recipes", lambda *_, o=outcome, **__: o)
+        document = printed("backends", tmp_path)
+        check(document, "`backends`")
+        assert document["fastest"] == fastest
 
 
 def test_doctor() -> None:

@@ -51,7 +51,14 @@ SMALLER = {
 """What a page does at full length, and the tests do not."""
 LOGS = {
     "findings": {"run": "alternate"},
-    "json": {"real": "log", "ideal": "replay", "torch": "log", "dali": "log"},
+    "json": {
+        "real": "log",
+        "ideal": "replay",
+        "torch": "log",
+        "dali": "log",
+        "before": "log",
+        "after": "log",
+    },
     "production-monitor": {"training": "log"},
 }
 """Runs that are there before the page's first block."""
@@ -75,12 +82,11 @@ TRAIN = (
     "ci-gate",
     "production-monitor",
     "benchmarks",
-    "protocol",
     "my-training-hangs",
 )
 """Pages whose code takes long."""
 GATE = "loadeval compare run.jsonl --fail-above 20"
-AGAINST_BASELINE = "loadeval compare run.jsonl --baseline before.jsonl --fail-slower 5"
+AGAINST_BASELINE = "loadeval compare before.jsonl run.jsonl --fail-slower 5"
 MAY_EXIT = {
     "loadeval doctor --json": {0, 1},
     GATE: {0, 3, 4},

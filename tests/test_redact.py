@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import platform
 import shutil
 import socket
@@ -19,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
-from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.redaction import SALT, placeholder
 from loadeval.runlog.run_folder.processes import processes_in
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, environment
@@ -39,6 +40,7 @@ def _alice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "node", lambda: HOST)
     monkeypatch.setattr(socket, "gethostname", lambda: HOST)
     monkeypatch.setattr(getpass, "getuser", lambda: USER)
+    monkeypatch.setenv(SALT, "a salt")
 
 
 def tell_tales(folder: Path) -> dict[str, list[str]]:
@@ -101,13 +103,65 @@ def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path, *, in_memory: 
     assert ends[-1].error is not None
     assert ends[-1].error.startswith("FileNotFoundError: text-")
     assert run.header.name == "Failing"
-    assert run.header.environment["host"] == placeholder("host", HOST)
+    assert run.header.environment["host"] == placeholder("host", HOST, "a salt")
     assert not [
         needle
         for needle in NEEDLES
         for text in (run.header, run.events, run.ends)
         if needle in str(text)
     ]
+
+
+def test_each_run_has_placeholders_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No file has the salt, without which nobody can tell who was meant."""
+    monkeypatch.delenv(SALT)
+    hosts = [measured(redact=True).header.environment["host"] for _ in range(2)]
+    assert hosts[0] != hosts[1]
+    folder = loadeval.install(redact=True, output=tmp_path / "logs")
+    salt = os.environ[SALT]
+    list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
+    loadeval.uninstall()
+    assert SALT not in os.environ
+    (process,) = processes_in(folder)
+    assert process.host == placeholder("host", HOST, salt)
+    assert read_run(folder / "rank0.jsonl").header.environment["host"] == process.host
+    assert salt not in "".join(path.read_text() for path in folder.iterdir())
+
+
+RANKS = """
+import os, subprocess, sys
+if len(sys.argv) > 1:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+    list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
+else:
+    for rank in "01":
+        variables = {**os.environ, "RANK": rank, "WORLD_SIZE": "2"}
+        subprocess.run([sys.executable, __file__, rank], env=variables, check=True)
+"""
+
+
+def test_ranks_of_one_launcher_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of another launch have other placeholders."""
+    monkeypatch.delenv(SALT)
+    program = tmp_path / "ranks.py"
+    program.write_text(RANKS)
+    hosts = []
+    for folder in (tmp_path / "one", tmp_path / "other"):
+        command = [sys.executable, *LOADEVAL, "run", "--redact", "-o", str(folder), "--"]
+        subprocess.run(
+            [*command, sys.executable, str(program)],
+            env=environment(),
+            capture_output=True,
+            check=True,
+            timeout=100,
+        )
+        logs = [read_run(folder / f"rank{rank}.jsonl") for rank in range(2)]
+        hosts.append({str(run.header.environment["host"]) for run in logs})
+    assert [len(names) for names in hosts] == [1, 1]
+    assert hosts[0] != hosts[1]
 
 
 def test_without_redact_they_are_named(tmp_path: Path) -> None:
@@ -158,7 +212,7 @@ def test_an_installed_session(
     list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
     assert loadeval.uninstall() == folder / "rank0.jsonl"
     (process,) = processes_in(folder)
-    assert process.host == (placeholder("host", HOST) if redact else HOST)
+    assert process.host == (placeholder("host", HOST, "a salt") if redact else HOST)
     assert read_run(folder / "rank0.jsonl").header.name == "rank0"
     assert (tell_tales(tmp_path) == {}) is redact
 

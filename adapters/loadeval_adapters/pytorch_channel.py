@@ -27,9 +27,8 @@ FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
-OPEN, COUNTS_CALLS, PROBES = 0, 1, 2
-"""Words that tell whether somebody looks into the loader, and are 1 where workers count calls, and
-where the first of them loads a few samples again."""
+OPEN, COUNTS_CALLS = 0, 1
+"""Words that tell whether somebody looks into the loader, and are 1 where workers count calls."""
 CLOSED, LOOKING, PAUSED = 0, 1, 2
 """What OPEN tells. While it is paused, torch's own code runs."""
 CHANNEL_WORDS = 8

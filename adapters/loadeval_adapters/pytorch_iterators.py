@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from loadeval_adapters.pytorch_pins import Pins
 
     Measured = StageTimes | WorkerStart | CodeSamples
-    Sizes = dict[str, dict[str, float | None]]
+    Sizes = dict[str, dict[str, float]]
     Note = Callable[[StageNote], object]
     Receipt = tuple[int, int, int, bytes]
     """The start and end of getting a batch, nanoseconds of pinning it, its worker's record."""
@@ -225,7 +225,7 @@ class WatchedIterator:
                 of_column = sizes.setdefault(name, {})
                 for transform, value in by_transform.items():
                     values = of_column.setdefault(transform, np.full(len(rows), np.nan))
-                    values[of_worker.argmax()] = np.nan if value is None else value
+                    values[of_worker.argmax()] = value
         del column["idx"], column["same_idx"]
         return StageTimes(
             epoch=epoch.number or 0,
@@ -370,7 +370,7 @@ class InTraining(WatchedIterator):
         return self._tracer.transforms.names
 
     def _sizes(self, worker: int) -> Sizes:  # noqa: ARG002 - there is none
-        return self._tracer.sizes()
+        return self._tracer.transforms.sizes()
 
     def make_way(self) -> None:
         """Leave the transforms to it: code that knows the length may never read to the end."""

@@ -21,7 +21,6 @@ from loadeval_adapters.pytorch_channel import (
     LOOKING,
     OPEN,
     PAUSED,
-    PROBES,
     Channel,
     is_of_a_signal,
 )
@@ -62,7 +61,7 @@ class DataLoaderStages:
         self._notes: deque[StageNote] = deque()
         self._noted: set[StageNote] = set()
         self._kinds: set[type] = set()
-        self._is_closed = self._has_counted_calls = self._probes = False
+        self._is_closed = self._has_counted_calls = False
         self._looks = True
         _all.add(self)
 
@@ -71,10 +70,6 @@ class DataLoaderStages:
         self._looks = on
         for watched in self._iterators:
             watched.look(on)
-
-    def probe_transforms(self) -> None:
-        """See LoaderStages: the first worker does, in the first epoch with workers."""
-        self._probes = True
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages."""
@@ -139,7 +134,6 @@ class DataLoaderStages:
             channel = Channel(loader.num_workers, slots)
             channel.words[COUNTS_CALLS] = not self._has_counted_calls
             self._has_counted_calls = True
-            channel.words[PROBES], self._probes = self._probes, False
             channel.words[OPEN] = LOOKING if self._looks else PAUSED
         pins, pickles = Pins(), Pickles()
         with _swapped(loader, channel, pins, pickles) as is_swapped, _timing_indices() as index_ns:

@@ -17,15 +17,14 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
-from loadeval_adapters.pytorch_probe import GENERATORS, Probe
-from loadeval_adapters.pytorch_sizes import CallSizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
@@ -75,9 +74,8 @@ class Transforms:
     long as nothing is loaded, wherever they were moved in their list meanwhile; what a user's code
     copies while it loads has the stand-ins.
 
-    `sized` has the sizes of what went into some of them and came out while `sizing` was the
-    thread, in the order of their first calls, unless a `probe` was there to look at these.
-    `generators` are those of random numbers that datasets and transforms hold.
+    `sized` has how many numbers went into some of them and came out while `sizing` was the thread,
+    in the order of their first calls.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
@@ -85,9 +83,7 @@ class Transforms:
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
         self.sizing = [0]
-        self.sized: dict[str, CallSizes] = {}
-        self.probe: Probe | None = None
-        self.generators: list[Any] = []
+        self.sized: dict[str, list[tuple[int, int]]] = {}
         self._inside = [0]
         self._in_training = in_training
         self._to_look_at = MOST_LOOKED_AT
@@ -147,9 +143,7 @@ class Transforms:
             if self._to_look_at <= 0:
                 return
             self._to_look_at -= 1
-            if issubclass(type(value), GENERATORS):
-                self.generators.append(value)
-            elif issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
+            if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
                 for dataset in _several(value):
                     self._look_into(dataset, depth + 1)
             elif _holds_transforms(name) or (is_transform and _holds_parts(thing, name, value)):
@@ -295,13 +289,21 @@ class Transforms:
         setattr(timed, TIMED, self)
         return timed
 
-    def note(self, name: str, x: Any) -> Callable[[Any], None]:
-        """A call of a transform begins; what it returns is to be called with its result."""
-        return self.sized.setdefault(name, CallSizes()).note(x)
+    def sizes(self) -> dict[str, dict[str, float]]:
+        """The numbers in a call's argument and in its result, by column of StageTimes."""
+        before, after = (
+            {
+                name: sum(pair[place] for pair in pairs) / len(pairs)
+                for name, pairs in self.sized.items()
+                if pairs
+            }
+            for place in (0, 1)
+        )
+        return {"elements_before": before, "elements_after": after}
 
     def _call_sized(self, call: Any, slot: int, x: Any, args: Any, kwargs: Any) -> Any:
         """Call it, timed as ever, and note what went in and came out."""
-        note = (self.probe or self).note(self.names[slot // 2], x)
+        sized, before = self.sized.setdefault(self.names[slot // 2], []), elements_of(x)
         outside, self._inside[0] = self._inside[0], 0
         start = perf_counter_ns()
         try:
@@ -311,7 +313,9 @@ class Transforms:
             self.spent[slot] += took - self._inside[0]
             self.spent[slot + 1] += 1
             self._inside[0] = outside + took
-        note(result)
+        after = elements_of(result)
+        if before is not None and after is not None:
+            sized.append((before, after))
         return result
 
     def _stand_in(self, item: Any, slot: int) -> Any:
@@ -335,6 +339,19 @@ class Transforms:
             "__delattr__": lambda _, name: delattr(item, name),
         }
         return type(type(item).__name__, (), methods)()
+
+
+def elements_of(x: Any) -> int | None:
+    """How many numbers an array, a tensor or an image of Pillow's has; None for all else."""
+    kind = type(x)
+    with suppress(Exception):  # of a class of the user's
+        if issubclass(kind, np.ndarray):
+            return int(x.size)
+        if issubclass(kind, Tensor):
+            return int(x.numel())
+        if any(base.__module__ == "PIL.Image" for base in kind.__mro__):
+            return int(x.width * x.height * len(x.getbands()))
+    return None
 
 
 def _forwarding(item: Any, name: str) -> Any:

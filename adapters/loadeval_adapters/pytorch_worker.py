@@ -29,7 +29,6 @@ from loadeval_adapters.pytorch_channel import (
     NOT_SEEN,
     OPEN,
     PAUSED,
-    PROBES,
     READY_NS,
     SAMPLE,
     UNKNOWN,
@@ -46,8 +45,6 @@ from loadeval_adapters.pytorch_kernel import (
     Consumption,
     OwnMemory,
 )
-from loadeval_adapters.pytorch_probe import Probe
-from loadeval_adapters.pytorch_sizes import WHOLE, CallSizes, means_of
 from loadeval_adapters.pytorch_transforms import Transforms
 
 if TYPE_CHECKING:
@@ -57,8 +54,6 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Any, Any], Any]
 
-SIZED = 8
-"""So many samples of a worker's first batch have their bytes counted."""
 WORTH_NS = 1_000_000
 """The kernel is asked only after a batch that took at least this long, and before the next."""
 FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - torch has no public name
@@ -158,9 +153,6 @@ class Tracer:
         self.code = CodeSampler(
             self.transforms.thread, FETCH_CODE, self.flush, in_training=in_training
         )
-        self._whole = CallSizes()
-        self._varies: dict[str, float | None] = {}
-        self.probes = bool(not in_training and words[PROBES] and info and info.id == 0)
         self._in_training = in_training
         self._is_sized = self._takes_out = False
         self._tell = tell
@@ -181,17 +173,11 @@ class Tracer:
             self._tell(
                 {
                     "names": self.transforms.names,
-                    "sizes": self.sizes(),
+                    "sizes": self.transforms.sizes(),
                     "notes": self.notes,
                     **self.lines(),
                 }
             )
-
-    def sizes(self) -> dict[str, dict[str, float | None]]:
-        """How large samples are in the transforms, and whole, by column of StageTimes."""
-        whole = {WHOLE: self._whole} if self._whole.bytes_after else {}
-        varies = {"varies": self._varies} if self._varies else {}
-        return means_of(self.transforms.sized | whole) | varies
 
     def lines(self) -> dict[str, dict[str, int]]:
         """How often it was seen in which lines of code so far."""
@@ -253,12 +239,10 @@ class Tracer:
         moments: tuple[int, int, int],
         sample_stats: tuple[int, int, Any],
         batch: Any,
-        data: Any = None,
     ) -> None:
         """Note what a batch took: when its samples began, when collating did, and when it ended.
 
-        `sample_stats` are its samples, the nanoseconds of the slowest, and that one's index; `data`
-        a list of the samples themselves, where these are known.
+        `sample_stats` are its samples, the nanoseconds of the slowest, and that one's index.
         """
         try:
             calls = self._counted()
@@ -280,8 +264,6 @@ class Tracer:
             self.parts.append((id(batch), words, spent))
             if not self._is_sized:
                 self._is_sized = True
-                for whole in data[:SIZED] if type(data) is list else ():
-                    self._whole.note(None)(whole)
                 self.flush()
             if self._in_training and self.last_ns >= WORTH_NS and not self.code.is_started:
                 self.code.start(get_ident(), threading.get_native_id())
@@ -294,33 +276,6 @@ class Tracer:
             return UNCOUNTED
         calls, self._calls = self._calls.stop(), None
         return calls
-
-    def probe(self, fetcher: Any, index: Any) -> None:
-        """Load the first samples of a batch again, once, to see what of them is random.
-
-        Only those that are loaded one by one, each by its index.
-        """
-        self.probes = False
-        transforms = self.transforms
-        probe = transforms.probe = Probe(transforms.generators)
-        transforms.sizing[0] = get_ident()
-        try:
-            if type(fetcher) is FETCHERS[0] and fetcher.auto_collation:
-                probe.run(*_one_by_one(fetcher.dataset, index))
-        except Exception as error:
-            if is_of_a_signal(error):
-                raise
-            note = f"what is random of a sample is not known ({type(error).__name__}: {error})"
-            self.notes.append(note)
-        else:
-            self._varies = {
-                name: None if varies is None else float(varies)
-                for name, varies in probe.varies.items()
-            }
-        finally:
-            transforms.sizing[0], transforms.probe = 0, None
-        with suppress(Exception):
-            self.flush()
 
     def after_failure(self) -> None:
         """Note that there is no batch."""
@@ -338,7 +293,6 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
     words, sample = tracer.words, tracer.own + SAMPLE
     tells = tracer.can_tell_samples
     samples = slowest_ns = slowest = UNKNOWN
-    whole = None
     before = tracer.before()
     start = then = perf_counter_ns()
     try:
@@ -367,7 +321,7 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
                         slowest_ns = now - then
                         slowest = sample_index
                     then = now
-                samples, whole = len(data), data
+                samples = len(data)
         else:
             data = dataset[index]
             samples = len(index) if isinstance(index, (list, tuple)) else 1
@@ -379,7 +333,7 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
     except BaseException:
         tracer.after_failure()
         raise
-    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch, whole)
+    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch)
     return batch
 
 
@@ -390,7 +344,6 @@ def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
     words, sample = tracer.words, tracer.own + SAMPLE
     place = first = vars(fetcher).get("_loadeval_place", 0)
     slowest_ns = slowest = UNKNOWN
-    whole = None
     before = tracer.before()
     start = then = perf_counter_ns()
     try:
@@ -412,7 +365,7 @@ def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
                 place += 1
             if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
                 raise StopIteration  # noqa: TRY301 - as torch's own
-            samples, whole = place - first, data
+            samples = place - first
         else:
             words[sample] = slowest = place
             data = next(fetcher.dataset_iter)
@@ -426,7 +379,7 @@ def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
         tracer.after_failure()
         raise
     fetcher._loadeval_place = place  # noqa: SLF001 - it has one for each epoch
-    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch, whole)
+    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch)
     return batch
 
 
@@ -503,10 +456,7 @@ class Sender:
                 elif self._is_paused:
                     tracer.resume()
                 self._is_paused = False
-                batch = ours(fetcher, index)
-                if tracer.probes:
-                    tracer.probe(fetcher, index)
-                return batch
+                return ours(fetcher, index)
             if state == PAUSED:
                 if not self._is_paused:
                     self._is_paused = True
@@ -605,13 +555,6 @@ def _unrolled(dataset: Any, index: Any) -> tuple[Any, Any]:
         if not callable(getattr(inside, "__getitems__", None)):
             return inside, map(indices.__getitem__, index)
         dataset, index = inside, [indices[position] for position in index]
-
-
-def _one_by_one(dataset: Any, index: Any) -> tuple[Any, list[Any]]:
-    """The dataset and its indices; none where it gives several samples together."""
-    if getattr(dataset, "__getitems__", None):
-        dataset, index = _unrolled(dataset, index)
-    return dataset, [] if index is None else list(index)
 
 
 _IS_SUBSET_KNOWN = _is_as_expected(

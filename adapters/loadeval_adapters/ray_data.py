@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from loadeval import IterableAdapter, LoaderInfo, UsageError, Watch
-from loadeval_adapters.notes import NotTimed
-from loadeval_adapters.ray_stages import RayStages, iterator_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from loadeval import LoaderStages
-
-NOT_FOUND = "the operators of this dataset are not timed: this version of Ray has them elsewhere"
 
 
 class RayDataAdapter(IterableAdapter):
@@ -26,22 +20,12 @@ class RayDataAdapter(IterableAdapter):
     watch = Watch(classes={"ray.data.iterator": ("_IterableFromIterator",)}, inside=("ray.data",))
     distributions = ("ray",)
     _serves_rows = False
-    _stages: RayStages | None = None
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new execution of the dataset."""
         made_by = getattr(getattr(loader, "iterator_gen", None), "__qualname__", "")
         self._serves_rows = ".iter_rows." in made_by
-        batches = super().epoch(loader)
-        return batches if self._stages is None else self._stages.until_the_end(batches)
-
-    def stages(self, loader: Any) -> LoaderStages | None:
-        """The operators of the dataset, and what its iterator does in this process."""
-        iterator = iterator_of(loader)
-        if iterator is None:
-            return NotTimed(NOT_FOUND)
-        self._stages = RayStages(iterator)
-        return self._stages
+        return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
         """1 for a row, the rows of a table, else the first dimension of the first array."""

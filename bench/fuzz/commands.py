@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from html.parser import HTMLParser
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
@@ -14,8 +13,8 @@ from loadeval.report.page.plotly import PlotlyJs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-IMAGES = str(Path(__file__).parents[2] / "docs" / "images")
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("show",),
     ("show", "--full"),
@@ -35,7 +34,6 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("plan", "--devices", "2", "--step", "20ms", "--read", "1GB/s", "--output", "page.html"),
     ("watch", "--once"),
     ("watch", "--once", "--json"),
-    ("backends", IMAGES, "--code", "pillow", "--like"),
     *(
         ("export", "--format", name, "--overwrite", "--output", f"exported-{name}")
         for name in ("chrome", "csv", "openmetrics", "parquet", "tensorboard")

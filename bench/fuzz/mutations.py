@@ -53,7 +53,7 @@ HOSTILE = (
 """Text that wants to be more than text, on a page, in a terminal, in a sheet, or in a path."""
 TEXTS = (
     *(b"real", b"ideal", b"log", b"replay", b"alternate", b"exhausted", b"failed", b"broken off"),
-    *(b"block", b"excerpt", b"aggregate", b"header", b"end", b"epoch", b"readings", b"stages"),
+    *(b"block", b"header", b"end", b"epoch", b"readings", b"stages"),
     *(b"host", b"gpu", b"threads", b"process", b"workers", b"python lock", b"training thread"),
     *(b"2026-11-21T10:00:00+00:00", b"2026-11-21", b"0001-01-01T00:00:00", b"9999-12-31T23:59:59"),
     *(
@@ -266,7 +266,7 @@ def _nest(content: bytes, place: float, choice: int) -> bytes:
 
 
 def _retype(content: bytes, place: float, choice: int) -> bytes:
-    types = (*sorted(set(TYPE.findall(content))), b"", b"end", b"excerpt", b"aggregate", b"other")
+    types = (*sorted(set(TYPE.findall(content))), b"", b"end", b"other")
     return _replaced(TYPE, content, place, types[choice % len(types)])
 
 

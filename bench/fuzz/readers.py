@@ -11,7 +11,7 @@ from bench.fuzz.seeds import PROCESS
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
 from loadeval.runlog.log_file.reader import Follower, read_run
-from loadeval.runlog.run_folder.folder import logs_so_far, read_batches, replayed_logs
+from loadeval.runlog.run_folder.folder import logs_so_far, read_batches
 from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
@@ -72,10 +72,6 @@ def _followed(path: Path) -> None:
 
 def _processes(path: Path) -> None:
     """Read the folder like all commands do."""
-    for replayed in (False, True):
-        for process in processes_in(path.parent, replayed=replayed):
-            assert all(
-                (path.parent / loader.log).parent == path.parent for loader in process.loaders
-            )
+    for process in processes_in(path.parent):
+        assert all((path.parent / loader.log).parent == path.parent for loader in process.loaders)
     logs_so_far(path.parent)
-    replayed_logs(path.parent)

@@ -50,7 +50,6 @@ def seeds() -> dict[str, bytes]:
 def _written(folder: Path) -> list[Path]:
     logs = [
         record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
-        record(folder / "thinned.jsonl", epochs=2, batches=9, every=2, probes=()),
         record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
         record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
         write_run(staged(batches=60), folder / "staged.jsonl"),

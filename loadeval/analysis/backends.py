@@ -354,13 +354,5 @@ def whole_epochs(run: Run, unit: str) -> set[int]:
     whole = {epoch_number for epoch_number in over if epoch_number - 1 in over}
     if unit == BATCHES:
         return {count for epoch, count in epoch_lengths(run).items() if epoch in whole}
-    if run.header.every > 1:
-        return set(filter(None, (_samples_of(run, epoch) for epoch in whole)))
     counts = [run.steps.samples[run.steps.epoch == epoch_number] for epoch_number in whole]
     return {int(epoch.sum()) for epoch in counts if (epoch != UNKNOWN).all()}
-
-
-def _samples_of(run: Run, epoch: int) -> int | None:
-    """How many samples the epoch served, by its aggregates; None where that is not known."""
-    counts = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
-    return None if None in counts else sum(count or 0 for count in counts)

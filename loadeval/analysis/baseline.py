@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.backends import BATCHES, unit_of
+from loadeval.analysis.backends import BATCHES, of_one_comparison, unit_of
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.cautions import MACHINE_FACTS, drift_ns
 from loadeval.analysis.estimate.intervals import around, ratio, ratio_of
@@ -36,8 +36,10 @@ from loadeval.analysis.estimate.verdict import (
     Verdict,
     gate,
 )
+from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import NOT_RECORDED
+from loadeval.runlog.redaction import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -91,7 +93,6 @@ class BaselineCaution(Enum):
     """What makes a comparison with a baseline mean less than it seems to."""
 
     OTHER_MACHINE = "different machines"
-    OTHER_MODE = "different modes"
     BY_BATCH = "compared by batch"
     STARTS_NOT_JUDGED = "epoch starts not judged"
     SEPARATE_RUNS = "separate runs"
@@ -194,7 +195,7 @@ class BaselineReport:
             changes=changes,
             new_findings=tuple(_only_in(now.diagnosis, before.diagnosis)),
             gone_findings=tuple(_only_in(before.diagnosis, now.diagnosis)),
-            cautions=tuple(_cautions(*runs, changes, unit, period)),
+            cautions=tuple(_cautions(changes, unit, period)),
         )
 
     @property
@@ -208,6 +209,22 @@ class BaselineReport:
         if judged is not None and judged.low is not None and judged.high is not None:
             slower = Estimate(1 - judged.value, 1 - judged.high, 1 - judged.low)
         return gate(Verdict(objection=self.objection), slower, bound)
+
+
+def are_before_and_after(runs: Sequence[Run]) -> bool:
+    """Whether these are two runs of the same loader in the same mode, the earlier first.
+
+    Neither replayed, nor are they ranks of one job or backends of one comparison.
+    """
+    headers = [run.header for run in runs]
+    kinds = {(header.mode, header.loader.backend) for header in headers}
+    return (
+        len(headers) == 2  # noqa: PLR2004 - before and after
+        and len(kinds) == 1
+        and headers[0].mode != "replay"
+        and not are_ranks(runs)
+        and not of_one_comparison(runs)
+    )
 
 
 # Throughputs and times
@@ -310,15 +327,10 @@ def pace_of(judged: Estimate) -> Pace:
     return Pace.EQUAL if low >= 1 - EQUAL_WITHIN and high <= 1 + EQUAL_WITHIN else Pace.UNDECIDED
 
 
-def _cautions(
-    now: Run, before: Run, changes: Sequence[ChangedFact], unit: str, period: Period
-) -> Iterator[Remark]:
+def _cautions(changes: Sequence[ChangedFact], unit: str, period: Period) -> Iterator[Remark]:
     """What makes the two less comparable, the weightiest first."""
     if any(change.name in MACHINE_FACTS for change in changes if change.where is ChangedIn.MACHINE):
         yield Remark(BaselineCaution.OTHER_MACHINE)
-    if now.header.mode != before.header.mode:
-        modes = {"now": now.header.mode, "before": before.header.mode}
-        yield Remark(BaselineCaution.OTHER_MODE, modes)
     if unit == BATCHES:
         yield Remark(BaselineCaution.BY_BATCH)
     if period is Period.STEADY:
@@ -334,7 +346,8 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
     facts_now = _facts(now)
     for (where, name), value in _facts(before).items():
         value_now = facts_now.get((where, name))
-        unknown = any(fact is None or fact == NOT_RECORDED for fact in (value, value_now))
+        both = value, value_now
+        unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in both)
         if value != value_now and not unknown:
             yield ChangedFact(where, name, value, value_now)
 
@@ -342,7 +355,7 @@ def _changes(now: Run, before: Run) -> Iterator[ChangedFact]:
 def _facts(run: Run) -> dict[tuple[ChangedIn, str], Any]:
     header = run.header
     environment, loader = header.environment, asdict(header.loader)
-    measurement = {"mode": header.mode, "warmup": header.warmup, "every": header.every}
+    measurement = {"mode": header.mode, "warmup": header.warmup}
     packages = environment.get("packages")
     parts: dict[ChangedIn, Mapping[str, Any]] = {
         ChangedIn.LOADER: {name: loader[name] for name in LOADER_FACTS},

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.estimate.stats import quantiles
 from loadeval.analysis.estimate.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.analysis.rates import (
     RECENT_NS,
@@ -23,19 +22,14 @@ from loadeval.analysis.rates import (
     together,
     total,
 )
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.histogram import BINS, bin_counts
 from loadeval.runlog.log_file.codec import RunEnd
 from loadeval.runlog.model import (
     SECOND_NS,
-    Aggregate,
     Block,
     EpochEnd,
     Event,
-    Excerpt,
     Header,
     Readings,
-    longest_aggregate_ns,
 )
 
 if TYPE_CHECKING:
@@ -48,14 +42,15 @@ if TYPE_CHECKING:
 
 SILENT_NS = 10 * SECOND_NS
 SILENT_ITERATIONS = 10
-SILENT_GAPS = 2
-"""A run is silent after so long, so many iterations, and so many times between two lines."""
+"""A run is silent after so long, and so many iterations."""
 EVENTS_KEPT = 3
 OUTLIERS_KEPT = 5
 MEMORY = ("host", "pss_bytes")
 """The probe and the quantity that tell the memory of the training process and of its workers."""
 MEDIAN_GROWTH = 1.05
 """The median is computed again once there are so many times as many iterations."""
+BINS_IN_A_DOUBLING = 32
+"""For the median, iterations are counted in bins: it is right to some 2%."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +74,8 @@ class LiveState:
     none ended in it; `overall` is of all. Of an alternating run both are of the counted real
     blocks. `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first epoch and
     of the last one, if there were more. `outlier_count` counts the outliers so far, and `outliers`
-    are the last ones; of a run that keeps one batch in `every`, only the slowest iteration of each
-    aggregate is looked at. `silent_ns` is for how long no batch came, where that is far longer
-    than usual and the run has not said that it ended. `events` are the last three.
+    are the last ones. `silent_ns` is for how long no batch came, where that is far longer than
+    usual and the run has not said that it, or its recording, ended. `events` are the last three.
 
     `rank` is that of the process in a distributed training, and `last_batch_ns` when the last
     batch was delivered. `arms` has sums over all batches whose step has ended, warm-up included.
@@ -92,7 +86,6 @@ class LiveState:
     mode: Mode
     unit: str
     created: str
-    every: int
     epoch_batches: int | None
     elapsed_ns: int
     epoch: int | None
@@ -177,6 +170,8 @@ class LiveRun:
         self._longest_wait_ns: int | None = None
         self._longest_gap_ns: int | None = None
         self._is_open = True
+        self._is_left = False
+        """Whether what goes on is not recorded any more."""
         self._batches = 0
         self._next: dict[int, int] = {}
         self._open: dict[int, tuple[Block, Column]] = {}
@@ -194,16 +189,12 @@ class LiveRun:
         """Take the next line."""
         if isinstance(line, Header):
             self._header = line
-        elif isinstance(line, Excerpt):
-            self._take_excerpt(line)
         elif isinstance(line, Block):
             self._take_block(line)
-        elif isinstance(line, Aggregate):
-            self._take_aggregate(line)
         elif isinstance(line, EpochEnd):
             self._close(line.epoch, line.request_ns)
             self._next.pop(line.epoch, None)
-            self._is_open = False
+            self._is_open, self._is_left = False, line.cause == "unmeasured"
             if line.request_ns is not None:
                 self._reach(line.request_ns + (line.wait_ns or 0))
         elif isinstance(line, Readings):
@@ -220,7 +211,7 @@ class LiveRun:
         if header is None:
             return None
         elapsed_ns = self.latest_ns + (0 if self._ended else quiet_ns)
-        silent_ns = self._silent_ns(header, elapsed_ns)
+        silent_ns = self._silent_ns(elapsed_ns)
         epoch, batch = self._place or (None, None)
         rank = header.environment.get("rank")
         return LiveState(
@@ -228,7 +219,6 @@ class LiveRun:
             mode=header.mode,
             unit=header.unit,
             created=header.created,
-            every=header.every,
             epoch_batches=header.loader.length,
             elapsed_ns=elapsed_ns,
             epoch=epoch,
@@ -253,14 +243,11 @@ class LiveRun:
     def silence(self, quiet_ns: int) -> Silence | None:
         """How long no batch has come, `quiet_ns` after the log was last written.
 
-        None without a header, once the run has ended, and where its log tells of batches more
-        rarely than that.
+        None without a header, and once the run or its recording has ended.
         """
         header, elapsed_ns = self._header, self.latest_ns + quiet_ns
         silent_ns = elapsed_ns - self._last_batch_ns
-        if header is None or self._ended:
-            return None
-        if header.every > 1 and silent_ns <= SILENT_GAPS * self._line_gap_ns(header, elapsed_ns):
+        if header is None or self._ended or self._is_left:
             return None
         return Silence(
             silent_ns,
@@ -285,12 +272,6 @@ class LiveRun:
         self._count(rows.part(closed), batch[closed])
         self._open[block.epoch] = (rows.part(slice(-1, None)), batch[-1:])
 
-    def _take_excerpt(self, rows: Excerpt) -> None:
-        if len(rows):
-            self._note(rows, rows.batch)
-            steady = (rows.step_ns != UNKNOWN) & (rows.batch >= self._warmup)
-            self._outliers.add_to_median(rows.part(steady))
-
     def _take_readings(self, readings: Readings) -> None:
         self._reach(int(readings.time_ns.max(initial=0)))
         probe, quantity = MEMORY
@@ -298,34 +279,6 @@ class LiveRun:
         known = read[np.isfinite(read)]
         if readings.probe == probe and len(known):
             self._memory_bytes[readings.subject] = float(known[-1])
-
-    def _take_aggregate(self, aggregate: Aggregate) -> None:
-        self._batches += aggregate.batches
-        self._reach(aggregate.end_ns, (aggregate.epoch, aggregate.first + aggregate.batches - 1))
-        gap_ns = aggregate.slowest_wait_ns + (aggregate.slowest_step_ns or 0)
-        self._note_longest(aggregate.longest_wait_ns, gap_ns)
-        if aggregate.step_ns is None:
-            return
-        sums = BatchSums(
-            aggregate.end_ns,
-            aggregate.batches,
-            aggregate.wait_ns,
-            aggregate.step_ns,
-            aggregate.samples,
-        )
-        self._add_to_arm("real", sums)
-        if aggregate.first < self._warmup:
-            return
-        self._add(sums)
-        self._outliers.consider(
-            Outlier(
-                aggregate.epoch,
-                aggregate.slowest_batch,
-                aggregate.slowest_request_ns,
-                aggregate.slowest_wait_ns,
-                aggregate.slowest_step_ns or 0,
-            )
-        )
 
     @property
     def _warmup(self) -> int:
@@ -344,7 +297,9 @@ class LiveRun:
         came_ns = rows.request_ns + rows.wait_ns
         delivered_ns = int(came_ns[-1])
         gap_ns = int(np.diff(came_ns, prepend=self._last_batch_ns).max())
-        self._note_longest(int(rows.wait_ns.max()), gap_ns)
+        self._is_open, self._is_left = True, False
+        self._longest_wait_ns = max(self._longest_wait_ns or 0, int(rows.wait_ns.max()))
+        self._longest_gap_ns = max(self._longest_gap_ns or 0, gap_ns)
         self._reach(delivered_ns, (rows.epoch, int(batch[-1])))
         ready = self._header is not None and self._header.loader.ready_batches
         if batch[0] == 0 and not (ready and rows.epoch == 0):
@@ -353,11 +308,6 @@ class LiveRun:
                 self._epoch_start_ns = epoch_start_ns
             else:
                 self._last_epoch_start_ns = epoch_start_ns
-
-    def _note_longest(self, wait_ns: int, gap_ns: int) -> None:
-        self._is_open = True
-        self._longest_wait_ns = max(self._longest_wait_ns or 0, wait_ns)
-        self._longest_gap_ns = max(self._longest_gap_ns or 0, gap_ns)
 
     def _count(self, rows: Block, batch: Column) -> None:
         """Add `rows`, whose steps are known, to their arm, and those that count to the rates."""
@@ -371,8 +321,7 @@ class LiveRun:
         rows, batch = rows.part(steady), batch[steady]
         for part in in_seconds(rows):
             self._add(sums_of(part))
-        self._outliers.add_to_median(rows)
-        self._outliers.find(rows, batch)
+        self._outliers.take(rows, batch)
 
     def _add_to_arm(self, arm: Arm, sums: BatchSums) -> None:
         self._arms[arm] = total([self._arms.get(arm, BatchSums()), sums])
@@ -395,20 +344,12 @@ class LiveRun:
             recent = list(self._recent)[-1:]
         return rates(recent)
 
-    def _silent_ns(self, header: Header, elapsed_ns: int) -> int | None:
-        gap_ns = self._line_gap_ns(header, elapsed_ns)
-        limit_ns = max(SILENT_NS, SILENT_ITERATIONS * self._iteration_ns, SILENT_GAPS * gap_ns)
-        silent_ns = elapsed_ns - self._last_batch_ns
-        return None if self._ended or silent_ns <= limit_ns else silent_ns
-
-    @property
-    def _iteration_ns(self) -> int:
+    def _silent_ns(self, elapsed_ns: int) -> int | None:
         overall = self._overall
-        return (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
-
-    def _line_gap_ns(self, header: Header, elapsed_ns: int) -> int:
-        """How far apart the lines of the log that tell of batches are."""
-        return min(header.every * self._iteration_ns, longest_aggregate_ns(elapsed_ns))
+        iteration_ns = (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
+        silent_ns = elapsed_ns - self._last_batch_ns
+        is_usual = silent_ns <= max(SILENT_NS, SILENT_ITERATIONS * iteration_ns)
+        return None if is_usual or self._ended or self._is_left else silent_ns
 
 
 class LiveOutliers:
@@ -421,34 +362,24 @@ class LiveOutliers:
         self.count = 0
         self.last: deque[Outlier] = deque(maxlen=OUTLIERS_KEPT)
         self.median_ns: float | None = None
-        self._bins = np.zeros(BINS, dtype=np.int64)
+        self._bins = np.zeros(64 * BINS_IN_A_DOUBLING, dtype=np.int64)
         self._iterations = 0
         self._iterations_in_median = 0
 
-    def add_to_median(self, rows: Block) -> None:
-        """Let `rows`, whose steps are known, count for the median."""
-        self._bins += bin_counts(rows.wait_ns + rows.step_ns)
+    def take(self, rows: Block, batch: Column) -> None:
+        """Take `rows`, the batches of these numbers, whose steps are known."""
+        iteration_ns = rows.wait_ns + rows.step_ns
+        bins = (BINS_IN_A_DOUBLING * np.log2(np.maximum(iteration_ns, 1))).astype(np.int64)
+        self._bins += np.bincount(bins, minlength=len(self._bins))
         self._iterations += len(rows)
         if self._iterations >= max(FEWEST_FOR_OUTLIERS, MEDIAN_GROWTH * self._iterations_in_median):
             self._iterations_in_median = self._iterations
-            self.median_ns = float(quantiles(self._bins, [0.5])[0])
-
-    def find(self, rows: Block, batch: Column) -> None:
-        """Note which of `rows`, the batches of these numbers, are outliers."""
+            middle = np.searchsorted(np.cumsum(self._bins), self._iterations / 2)
+            self.median_ns = float(2 ** ((middle + 0.5) / BINS_IN_A_DOUBLING))
         if self.median_ns is None:
             return
-        long = np.flatnonzero(rows.wait_ns + rows.step_ns > OUTLIER_TIMES_MEDIAN * self.median_ns)
+        long = np.flatnonzero(iteration_ns > OUTLIER_TIMES_MEDIAN * self.median_ns)
         self.count += len(long)
         for row in long[-OUTLIERS_KEPT:]:
             times = (batch[row], rows.request_ns[row], rows.wait_ns[row], rows.step_ns[row])
             self.last.append(Outlier(rows.epoch, *map(int, times)))
-
-    def consider(self, slowest: Outlier) -> None:
-        """Note `slowest` if it is an outlier."""
-        median_ns = self.median_ns
-        if (
-            median_ns is not None
-            and slowest.wait_ns + slowest.step_ns > OUTLIER_TIMES_MEDIAN * median_ns
-        ):
-            self.count += 1
-            self.last.append(slowest)

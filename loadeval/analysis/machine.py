@@ -11,17 +11,15 @@ import math
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.predict.caching import CachePlace, cache_places
 from loadeval.analysis.predict.change import Change
 from loadeval.analysis.predict.prediction import Limit, Range
 from loadeval.analysis.predict.recorded import Recorded
-from loadeval.analysis.predict.storage import used_by
 from loadeval.analysis.predict.whatif import LoaderModel, spread
 from loadeval.analysis.run_memory import plan_of_run
 from loadeval.errors import UsageError
@@ -184,7 +182,6 @@ class MachinePlan:
     lifts: tuple[Lifted, ...]
     by_cpus: tuple[tuple[float, Range], ...]
     data_bytes: float | None = None
-    cache_places: tuple[CachePlace, ...] = ()
 
     @property
     def unlimited_read(self) -> float | None:
@@ -256,8 +253,7 @@ class _Planner:
         self.run = run
         self.machine = machine
         self.data_bytes = data_bytes
-        storage_apart = machine.read_bytes_per_s is not None
-        self.model = LoaderModel.of(run, storage_apart=storage_apart)
+        self.model = LoaderModel.of(run)
         self.recorded = Recorded.of(run)
         size = batch_size_of(run)
         if batch_size is not None and not size:
@@ -295,7 +291,6 @@ class _Planner:
             lifts=lifts,
             by_cpus=tuple(self._by_cpus()),
             data_bytes=self.data_bytes,
-            cache_places=cache_places(self.run, self.recorded, self._sped_up, self._left_bytes),
         )
 
     def _sped_up(self, change: Change) -> Range:
@@ -339,10 +334,7 @@ class _Planner:
         change: Change | None = None,
     ) -> ChangedLoader:
         """The loader of a device that has so many CPUs and workers."""
-        sharing = Change(costs=partial(used_by, loaders=self.machine.devices))
-        is_shared = self.machine.devices > 1 and self.model.servers.shares.high > 0
         changes = [each for each in (self.change, change) if each is not None]
-        changes += [sharing] if is_shared else []
         return self.model.asked(
             num_workers=workers,
             cpus=max(cpus - self.taken_cpus, LEAST_CPUS),
@@ -372,7 +364,7 @@ class _Planner:
 
     @cached_property
     def _present(self) -> PresentReplay:
-        return self.recorded.present(self.model.growth[1], self.model.servers.likely)
+        return self.recorded.present(self.model.growth[1])
 
     @cached_property
     def _unexplained(self) -> float:

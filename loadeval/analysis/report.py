@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.predict.recorded import Recorded
     from loadeval.analysis.remark import Remark
@@ -65,8 +64,7 @@ class RunReport:
     timed, as `operators` is; where both are,
     `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
     that are compared, the real one's has both arms. `recorded` is what predictions are made from,
-    which the diagnosis took too; None where nothing can be predicted. `cache_places` are where
-    samples could be kept in memory.
+    which the diagnosis took too; None where nothing can be predicted.
     """
 
     name: str
@@ -85,7 +83,6 @@ class RunReport:
     operators: OperatorReport | None = None
     threads: ThreadReport | None = None
     recorded: Recorded | None = None
-    cache_places: tuple[CachePlace, ...] = ()
 
     @cached_property
     def whatif(self) -> WorkerCurve | None:
@@ -139,7 +136,7 @@ class Report:
     `comparison` is of one alternating run, or of a real and an ideal one; `backends` of several
     that each loaded; both are None for one run that did not alternate. Of the ranks of one `job`
     it is what the job's run says. `baseline` compares with an earlier run, and `cost` is what
-    loading costs, where these are asked for.
+    loading costs, where that is asked for.
     """
 
     runs: tuple[RunReport, ...]
@@ -150,19 +147,19 @@ class Report:
     cost: Cost | None = None
 
     @classmethod
-    def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
-        """What `runs` say. With `compared` one that alternates, or a real and an ideal one.
+    def of(cls, runs: Sequence[Run]) -> Report:
+        """What `runs` say: one, a real and an ideal one, or several backends.
 
         The ranks of one job are told as one. Raises UsageError where two runs cannot be compared,
         or one of several replayed.
         """
         if are_ranks(runs):
             return cls.of_job(JobReport.of(runs))
-        if not compared and are_backends(runs):
+        if are_backends(runs):
             named = zip(names_of(runs), runs, strict=True)
             each = [_one_run(name, at, run) for at, (name, run) in enumerate(named)]
             return cls(tuple(each), None, BackendReport.of_runs(runs))
-        if len(runs) == 1 and not compared:
+        if len(runs) == 1:
             alone = _one_run("", 0, runs[0])
             return cls((alone,), alone.comparison, None)
         two, comparison = _compared(runs)
@@ -278,8 +275,7 @@ def _one_run(name: str, number: int, run: Run) -> RunReport:
         report,
         diagnosis=diagnosis,
         plan=plan,
-        recorded=case.recorded,
-        cache_places=case.cache_places,
+        recorded=None if case.headroom is None else case.recorded,
     )
     if case.headroom is None:
         return report
@@ -326,7 +322,6 @@ def _two_runs(real: Run, ideal: Run) -> tuple[tuple[RunReport, ...], Comparison]
     of_real = replace(
         of_real,
         recorded=case.recorded,
-        cache_places=case.cache_places,
         threads=threads_of(real, ideal),
     )
     return (of_real, replace(of_ideal, threads=None)), comparison
@@ -337,7 +332,7 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     if len(runs) == 1:
         alone = _one_run("", 0, runs[0])
         if alone.comparison is None:
-            raise UsageError(_why_not_compared(runs[0]))
+            raise UsageError(why_not_compared(runs[0]))
         return (alone,), alone.comparison
     real, ideal = runs
     first = ideal.header.settings.get("replay_after")
@@ -350,7 +345,8 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     return _two_runs(real, ideal)
 
 
-def _why_not_compared(run: Run) -> str:
+def why_not_compared(run: Run) -> str:
+    """Why one run by itself shows no speed-up, and what to give besides."""
     name, first = run.path or run.header.name, run.header.settings.get("replay_after")
     if run.header.mode == "replay":
         also = f" (the real batches of replay_after={first} are left out)" if first else ""

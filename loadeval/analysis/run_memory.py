@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.doctor import RunMemory
+from loadeval.analysis.doctor import LoaderPlan, RunMemory
 from loadeval.analysis.inside.stages import stages_of
 from loadeval.analysis.inside.worker_memory import bytes_kept
 from loadeval.analysis.predict.recorded import worker_bytes
-from loadeval.analysis.protocol import plan_of
 from loadeval.analysis.rules.case import Case
 
 if TYPE_CHECKING:
-    from loadeval.analysis.doctor import LoaderPlan
     from loadeval.runlog.model import Run
 
 HALF = 0.5
@@ -23,9 +21,15 @@ HALF = 0.5
 
 
 def plan_of_run(run: Run) -> LoaderPlan:
-    """The settings of the run's loader, the size of its batches, and the memory that it took."""
-    case = Case(run)
-    plan, batch_bytes = plan_of(run.header.loader), case.summary.bytes_per_batch
+    """The settings of the run's loader, the size of its batches, and the memory that it took.
+
+    What the log does not say is as `loadeval doctor` assumes it.
+    """
+    case, loader = Case(run), run.header.loader
+    batch_bytes = case.summary.bytes_per_batch
+    plan = LoaderPlan(workers=loader.workers)
+    if loader.workers and loader.prefetch_depth:
+        plan = replace(plan, prefetch=max(loader.prefetch_depth // loader.workers, 1))
     stages = stages_of(run)
     pickled_bytes = 0.0 if stages is None else stages.pickled_bytes or 0.0
     memory = RunMemory(

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import suppress
 from functools import partial
-from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.live import Live
-from rich.text import Text
 
 from loadeval.analysis.attach.job import (
     ProcessKind,
@@ -35,15 +31,12 @@ from loadeval.probes.jobs import descendants_of, job_around, python_processes, s
 from loadeval.probes.observing import Observer, source_lines
 from loadeval.report.attach import attached_as_dict
 from loadeval.report.formatting import printable
-from loadeval.report.page.attach import attached_page
-from loadeval.report.page.page import check_replaceable, page_path, write_page
 from loadeval.report.terminal.attach import attached_screen
 from loadeval.report.terminal.hangs import hang_lines
-from loadeval.report.wording.attach import line
 from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from loadeval.analysis.attach.job import Training
     from loadeval.analysis.attach.marks import Marks
@@ -55,8 +48,6 @@ if TYPE_CHECKING:
 PID = "Any process of the training: itself, one of its workers, or what launched it."
 SECONDS = "How long to look."
 ALL = "Every training of this user on this machine."
-WATCH = "Look again and again, until the training ends or Ctrl-C is pressed."
-PAGE = "Also write a page, such as attach.html; an earlier page is replaced."
 SHORTEST_S, LONGEST_S = 1, 86_400
 MOST_NAMED = 10
 
@@ -67,8 +58,6 @@ def attach(
         float, typer.Option(min=SHORTEST_S, max=LONGEST_S, metavar="SECONDS", help=SECONDS)
     ] = 20.0,
     every_training: Annotated[bool, typer.Option("--all", help=ALL)] = False,
-    watch: Annotated[bool, typer.Option("--watch", help=WATCH)] = False,
-    page: Annotated[Path | None, typer.Option(metavar="FILE", help=PAGE)] = None,
     as_json: AsJson = False,
 ) -> None:
     """Look at a training that runs already: nothing is restarted, edited or injected.
@@ -78,18 +67,10 @@ def attach(
     """
     if (pid is None) != every_training:
         raise typer.BadParameter("give the number of one process, or --all")
-    if watch and as_json:
-        raise typer.BadParameter("--json prints one report: leave out --watch")
     marks = marks_of(*declared_in_stacks())
     with errors_printed(), ctrl_c_exits():
-        if page is not None:
-            check_replaceable(page_path(page))
-        looks = Looks(seconds, marks, page)
+        looks = Looks(seconds, marks)
         trainings = looks.all_trainings() if pid is None else (looks.training_of(pid),)
-        if watch:
-            with suppress(KeyboardInterrupt):
-                _watch(looks, trainings)
-            return
         reports = looks.at(trainings)
         if as_json:
             print_json(
@@ -112,8 +93,8 @@ def attach(
 class Looks:
     """Looks at trainings; processes that were seen to load before are not read again."""
 
-    def __init__(self, seconds: float, marks: Marks, page: Path | None) -> None:
-        self._seconds, self._marks, self._page = seconds, marks, page
+    def __init__(self, seconds: float, marks: Marks) -> None:
+        self._seconds, self._marks = seconds, marks
         self._known: dict[int, SeenProcess] = {}
 
     def all_trainings(self) -> tuple[Training, ...]:
@@ -154,7 +135,7 @@ class Looks:
         return trainings[0]
 
     def at(self, trainings: Sequence[Training]) -> list[AttachedReport]:
-        """A report of each, which are observed at the same time; and their page."""
+        """A report of each, which are observed at the same time."""
         observers = [
             Observer(training.pid, self._seconds, partial(self._workers_of, training.pid))
             for training in trainings
@@ -169,21 +150,11 @@ class Looks:
                 raise
         observed = zip(trainings, looks, strict=True)
         # One that ended before it was looked at is left out, unless there is no other.
-        reports = [
+        return [
             _report(training, look.result(), self._marks)
             for training, look in observed
             if look.exception() is None or len(looks) == 1
         ]
-        if self._page is not None and reports:
-            write_page(attached_page(reports), self._page)
-        return reports
-
-    def one_after_another(self, trainings: Sequence[Training]) -> Iterator[list[AttachedReport]]:
-        """Reports of those that go on, again and again."""
-        while trainings:
-            reports = self.at(trainings)
-            yield reports
-            trainings = [report.training for report in reports if not report.ended]
 
     def _workers_of(self, pid: int) -> Sequence[int]:
         """The workers that training `pid` has now."""
@@ -220,17 +191,3 @@ def _report(training: Training, observation: Observation, marks: Marks) -> Attac
     ]
     sources = source_lines(training.pid, lines_to_know(stacks, marks))
     return attached_report(training, observation, marks, sources)
-
-
-def _watch(looks: Looks, trainings: Sequence[Training]) -> None:
-    """Show one look after another: a screen in a terminal, else a line for each training."""
-    console = new_console()
-    if not console.is_terminal:
-        for reports in looks.one_after_another(trainings):
-            for report in reports:
-                typer.echo(line(report))
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        for reports in looks.one_after_another(trainings):
-            screens = (attached_screen(report, console.width) for report in reports)
-            live.update(Text("\n\n".join("\n".join(screen) for screen in screens)), refresh=True)

@@ -10,21 +10,21 @@ import typer
 
 from loadeval.analysis.estimate.verdict import GateOutcome, InputBound, gate
 from loadeval.analysis.inside.decoding import is_mostly_decoding
+from loadeval.analysis.report import why_not_compared
 from loadeval.cli.console import (
     ABOVE_LIMIT,
     UNDECIDED,
     AsJson,
-    Baseline,
     Price,
-    asked_for,
     errors_printed,
-    options_for,
     print_json,
     print_lines,
     print_report,
     report_of,
     screen_width,
 )
+from loadeval.errors import UsageError
+from loadeval.launch.folder import loaders_in
 from loadeval.report.figure.figure import (
     backends_figure,
     comparison_figure,
@@ -35,11 +35,13 @@ from loadeval.report.figure.figure import (
 from loadeval.report.formatting import printable
 from loadeval.report.json import report_as_dict
 from loadeval.report.terminal.baseline import baseline_screen
+from loadeval.report.terminal.launch import launch_screen
 from loadeval.report.terminal.screen import screen
 from loadeval.report.terminal.text import backends_text, full_report
 from loadeval.report.wording.baseline import slower_sentence
 from loadeval.report.wording.verdict import gate_sentence
 from loadeval.runlog.remote import text_of
+from loadeval.runlog.run_folder.folder import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,9 +52,11 @@ if TYPE_CHECKING:
     from loadeval.report.tables import Rows
 
 RUNS = (
-    "One run of mode alternate; or two, the first of mode log and the second of mode replay; or "
-    "one run for each of several backends, of mode alternate or log. Run logs or metrics files, "
-    "or the folder of a `loadeval run` or of the logs of a job's ranks."
+    "One run of mode alternate or log; or two runs of the same loader, both of mode alternate or "
+    "both of mode log, before and after a change; or two, the first of mode log and the second of "
+    "mode replay, for real and ideal loading; or one run for each of several backends, of mode "
+    "alternate or log. Run logs or metrics files, or the folder of a `loadeval run` or of the logs "
+    "of a job's ranks."
 )
 FULL = "Print everything: advice, evidence, system metrics, and the figures of both arms."
 OUTPUT = "Draw the comparison too, as PNG, SVG or PDF by the extension: comparison.png, say."
@@ -61,17 +65,21 @@ FAIL_ABOVE = (
     "when that is undecided."
 )
 FAIL_SLOWER = (
-    "With --baseline, for a CI job: exit with 3 when throughput is more than PERCENT under the "
-    "baseline's, with the whole 95% CI; with 4 when that is undecided."
+    "With two runs, before and after, for a CI job: exit with 3 when throughput is more than "
+    "PERCENT under that of the first, with the whole 95% CI; with 4 when that is undecided."
 )
-NO_BASELINE = "--fail-slower compares with a baseline; pass --baseline, an earlier run"
+NOT_BEFORE_AND_AFTER = (
+    "--fail-slower compares a run with an earlier one; expected two runs of the same loader in the "
+    "same mode, the earlier one first"
+)
 NOTHING_TO_DRAW = (
     "--output draws real against ideal loading, several backends or the ranks of a job, and this "
     "is one run that did not alternate; leave it out, or write a page: loadeval report"
 )
 NO_GATE = (
-    "--fail-above needs the share of time lost to data loading of one comparison, not of several "
-    "backends; expected one run of mode alternate, or one of mode log and one of mode replay"
+    "--fail-above needs the share of time lost to data loading, which one run of mode log and "
+    "several backends do not have; expected a run of mode alternate, or one of mode log and one of "
+    "mode replay"
 )
 PERCENT = 100
 CODES = {
@@ -82,7 +90,7 @@ CODES = {
 }
 
 
-def compare(  # noqa: PLR0913, PLR0917 - the options of the command
+def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
@@ -92,7 +100,6 @@ def compare(  # noqa: PLR0913, PLR0917 - the options of the command
     fail_above: Annotated[
         float | None, typer.Option("--fail-above", metavar="PERCENT", help=FAIL_ABOVE)
     ] = None,
-    baseline: Baseline = None,
     fail_slower: Annotated[
         float | None, typer.Option("--fail-slower", metavar="PERCENT", help=FAIL_SLOWER)
     ] = None,
@@ -101,24 +108,27 @@ def compare(  # noqa: PLR0913, PLR0917 - the options of the command
     """Tell how much faster training would be with ideal loading.
 
     One screen: the verdict, the throughput of each arm, the time lost to waiting and to contention,
-    the findings and what to change. For several backends, the throughput of each.
+    the findings and what to change. Of a run of mode log, how long training waited. Of two runs of
+    the same loader in the same mode, whether the second is slower than the first, and what changed.
+    For several backends, the throughput of each.
     """
     _check_percentage("--fail-above", fail_above)
     _check_percentage("--fail-slower", fail_slower)
-    if fail_slower is not None and not baseline:
-        raise typer.BadParameter(NO_BASELINE)
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        report = report_of(runs, compared=len(runs) == 1 and not baseline)
+        report = report_of(runs, price)
+        if len(runs) == 1 and report.runs[0].run.header.mode == "replay":
+            raise UsageError(why_not_compared(report.runs[0].run))
         if fail_above is not None and report.comparison is None:
             raise typer.BadParameter(NO_GATE)
-        report = asked_for(report, baseline or [], price)
+        if fail_slower is not None and report.baseline is None:
+            raise typer.BadParameter(NOT_BEFORE_AND_AFTER)
         if figure is not None:
             save_figure(_drawn(report), figure)
     if as_json:
         print_json(report_as_dict(report))
     else:
-        _print(report, next_commands(runs, report, baseline or []), full=full)
+        _print(report, runs, full=full)
     if figure is not None and not as_json:
         typer.echo(f"\nFigure written to {printable(figure)}")
     outcomes = []
@@ -141,19 +151,22 @@ def _check_percentage(option: str, percent: float | None) -> None:
         )
 
 
-def _print(report: Report, more: Rows, *, full: bool) -> None:
-    width = screen_width()
+def _print(report: Report, runs: Sequence[Path], *, full: bool) -> None:
+    width, more = screen_width(), next_commands(runs, report)
     if report.baseline is not None:
         print_lines(baseline_screen(report.baseline, report.cost, more, width, full=full))
         if not full:
             return
         typer.echo()
-    if not full:
-        print_lines(screen(report, more, width))
-    elif report.backends is not None:
+    if report.backends is not None and full:
         typer.echo(backends_text(report.backends))
-    else:
+    elif full:
         print_report(*full_report(report))
+    elif report.comparison or report.backends or report.job:
+        print_lines(screen(report, more, width))
+    else:
+        loaders = loaders_in(runs[0]) if is_folder(runs[0]) else []
+        print_lines(launch_screen([(runs[0].name, report)], loaders, more, width))
 
 
 def _drawn(report: Report) -> Figure:
@@ -166,9 +179,9 @@ def _drawn(report: Report) -> Figure:
     raise typer.BadParameter(NOTHING_TO_DRAW)
 
 
-def next_commands(runs: Sequence[Path], report: Report, baseline: Sequence[Path] = ()) -> Rows:
-    """The commands that say more about `runs`, compared with `baseline` if there is one."""
-    paths = shlex.join([*map(text_of, runs), *options_for(baseline)])
+def next_commands(runs: Sequence[Path], report: Report) -> Rows:
+    """The commands that say more about `runs`."""
+    paths = shlex.join(map(text_of, runs))
     return [
         *backends_command(runs, report),
         *straggler_command(report),
@@ -182,10 +195,11 @@ def backends_command(runs: Sequence[Path], report: Report) -> Rows:
     comparison = report.comparison
     if len(runs) != 1 or comparison is None or not is_mostly_decoding(comparison.stages):
         return []
-    if comparison.headroom.verdict.lowest in {None, InputBound.NOT}:
+    headroom = comparison.headroom
+    if headroom.verdict.lowest in {None, InputBound.NOT} or not headroom.ideal_ns:
         return []
-    like = shlex.join(["--like", text_of(runs[0])])
-    return [("other decoders", f"loadeval backends FOLDER {like}")]
+    step_ms = max(headroom.ideal_ns / 1e6, 0.1)
+    return [("other decoders", f"loadeval backends FOLDER --step {step_ms:.1f}ms")]
 
 
 def straggler_command(report: Report) -> Rows:

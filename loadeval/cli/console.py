@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from loadeval.analysis.baseline import are_before_and_after
 from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.job.ranks import JobReport
 from loadeval.analysis.report import Report
@@ -22,13 +23,11 @@ from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, Table
 from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.redacted_copies import redacted_copies
-from loadeval.runlog.remote import text_of
 from loadeval.runlog.run_folder.folder import (
     is_folder,
     logs_in,
     read_ranks,
     read_whole,
-    replayed_logs,
 )
 
 if TYPE_CHECKING:
@@ -46,11 +45,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)]
 Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
-BASELINE = (
-    "Compare with this earlier run, a run log or a folder; give it twice for a real and an ideal "
-    "run. RUN is then one run or job, or a real and an ideal run."
-)
-Baseline = Annotated[list[Path] | None, typer.Option("--baseline", metavar="RUN", help=BASELINE)]
 PRICE = (
     "What a device costs for an hour: tell what is lost to data loading in a day of training, in "
     "device-hours and money. Devices are counted by the ranks of the job."
@@ -77,46 +71,36 @@ EXIT_CODES = (
 )
 
 
-def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
+def report_of(paths: Sequence[Path], price: float | None = None) -> Report:
     """What is said of these files, and of the ranks in these folders, each of which is one job.
 
-    With `compared` as `Report.of` does. Raises UsageError where a file was given twice.
+    Of two runs of the same loader in the same mode the second is compared with the first. `price`
+    is as in Report.priced. Raises UsageError where a file was given twice.
     """
     _check_different(paths)
-    return _report([subject for path in paths for subject in _read(path)], compared=compared)
+    subjects = list(map(_read, paths))
+    runs = [subject.run if isinstance(subject, JobReport) else subject for subject in subjects]
+    if len(subjects) == 1:
+        report = _by_itself(subjects[0])
+    elif are_before_and_after(runs):
+        before, after = map(_by_itself, subjects)
+        report = after.against(before)
+    else:
+        report = Report.of(runs)
+    return report if price is None else report.priced(price)
 
 
-def asked_for(report: Report, baseline: Sequence[Path], price: float | None) -> Report:
-    """`report` with its baseline, if there are logs of one, and its cost, if there is a price."""
-    if price is not None:
-        report = report.priced(price)
-    return report.against(report_of(baseline)) if baseline else report
-
-
-def options_for(baseline: Sequence[Path], price: float | None = None) -> list[str]:
-    """The words of a command that ask for the same."""
-    words = [word for path in baseline for word in ("--baseline", text_of(path))]
-    return words if price is None else [*words, "--price", f"{price:g}"]
-
-
-def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: Path) -> Report:
-    """What the logs in `folder` of the ranks of one training say, and of its second run.
+def report_of_training(ranks: Sequence[Path], folder: Path) -> Report:
+    """What the logs in `folder` of the ranks of one training say.
 
     Raises UsageError where they are not of one job.
     """
-    return _report([run_or_job(logs, folder) for logs in (ranks, replayed) if logs])
-
-
-def _report(subjects: Sequence[JobReport | Run], *, compared: bool = False) -> Report:
-    if len(subjects) == 1:
-        return _by_itself(subjects[0], compared=compared)
-    runs = [subject.run if isinstance(subject, JobReport) else subject for subject in subjects]
-    return Report.of(runs, compared=compared)
+    return _by_itself(run_or_job(ranks, folder))
 
 
 def reports_of(paths: Sequence[Path]) -> list[Report]:
-    """A report of each run or job in `paths`; where a command was run again to replay, of both."""
-    return [_by_itself(subject) for path in paths for subject in _read(path)]
+    """A report of each run or job in `paths`."""
+    return [_by_itself(_read(path)) for path in paths]
 
 
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
@@ -131,18 +115,13 @@ def _check_different(paths: Sequence[Path]) -> None:
         raise UsageError(f"{names}: the same file was given twice; expected different runs")
 
 
-def _by_itself(subject: JobReport | Run, *, compared: bool = False) -> Report:
-    if isinstance(subject, JobReport):
-        return Report.of_job(subject)
-    return Report.of([subject], compared=compared)
+def _by_itself(subject: JobReport | Run) -> Report:
+    return Report.of_job(subject) if isinstance(subject, JobReport) else Report.of([subject])
 
 
-def _read(path: Path) -> list[JobReport | Run]:
-    """A run, of a folder the run or the job, and what it replayed in a second run."""
-    if not is_folder(path):
-        return [read_run(path)]
-    replayed = replayed_logs(path)
-    return [run_or_job(logs, path) for logs in (logs_in(path), replayed) if logs]
+def _read(path: Path) -> JobReport | Run:
+    """The run in a file; in a folder, the run or the job."""
+    return run_or_job(logs_in(path), path) if is_folder(path) else read_run(path)
 
 
 def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:

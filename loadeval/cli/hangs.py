@@ -37,17 +37,10 @@ HangAfter = Annotated[
 class HangTeller:
     """Says once in each silence why no batch comes to the trainings whose logs are at `path`."""
 
-    def __init__(
-        self,
-        path: Path,
-        hang_after_s: float | None,
-        *,
-        redact: bool = False,
-        replayed: bool = False,
-    ) -> None:
+    def __init__(self, path: Path, hang_after_s: float | None, *, redact: bool = False) -> None:
         self._watch: HangWatch | None = None
         if hang_after_s != 0 and url_of(path) is None:
-            self._watch = HangWatch(path, hang_after_s, redact=redact, replayed=replayed)
+            self._watch = HangWatch(path, hang_after_s, redact=redact)
 
     def poll(self) -> bool:
         """Look, if that is due, and say what was found; whether it is a hang. Does not raise."""

@@ -17,7 +17,6 @@ from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.plan import plan
-from loadeval.cli.protocol import PROTOCOL_EXIT_CODES, protocol
 from loadeval.cli.report import report
 from loadeval.cli.run import RUN_EXIT_CODES, run
 from loadeval.cli.show import show
@@ -72,4 +71,3 @@ for command in (
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}
 app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
-app.command(epilog=PROTOCOL_EXIT_CODES, context_settings=OPTIONS_FIRST)(protocol)

@@ -20,12 +20,9 @@ def is_page(path: Path) -> bool:
     return path.suffix.lower() == EXTENSION
 
 
-def check_writable(path: Path, *texts: str) -> None:
-    """Raises UsageError for an extension that nothing is written in, or a file of others.
-
-    `texts` are the extensions of texts that are written beside pages and figures.
-    """
-    suffix, known = path.suffix.lower(), (EXTENSION, *FORMATS, *texts)
+def check_writable(path: Path) -> None:
+    """Raises UsageError for an extension that nothing is written in, or a page of others."""
+    suffix, known = path.suffix.lower(), (EXTENSION, *FORMATS)
     if suffix not in known:
         raise UsageError(
             f"cannot write {path.name!r}: its extension is {path.suffix!r}, where "
@@ -33,12 +30,11 @@ def check_writable(path: Path, *texts: str) -> None:
         )
     if is_page(path):
         check_replaceable(path)
-    elif suffix in FORMATS:
+    else:
         figure_path(path)
 
 
 def say_written(path: Path) -> None:
     """Print what was written where."""
-    is_figure = path.suffix.lower() in FORMATS
-    what = "Page" if is_page(path) else "Figure" if is_figure else "File"
+    what = "Page" if is_page(path) else "Figure"
     typer.echo(f"\n{what} written to {printable(path)}")

@@ -8,13 +8,10 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.console import (
-    Baseline,
     Price,
     Redact,
-    asked_for,
     errors_printed,
     files_to_read,
-    options_for,
     report_of,
 )
 from loadeval.report.formatting import printable
@@ -28,9 +25,9 @@ from loadeval.report.page.page import (
 )
 
 RUNS = (
-    "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
-    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files, "
-    "or the folder of a `loadeval run` or of the logs of a job's ranks."
+    "One run of any mode; or several, as of loadeval compare: before and after a change, real and "
+    "ideal, or one for each of several backends. Run logs or metrics files, or the folder of a "
+    "`loadeval run` or of the logs of a job's ranks."
 )
 OUTPUT = (
     "Where the page goes; by default beside the first run, under its name: run.html; of a folder "
@@ -44,7 +41,6 @@ def report(
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
     redact: Redact = False,
-    baseline: Baseline = None,
     price: Price = None,
 ) -> None:
     """Write a page with the verdict, the findings and figures of runs.
@@ -55,15 +51,11 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        with files_to_read([*runs, *(baseline or [])], redact=redact) as files:
-            read, read_before = files[: len(runs)], files[len(runs) :]
-            runs_report = asked_for(report_of(read), read_before, price)
-            page, names, names_before = path, runs, baseline or []
+        with files_to_read(runs, redact=redact) as files:
+            page, names = path, runs
             if redact:
-                page = Path(f"report{EXTENSION}")
-                names, names_before = (
-                    [Path(file.name) for file in part] for part in (read, read_before)
-                )
-            text = page_of(runs_report, names, page, options_for(names_before, price))
+                page, names = Path(f"report{EXTENSION}"), [Path(file.name) for file in files]
+            options = [] if price is None else ["--price", f"{price:g}"]
+            text = page_of(report_of(files, price), names, page, options)
         write_page(text, path)
     typer.echo(f"Page written to {printable(path)}")

@@ -20,7 +20,7 @@ from loadeval.cli.serve import address_in, serve
 from loadeval.errors import RunLogError
 from loadeval.report.terminal.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.run_folder.folder import is_folder, logs_so_far, replayed_logs
+from loadeval.runlog.run_folder.folder import is_folder, logs_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,7 +114,7 @@ def job_states(
     latest: dict[str, LiveState] = {}
     while True:
         # Which loader is the training one is known only once optimizers make steps.
-        paths = replayed_logs(folder) or logs_so_far(folder)
+        paths = logs_so_far(folder)
         for path in paths:
             if path.stem not in following:
                 following[path.stem] = states(path, 0.0, now_s, _no_sleep)

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RUNS = (
-    "A run whose loader was looked into, of mode alternate, or recorded with stages=True. Or "
-    "several of one loader with different num_workers, which make predictions more exact; the last "
-    "is the present one. Of a folder with the logs of a job's ranks, the rank that the others wait "
-    "for most."
+    "A run of mode alternate. Or several of one loader with different num_workers, which make "
+    "predictions more exact; the last is the present one. Of a folder with the logs of a job's "
+    "ranks, the rank that the others wait for most."
 )
 FASTER = (
     "Make a transform or function so many times as fast: GaussianBlur=4. Or a part of loading: "

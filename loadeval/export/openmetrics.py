@@ -18,7 +18,7 @@ from loadeval.analysis.report import Report
 from loadeval.export.times import began_at_s, seconds_of
 from loadeval.runlog.log_file.codec import RunEnd
 from loadeval.runlog.log_file.writer import lines_of
-from loadeval.runlog.model import SECOND_NS, Aggregate, Block, EpochEnd, Event, Readings
+from loadeval.runlog.model import SECOND_NS, Block, EpochEnd, Event, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -297,7 +297,6 @@ def _length_ns(run: Run) -> int:
     columns = [run.steps.request_ns, *(readings.time_ns for readings in run.readings)]
     return max(
         *(int(column.max(initial=0)) for column in columns),
-        *(aggregate.end_ns for aggregate in run.aggregates),
         *(end.request_ns or 0 for end in run.ends),
         *(event.time_ns for event in run.events),
         0,
@@ -320,7 +319,7 @@ def _cut(line: Line, step_ns: int) -> Iterator[Line]:
     elif isinstance(line, EpochEnd):
         if line.request_ns is not None:
             yield line
-    elif isinstance(line, (Aggregate, Event)):
+    elif isinstance(line, Event):
         yield line
 
 
@@ -336,8 +335,6 @@ def _time_of(line: Line) -> int:
         return int(line.request_ns[-1])
     if isinstance(line, Readings):
         return int(line.time_ns[-1])
-    if isinstance(line, Aggregate):
-        return line.end_ns
     if isinstance(line, EpochEnd):
         return line.request_ns or 0
     return line.time_ns if isinstance(line, Event) else 0

@@ -21,7 +21,7 @@ from loadeval.errors import LoadevalError
 from loadeval.launch import loadeval_inject
 from loadeval.runlog.log_file.reader import Follower
 from loadeval.runlog.model import Header
-from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.redaction import host_placeholder, run_salt, share_salt
 from loadeval.runlog.run_folder.processes import NothingMeasured, processes_in
 
 if TYPE_CHECKING:
@@ -80,27 +80,27 @@ def run(
     command: Sequence[str],
     settings: RunSettings,
     stop_after: int | None = None,
-    grace_s: float | None = None,
     is_hanging: Callable[[], bool] | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    The other ranks of a job have RANKS_S to serve as many. After that it has `grace_s`, by default
-    GRACE_S, to end by itself. Once `is_hanging`, which is asked often, returns True, it and all
-    processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
+    The other ranks of a job have RANKS_S to serve as many. After that it has GRACE_S to end by
+    itself. Once `is_hanging`, which is asked often, returns True, it and all processes below it get
+    SIGTERM, and SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
     LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
     """
+    if settings.redact:
+        share_salt()
     with _signals_passed_on() as give:
         try:
             child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
-        folder, replayed = Path(settings.folder), bool(settings.suffix)
-        abortion = Abortion(child.pid, is_hanging or bool, grace_s or GRACE_S)
-        ended = _run_until(child, folder, stop_after, grace_s, abortion.poll, replayed=replayed)
+        abortion = Abortion(child.pid, is_hanging or bool)
+        ended = _run_until(child, Path(settings.folder), stop_after, abortion.poll)
         return replace(ended, was_aborted=abortion.finish())
 
 
@@ -220,13 +220,11 @@ def _run_until(
     child: subprocess.Popen[bytes],
     folder: Path,
     stop_after: int | None,
-    grace_s: float | None,
     poll: Callable[[], object] = bool,
     *,
-    replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
+    hosts = {socket.gethostname(), host_placeholder(socket.gethostname(), run_salt())}
     counters: dict[str, BatchCounter] = {}
     pids: list[int] = []
     signalled: set[int] = set()
@@ -242,7 +240,7 @@ def _run_until(
             continue
         reached, ranks = 0, 1
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
-            processes = processes_in(folder, replayed=replayed)
+            processes = processes_in(folder)
             pids = [
                 process.pid for process in processes if not process.ended and process.host in hosts
             ]
@@ -260,7 +258,7 @@ def _run_until(
         # The launcher gets no signal: it would kill its ranks. One may only now begin.
         _signal(set(pids) - signalled, signal.SIGINT)
         signalled.update(pids)
-        if not is_terminated and now_s() - stopped_s > (grace_s or GRACE_S):
+        if not is_terminated and now_s() - stopped_s > GRACE_S:
             is_terminated = True
             _signal([*pids, child.pid], signal.SIGTERM)
 
@@ -268,8 +266,8 @@ def _run_until(
 class Abortion:
     """Ends the process `pid` and all below it once `is_hanging` says so, which `poll` asks."""
 
-    def __init__(self, pid: int, is_hanging: Callable[[], bool], grace_s: float) -> None:
-        self._pid, self._is_hanging, self._grace_s = pid, is_hanging, grace_s
+    def __init__(self, pid: int, is_hanging: Callable[[], bool]) -> None:
+        self._pid, self._is_hanging = pid, is_hanging
         self._tree: list[psutil.Process] = []
         self._kill_s: float | None = None
 
@@ -277,7 +275,7 @@ class Abortion:
         """Ask, or go on with the end."""
         if self._kill_s is None:
             if self._is_hanging():
-                self._kill_s = time.monotonic() + self._grace_s
+                self._kill_s = time.monotonic() + GRACE_S
                 process = psutil.Process(self._pid)
                 self._tree = [process, *process.children(recursive=True)]
                 self._signal(signal.SIGTERM)

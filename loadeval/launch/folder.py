@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from loadeval.errors import RunLogError, UsageError
-from loadeval.runlog.run_folder.processes import REPLAYED, processes_in
+from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
+    from loadeval.runlog.model import Run
     from loadeval.runlog.run_folder.processes import LoaderRecord, Role
 
 PARENT = Path("loadeval-runs")
@@ -40,33 +42,35 @@ def with_roles(
     return tuple(replace(record, role=role(record)) for record in records)
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingLogs:
-    """One training of a command: the logs of its ranks, and those of its second run, a replay."""
-
-    logs: tuple[str, ...]
-    replayed: tuple[str, ...] = ()
-
-
-def trainings_in(folder: Path) -> list[TrainingLogs]:
-    """The trainings of the processes in `folder`, in the order in which they began.
+def trainings_in(folder: Path) -> list[list[Path]]:
+    """The logs of each training in `folder`, one for each rank, in the order in which they began.
 
     The logs of a training's ranks have the same name, except for the rank.
     """
-    trainings: dict[str, tuple[list[str], list[str]]] = {}
-    for replayed in (False, True):
-        for process in processes_in(folder, replayed=replayed):
-            for loader in process.loaders:
-                if loader.role == "training" and loader.epochs:
-                    name = re.sub(rf"^rank\d+|({REPLAYED})?\.jsonl$", "", loader.log)
-                    trainings.setdefault(name, ([], []))[replayed].append(loader.log)
-    return [TrainingLogs(tuple(logs), tuple(again)) for logs, again in trainings.values()]
+    trainings: dict[str, list[Path]] = {}
+    for process in processes_in(folder):
+        for loader in process.loaders:
+            if loader.role == "training" and loader.epochs:
+                name = re.sub(r"^rank\d+", "", loader.log)
+                trainings.setdefault(name, []).append(folder / loader.log)
+    return list(trainings.values())
 
 
-def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:
+def loaders_in(folder: Path) -> list[tuple[LoaderRecord, Run]]:
+    """The loaders that served something, of each process the training loader first."""
+    served: list[tuple[LoaderRecord, Run]] = []
+    for process in processes_in(folder):
+        main = process.main
+        first = sorted(process.loaders, key=lambda record: record is not main)
+        runs = ((record, read_run(folder / record.log)) for record in first)
+        served += [(record, run) for record, run in runs if run.batches]
+    return served
+
+
+def claimed_name(folder: Path, rank: int) -> str:
     """A name that no other process has in `folder`: rank0, or rank0-run2. Raises OSError."""
     for number in count(1):
-        name = f"rank{rank}{'' if number == 1 else f'-run{number}'}{suffix}"
+        name = f"rank{rank}{'' if number == 1 else f'-run{number}'}"
         try:
             (folder / f"{name}.json").open("x").close()
         except FileExistsError:

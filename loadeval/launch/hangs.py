@@ -23,8 +23,7 @@ from loadeval.errors import LoadevalError
 from loadeval.probes.looks import look_at, memory, with_native_frames
 from loadeval.report.wording.hangs import stacks_text
 from loadeval.runlog.model import SECOND_NS
-from loadeval.runlog.redaction import placeholder
-from loadeval.runlog.run_folder.processes import REPLAYED
+from loadeval.runlog.redaction import is_hidden
 from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:
@@ -106,6 +105,13 @@ class QuietTraining:
     batches: int
 
 
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether that process of this machine has the file at `path` open."""
+    with suppress(psutil.Error):
+        return any(file.path == str(path.resolve()) for file in psutil.Process(pid).open_files())
+    return False
+
+
 class HangWatch:
     """Looks after the trainings that write the log at `path`, or the logs in that folder.
 
@@ -120,18 +126,17 @@ class HangWatch:
         hang_after_s: float | None = None,
         *,
         redact: bool = False,
-        replayed: bool = False,
         now_s: Callable[[], float] = time.time,
         look_at: Callable[[int], Look | None] = look_at,
         kernel: Callable[[], KernelMemory] = memory,
     ) -> None:
         self._path, self._hang_after_s = path, hang_after_s
-        self._redact, self._replayed = redact, replayed
+        self._redact = redact
         self._now_s, self._look_at = now_s, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._before = kernel()
         self._marks = marks_of(*declared_in_stacks())
-        self._hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
+        self._host = socket.gethostname()
         self._due_s = self._again_s = 0.0
         self._first: dict[int, tuple[int, Look]] = {}
         self._said: dict[int, int] = {}
@@ -211,9 +216,11 @@ class HangWatch:
     def _trainings(self, now_s: float) -> list[QuietTraining]:
         """The processes of this machine that go on, by what their logs say."""
         silences: dict[int, list[Silence]] = defaultdict(list)
-        for silence in self._silences(now_s):
+        for path, silence in self._silences(now_s):
             pid, host = (silence.environment.get(name) for name in ("pid", "host"))
-            if isinstance(pid, int) and host in self._hosts and psutil.pid_exists(pid):
+            if not isinstance(pid, int) or not psutil.pid_exists(pid):
+                continue
+            if host == self._host or (is_hidden(host) and _has_open(pid, path)):
                 silences[pid].append(silence)
         return [self._training(pid, of_process) for pid, of_process in silences.items()]
 
@@ -233,20 +240,19 @@ class HangWatch:
             sum(silence.batches for silence in silences),
         )
 
-    def _silences(self, now_s: float) -> Iterator[Silence]:
+    def _silences(self, now_s: float) -> Iterator[tuple[Path, Silence]]:
         for path in self._paths():
             followed = self._logs.setdefault(path, FollowedRun(path))
             with suppress(LoadevalError):  # it may be damaged, or another file
                 if followed.read():
                     silence = followed.run.silence(followed.quiet_ns(now_s))
                     if silence is not None:
-                        yield silence
+                        yield path, silence
 
     def _paths(self) -> list[Path]:
         if not self._path.is_dir():
             return [self._path]
-        logs = self._path.glob("*.jsonl")
-        return sorted(log for log in logs if log.stem.endswith(REPLAYED) is self._replayed)
+        return sorted(self._path.glob("*.jsonl"))
 
     def _written(self, ranks: tuple[Hang, ...], looks: list[Look]) -> Path | None:
         """The new file with all stacks; None where it cannot be written."""

@@ -30,7 +30,6 @@ def install(
     output: str | os.PathLike[str] | None = None,
     redact: bool = False,
     settings: Mapping[str, Any] | None = None,
-    threads: int | None = None,
     allow_changes: bool = False,
 ) -> Path:
     """Measure every known loader that this process iterates, from now on, as `loadeval run` does.
@@ -40,9 +39,8 @@ def install(
     `batches` and `redact` are as in LoaderEvaluator.
 
     The training loader gets `settings` in place of its own before its first epoch, such as
-    {"num_workers": 4}; the others get those whose name begins with "validation.". `threads` are
-    those that torch then computes with. Settings that change what is trained on, such as
-    `batch_size`, need `allow_changes=True`.
+    {"num_workers": 4}; the others get those whose name begins with "validation.". Settings that
+    change what is trained on, such as `batch_size`, need `allow_changes=True`.
 
     Returns the folder of the logs: `output`, which must be new or empty, or one in
     `loadeval-runs`. Measuring ends with `uninstall()`, or when Python exits.
@@ -60,7 +58,6 @@ def install(
         batches=batches,
         redact=redact,
         settings=dict(settings or {}),
-        threads=threads,
         allow_changes=allow_changes,
     )
     check(run_settings)

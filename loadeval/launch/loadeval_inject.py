@@ -29,10 +29,6 @@ FAILED_MARK = ".failed"
 REFUSED_MARK = ".refused"
 """A file in that folder: which settings a loader does not take."""
 MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK)
-NOTES_OPENED = "LOADEVAL_RUN_OPENED"
-"""The variable with the folder for notes of opened files. Without it nothing is noted."""
-OPENED_MARK = ".opened-"
-"""A file in that folder for each process: which files it opened to read them."""
 
 said: set[str] = set()
 """What `failed` has already said. A program may fail again in each epoch."""
@@ -160,7 +156,6 @@ def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> Non
     if folder:
         try:
             _mark(folder)
-            note_opened(os.environ.get(NOTES_OPENED))
             points = filter(None, os.environ.get(ADAPTERS, "").split(","))
             adapters = dict(point.split("=", 1) for point in points)
             finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
@@ -177,37 +172,6 @@ def _mark(folder: str) -> None:
         os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
     except OSError:
         pass
-
-
-def note_opened(folder: str | None) -> None:
-    """Note in `folder` each file that Python code opens to read it, in forked processes too."""
-    if not folder:
-        return
-    noted: set[str] = set()
-    is_noting = False
-
-    def note(event: str, args: tuple[object, ...]) -> None:
-        nonlocal is_noting
-        if event != "open" or is_noting:
-            return
-        path, _, flags = args
-        try:
-            if isinstance(path, int) or not isinstance(flags, int) or flags & os.O_ACCMODE:
-                return
-            full = os.path.abspath(os.fsdecode(path))  # type: ignore[arg-type]  # noqa: PTH100 - pathlib takes 5 ms
-            if full in noted:
-                return
-            noted.add(full)
-            is_noting = True
-            name = f"{folder}/{OPENED_MARK}{os.getpid()}"
-            with open(name, "a", encoding="utf-8", errors="surrogateescape") as file:  # noqa: PTH123 - pathlib takes 5 ms
-                file.write(f"{full}\n")
-        except Exception:  # noqa: BLE001, S110 - the program opens its file
-            pass
-        finally:
-            is_noting = False
-
-    sys.addaudithook(note)
 
 
 def _run_hidden() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +15,9 @@ if TYPE_CHECKING:
 
     from loadeval.launch.settings import RunSettings
 
-THREADS = "torch_threads"
-"""What a log calls the threads that torch computes with."""
-
 
 class Overrides:
-    """The settings that loaders get by their role, and the threads of torch beside training.
+    """The settings that loaders get by their role.
 
     A loader that trains keeps them when it is evaluated too.
     """
@@ -32,8 +28,6 @@ class Overrides:
         for name, value in settings.settings.items():
             of_role = self._others if name.startswith(VALIDATION) else self._training
             of_role[name.removeprefix(VALIDATION)] = value
-        if settings.threads is not None:
-            self._training[THREADS] = settings.threads
         self._allow_changes = settings.allow_changes
 
     def apply(self, loader: Any, *, trains: bool) -> None:
@@ -46,12 +40,8 @@ class Overrides:
         present = overrides_of(loader)
         if present is not None and (not trains or present.items() >= wanted.items()):
             return
-        settings = {name: value for name, value in wanted.items() if name != THREADS}
-        if settings:
-            self._reconfigure(loader, settings)
-        if THREADS in wanted:
-            _set_threads(wanted[THREADS])
         if wanted:
+            self._reconfigure(loader, wanted)
             with suppress(TypeError):  # it has no attributes of its own
                 vars(loader)[OVERRIDES] = wanted
 
@@ -63,13 +53,3 @@ class Overrides:
         except Exception as error:
             wanted = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             raise UsageError(f"{type(loader).__name__} does not take {wanted}: {error}") from error
-
-
-def _set_threads(threads: int) -> None:
-    torch = sys.modules.get("torch")
-    if torch is None:
-        raise UsageError(
-            f"threads={threads} are those of torch, which the program has not imported; set "
-            f"OMP_NUM_THREADS={threads} in its environment instead"
-        )
-    torch.set_num_threads(threads)

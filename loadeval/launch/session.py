@@ -26,7 +26,7 @@ from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
 from loadeval.launch.tuned import ProgramTuning
 from loadeval.runlog.log_file.writer import REMOVED, why
-from loadeval.runlog.redaction import placeholder
+from loadeval.runlog.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.runlog.run_folder.processes import ProcessRecord
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
@@ -69,6 +69,8 @@ class Session:
         self.loaders: list[MeasuredLoader] = []
         self._settings, self._of_command = settings, of_command
         self._overrides = Overrides(settings)
+        self._gave_salt = settings.redact and share_salt()
+        self._salt = run_salt()
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
@@ -111,6 +113,8 @@ class Session:
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.close)
+        if self._gave_salt:
+            os.environ.pop(SALT, None)
         if hasattr(self, "_unhook"):
             self._unhook()
             self._unwrap()
@@ -124,7 +128,7 @@ class Session:
     def _start(self) -> None:
         """Called when the first loader is iterated: by then the process knows its rank."""
         self._rank = _rank(os.environ)
-        self._name = claimed_name(self.folder, self._rank, self._settings.suffix)
+        self._name = claimed_name(self.folder, self._rank)
         # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
@@ -161,7 +165,7 @@ class Session:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
         loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
-        host = placeholder("host", host) if self._settings.redact else host
+        host = host_placeholder(host, self._salt) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
     def _measured(self, loader: Any) -> MeasuredLoader:
@@ -175,14 +179,12 @@ class Session:
         mode = self._mode_of(loader) if has_gradients else "log"
         log = self._free_log("" if has_gradients else "-validation")
         options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
-        if mode == "alternate":
+        if mode == self._settings.mode != "replay":
             options["batches"] = self._settings.batches
         if has_gradients and mode != "replay":
             options["track"] = self._tracker_once()
         if mode == "log":
             options["stages"] = self._tuning is None  # settings in turns are looked into
-        if has_gradients and mode != "replay" and self._tuning is None:
-            options["probe_transforms"] = self._settings.probe
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,
@@ -229,11 +231,11 @@ class Session:
         return mode
 
     def _free_log(self, role: str) -> str:
-        stem = self._name.removesuffix(self._settings.suffix) + role
+        stem = self._name + role
         taken = {loader.log.name for loader in self.loaders}
         number = 1
         while True:
-            name = f"{stem}{'' if number == 1 else f'-{number}'}{self._settings.suffix}.jsonl"
+            name = f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
             if name not in taken and not (self.folder / name).exists():
                 return name
             number += 1

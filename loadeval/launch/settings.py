@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from loadeval.errors import UsageError
-from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER, NOTES_OPENED
-from loadeval.runlog.run_folder.processes import REPLAYED
+from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
 from loadeval.runtime.adapter import change_of_batches, other_batches
 from loadeval.runtime.registry import registered
 from loadeval.runtime.settings import TrackerName
@@ -53,11 +52,9 @@ class RunSettings:
 
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
     The training loader gets `settings` in place of its own, other loaders those whose name begins
-    with VALIDATION; with `allow_changes` also such as change what is trained on. `threads` are
-    those that torch computes with. `tune` is None where nothing is tuned. `track` names the tracker
-    that the first training loader is passed on to, as in LoaderEvaluator. In `notes_opened`, a
-    folder, each process notes which files it opens. With `probe` it is looked at what of the
-    training loader's samples is random.
+    with VALIDATION; with `allow_changes` also such as change what is trained on. `tune` is None
+    where nothing is tuned. `track` names the tracker that the first training loader is passed on
+    to, as in LoaderEvaluator.
     """
 
     folder: str
@@ -65,12 +62,9 @@ class RunSettings:
     batches: int | None = None
     redact: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
-    threads: int | None = None
     allow_changes: bool = False
     tune: TuneOptions | None = None
     track: str | None = None
-    notes_opened: str | None = None
-    probe: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
@@ -86,16 +80,10 @@ class RunSettings:
         return {
             FOLDER: self.folder,
             SETTINGS: json.dumps(options),
-            NOTES_OPENED: self.notes_opened or "",
             ADAPTERS: ",".join(
                 f"{name}={point.module}:{point.attr}" for name, point in registered().items()
             ),
         }
-
-    @property
-    def suffix(self) -> str:
-        """The end of all file names."""
-        return REPLAYED if self.mode == "replay" else ""
 
 
 def settings_in(words: Iterable[str]) -> dict[str, Any]:
@@ -116,10 +104,10 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 def check(settings: RunSettings) -> None:
     """Raises UsageError for options that do not go together."""
-    if settings.batches is not None and settings.mode != "alternate":
+    if settings.batches is not None and settings.mode == "replay":
         raise UsageError(
-            f"batches={settings.batches} works only in mode 'alternate', and the mode is "
-            f"{settings.mode!r}; pass mode='alternate', or omit batches"
+            f"batches={settings.batches} works only in modes 'log' and 'alternate', and the mode "
+            "is 'replay'; pass mode='log', or omit batches="
         )
     if settings.mode not in {"log", "replay", "alternate"}:
         raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
@@ -129,8 +117,6 @@ def check(settings: RunSettings) -> None:
         )
     if settings.batches is not None and settings.batches < 1:
         raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
-    if settings.threads is not None and (type(settings.threads) is not int or settings.threads < 1):
-        raise UsageError(f"threads is {settings.threads!r}; expected a whole number, 1 or more")
     for name, value in settings.settings.items():
         _check_setting(name, value, allow_changes=settings.allow_changes)
         role = VALIDATION if name.startswith(VALIDATION) else ""

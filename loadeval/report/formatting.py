@@ -6,8 +6,6 @@ import string
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runlog.stages import WHOLE_SAMPLE
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
@@ -158,12 +156,6 @@ def settings_as_code(settings: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
 
 
-def cached_at(name: str) -> str:
-    """Where samples are cached, by the transform behind which that is: `after decode`."""
-    places = {"": "before transforms", WHOLE_SAMPLE: "of whole samples"}
-    return places.get(name, f"after {short_name(name)}")
-
-
 def filled(template: str, values: Mapping[str, Any]) -> str:
     """`template` with `values` put in: `{wait_ns:duration}`, `{lost:share}`, `{required:speedup}`.
 
@@ -187,6 +179,5 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "cpus": cpus,
     "shards": partial(counted, singular="shard", plural="shards"),
     "name": short_name,
-    "cached": cached_at,
     "code": code_place,
 }

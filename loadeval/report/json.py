@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from loadeval.report.formatting import cached_at
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
 from loadeval.report.wording import machine as machine_words
@@ -24,7 +23,7 @@ from loadeval.runlog.remote import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from loadeval.analysis.backends import BackendReport, BackendResult, Difference
+    from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.baseline import BaselineReport, ChangedFinding
     from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.machine import MachinePlan
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Comparison, Report, RunReport
@@ -157,20 +155,18 @@ def backends_as_dict(report: BackendReport) -> dict[str, Any]:
     """Several backends, but not their runs."""
     return {
         "backends": [_backend_as_dict(backend) for backend in report.backends],
-        "differences": [difference_as_dict(difference) for difference in report.differences],
+        "differences": [
+            {
+                **asdict(difference),
+                "shown": difference.shown,
+                "words": backend_words.difference_sentence(difference),
+            }
+            for difference in report.differences
+        ],
         "unit": report.unit,
         "cautions": backend_words.backend_cautions(report),
         "caution_codes": _codes(report.cautions),
         "not_measured": backend_words.backend_not_measured(report),
-    }
-
-
-def difference_as_dict(difference: Difference) -> dict[str, Any]:
-    """How the throughputs of two backends compare."""
-    return {
-        **asdict(difference),
-        "shown": difference.shown,
-        "words": backend_words.difference_sentence(difference),
     }
 
 
@@ -321,25 +317,9 @@ def machine_as_dict(plan: MachinePlan) -> dict[str, Any]:
             for demand in plan.demands
         ],
         "lifts": [{**asdict(lifted), "lift": lifted.lift.value} for lifted in plan.lifts],
-        "cache_places": [cache_place_as_dict(place) for place in plan.cache_places],
         "by_cpus": [
             {"cpus": cpus, "utilisation": asdict(utilisation)} for cpus, utilisation in plan.by_cpus
         ],
-    }
-
-
-def cache_place_as_dict(place: CachePlace) -> dict[str, Any]:
-    """A place where samples could be kept in memory."""
-    return {
-        "name": place.name,
-        "words": cached_at(place.name),
-        "sample_bytes": place.sample_bytes,
-        "total_bytes": place.total_bytes,
-        "fits": place.fits,
-        "is_random": place.is_random,
-        "speedup": asdict(place.speedup),
-        "pays": place.pays,
-        "replaced": list(place.replaced),
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,8 +21,6 @@ from loadeval.runlog.stages import (  # noqa: TC001 - dataclass fields
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
-
-    from typing_extensions import Self
 
 SECOND_NS = 1_000_000_000
 Mode = Literal["log", "replay", "alternate"]
@@ -110,8 +108,7 @@ class Header:
     """What is known of a run before its first batch.
 
     `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
-    `warmup` is how many batches of each epoch the steady part leaves out. Of a run that keeps
-    the detail of every N-th batch, and totals of all, `every` is N.
+    `warmup` is how many batches of each epoch the steady part leaves out.
     """
 
     run_id: str
@@ -124,7 +121,6 @@ class Header:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     cache: CacheInfo | None = None
-    every: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,33 +153,10 @@ class Block:
         step_ns[:-1] = self.request_ns[1:] - (self.request_ns + self.wait_ns)[:-1]
         return replace(self, step_ns=step_ns)
 
-    def numbered(self, batch: Column) -> Excerpt:
-        """The same rows, with the number of each in its epoch."""
-        return Excerpt(
-            **{field.name: getattr(self, field.name) for field in fields(Block)}, batch=batch
-        )
-
-    def part(self, rows: slice | npt.NDArray[np.bool_]) -> Self:
+    def part(self, rows: slice | npt.NDArray[np.bool_]) -> Block:
         """These rows alone."""
-        values: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                values[name] = value[rows]
-        return type(self)(**values)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Excerpt(Block):
-    """Some batches of one epoch, in order: `batch` is the number of each in its epoch, from 0.
-
-    What follows a row is not the next batch, so its step is known here or nowhere.
-    """
-
-    batch: Column = field(kw_only=True)
-
-    def with_steps(self) -> Excerpt:
-        """The excerpt itself: no row closes the step of another."""
-        return self
+        columns: dict[str, Any] = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return replace(self, **columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -191,11 +164,11 @@ class Steps:
     """Every batch of a run, in columns of equal length; UNKNOWN is -1.
 
     `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair, and for those that were
-    served while the loader was `instrumented`. The last step of an epoch that was broken off is UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do
-    while the batch was waited for, and `gpu_step_ns` how long it took from the batch's delivery,
-    or the end of what was queued before, to the end of what the step queued; UNKNOWN where there
-    was no device whose clock could tell.
-    `batch` is each one's number in its epoch, from 0: by default they follow on one another.
+    served while the loader was `instrumented`. The last step of an epoch that was broken off is
+    UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do while the batch was waited for,
+    and `gpu_step_ns` how long it took from the batch's delivery, or the end of what was queued
+    before, to the end of what the step queued; UNKNOWN where there was no device whose clock could
+    tell. `batch` is each one's number in its epoch, from 0.
     """
 
     epoch: Column
@@ -243,21 +216,13 @@ class Steps:
             gpu_step_ns=constant(UNKNOWN, sum(lengths)),
             **{name: _concatenated([getattr(part, name) for part in blocks]) for name in COLUMNS},
         )
-        excerpts = _repeated([isinstance(block, Excerpt) for block in blocks], lengths) == 1
-        steps.batch[excerpts] = _concatenated(
-            [part.batch for part in blocks if isinstance(part, Excerpt)]
-        )
-        steps._close(ends, ~excerpts)
+        steps._close(ends)
         gpu_idle = tuple(gpu_idle)
         return steps._with_gpu_idle(gpu_idle) if gpu_idle else steps
 
     def blocks(self) -> list[Block]:
         """The same batches in as few blocks as can be: one for each span of one arm and pair."""
         return [self._block(rows) for rows in self._spans()]
-
-    def excerpts(self) -> list[Excerpt]:
-        """The same, each batch with its number: for a run in which not all were kept."""
-        return [self._block(rows).numbered(self.batch[rows]) for rows in self._spans()]
 
     def gpu_idle(self) -> Iterator[GpuIdle]:
         """How long the device was idle in each wait, a line for each epoch."""
@@ -282,7 +247,7 @@ class Steps:
             **{name: getattr(self, name)[rows] for name in COLUMNS},
         )
 
-    def _close(self, ends: Iterable[EpochEnd], rows: npt.NDArray[np.bool_]) -> None:
+    def _close(self, ends: Iterable[EpochEnd]) -> None:
         if not len(self):
             return
         next_ns = np.append(self.request_ns[1:], UNKNOWN)
@@ -290,7 +255,7 @@ class Steps:
         ends_ns = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
         next_ns[last] = [ends_ns.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
         known = (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
-        still_open = rows & (self.step_ns == UNKNOWN) & known
+        still_open = (self.step_ns == UNKNOWN) & known
         self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
 
     def _with_gpu_idle(self, gpu_idle: Sequence[GpuIdle]) -> Steps:
@@ -300,57 +265,11 @@ class Steps:
         rows_of = dict(zip(epochs.tolist(), bounds, strict=True))
         for times in gpu_idle:
             start, stop = rows_of.get(times.epoch, (0, 0))
-            first = start + int(np.searchsorted(self.batch[start:stop], times.first))
+            first = min(start + times.first, stop)
             count = min(stop - first, len(times))  # of a killed process, batches may be missing
             gpu_idle_ns[first : first + count] = times.gpu_idle_ns[:count]
             gpu_step_ns[first : first + count] = times.gpu_step_ns[:count]
         return replace(self, gpu_idle_ns=gpu_idle_ns, gpu_step_ns=gpu_step_ns)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Aggregate:
-    """Totals over `batches` consecutive batches of one epoch, from number `first` on.
-
-    `request_ns`, since the run's start, is when the first of them was asked for. `wait_ns`,
-    `step_ns`, `samples` and `nbytes` are sums; None is "not known of each of them". One whose
-    step is not known is alone in its aggregate. `slowest_batch` is the number of the one with the
-    longest iteration, whose own times follow. The histograms have the bins of `runlog.histogram`
-    that are not empty, ascending, and how many waits or steps are in each.
-    """
-
-    epoch: int
-    first: int
-    batches: int
-    request_ns: int
-    wait_ns: int
-    step_ns: int | None
-    samples: int | None
-    nbytes: int | None
-    shortest_wait_ns: int
-    longest_wait_ns: int
-    slowest_batch: int
-    slowest_request_ns: int
-    slowest_wait_ns: int
-    slowest_step_ns: int | None
-    wait_bins: Column
-    wait_counts: Column
-    step_bins: Column
-    step_counts: Column
-
-    @property
-    def end_ns(self) -> int:
-        """When the last of its steps ended, as far as that is known."""
-        return self.request_ns + self.wait_ns + (self.step_ns or 0)
-
-
-def longest_aggregate_ns(now_ns: int) -> int:
-    """The longest that an aggregate goes on, `now_ns` after the beginning of its run.
-
-    A tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth. So there are
-    some fifty in the first ten minutes, then one a minute for seventeen hours, and after three
-    months six thousand in all.
-    """
-    return max(SECOND_NS, min(now_ns // 10, 60 * SECOND_NS), now_ns // 1000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -486,10 +405,8 @@ class Run:
     """One run, read from disk or just measured.
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
-    `path` is the file it was read from, None for a run that is held in memory. Where the header
-    says that every N-th batch was kept, `steps` has only those, and `aggregates` the totals of
-    all batches; otherwise `aggregates` is empty. `stages` has one item for each epoch whose loader
-    was looked into.
+    `path` is the file it was read from, None for a run that is held in memory. `stages` has one
+    item for each epoch whose loader was looked into.
     """
 
     header: Header
@@ -502,7 +419,6 @@ class Run:
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
-    aggregates: tuple[Aggregate, ...] = ()
     stages: tuple[StageTimes, ...] = ()
     worker_starts: tuple[WorkerStart, ...] = ()
     code: tuple[CodeSamples, ...] = ()
@@ -512,8 +428,6 @@ class Run:
     @property
     def batches(self) -> int:
         """How many batches were served, as far as they are recorded."""
-        if self.header.every > 1:
-            return sum(aggregate.batches for aggregate in self.aggregates)
         return len(self.steps)
 
     def __repr__(self) -> str:

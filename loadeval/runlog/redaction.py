@@ -1,15 +1,19 @@
 """Replaces in a run log what tells on whose machine and with which files it was made.
 
 Paths, host and user names and the texts of exceptions become placeholders, such as
-`host-1f3a90c2`. The same text has the same one everywhere, so that runs can still be compared and
-the ranks of a job told apart by their machines. Numbers, and names of classes and functions, stay.
+`host-1f3a90c25b7d4e68`: a hash with a salt that each run has anew and nobody else knows, so that a
+list of names does not undo it. Within a run the same text has the same placeholder. The ranks of a
+job have the same salt where their launcher puts one into their environment, as `loadeval run` does;
+otherwise their hosts are numbered. Numbers, and names of classes and functions, stay.
 """
 
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import re
+import secrets
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
@@ -22,7 +26,11 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.log_file.codec import Line
 
-PLACEHOLDER = re.compile(r"[a-z]+-[0-9a-f]{8}")
+SALT = "LOADEVAL_SALT"
+"""The variable with the salt of a job, which is the same for all its ranks."""
+NODE = ("SLURM_NODEID", "NODE_RANK", "GROUP_RANK")
+"""Launchers number the nodes of a job in these variables."""
+HOST_PLACEHOLDER = re.compile(r"host-[0-9a-f]+")
 ERROR = re.compile(r"\b([A-Z]\w*|\w*error): (.+?)(?=\)?\Z)", re.DOTALL)
 """It finds the name of an exception, and its text, up to the end or the closing bracket."""
 PATH = re.compile(r"""(?<!\w)'[^']+'|"[^"]+"|(?<![~\w.-])(?:\w+:)?[~\w.-]*[/\\][^\s'",;()]*""")
@@ -31,65 +39,103 @@ READ_ON = re.compile(r"(.*? raised )(.*)(, and was read on)", re.DOTALL)
 """It finds the exception in the message of an event "error read on"."""
 
 
-def placeholder(kind: str, text: str) -> str:
-    """What stands for `text`, in every process the same; a placeholder stands for itself."""
-    if PLACEHOLDER.fullmatch(text):
-        return text
-    digest = blake2b(text.encode("utf-8", "backslashreplace"), digest_size=4).hexdigest()
-    return f"{kind}-{digest}"
+def run_salt() -> str:
+    """The salt of a run that begins: that of its job, or a new one."""
+    return os.environ.get(SALT) or secrets.token_hex(16)
 
 
-def redacted(line: Line) -> Line:
+def share_salt() -> bool:
+    """Give a salt to all runs of this process and of those that it starts; whether it was needed.
+
+    One rank of several gives none: the others would have another one.
+    """
+    if SALT in os.environ or _node() is not None:
+        return False
+    os.environ[SALT] = secrets.token_hex(16)
+    return True
+
+
+def _node() -> int | None:
+    """The number of this node in its job; None where the launcher does not tell it."""
+    variables = {name: int(text) for name, text in os.environ.items() if text.isdecimal()}
+    for name in NODE:
+        if name in variables:
+            return variables[name]
+    rank, on_each = variables.get("RANK"), variables.get("LOCAL_WORLD_SIZE")
+    return None if rank is None or not on_each else rank // on_each
+
+
+def placeholder(kind: str, text: str, salt: str) -> str:
+    """What stands for `text` in all runs with that salt."""
+    content = text.encode("utf-8", "backslashreplace")
+    return f"{kind}-{blake2b(content, digest_size=8, key=salt.encode()[:64]).hexdigest()}"
+
+
+def host_placeholder(host: str, salt: str) -> str:
+    """What stands for a host in all ranks of this job."""
+    number = None if SALT in os.environ else _node()
+    return placeholder("host", host, salt) if number is None else f"host-{number}"
+
+
+def is_hidden(host: object) -> bool:
+    """Whether `host` is a placeholder, which differs from run to run on the same machine."""
+    return isinstance(host, str) and HOST_PLACEHOLDER.fullmatch(host) is not None
+
+
+def redacted(line: Line, salt: str) -> Line:
     """`line` with placeholders. The name of the run stays."""
     if isinstance(line, Header):
-        return _header(line)
+        return _header(line, salt)
     if isinstance(line, EpochEnd) and line.error is not None:
-        return replace(line, error=_error(line.error))
+        return replace(line, error=_error(line.error, salt))
     if isinstance(line, Event):
-        return replace(line, message=_message(line))
+        return replace(line, message=_message(line, salt))
     if isinstance(line, Readings) and line.missing is not None:
-        return replace(line, missing=_sentence(line.missing))
+        return replace(line, missing=_sentence(line.missing, salt))
     if isinstance(line, CodeSamples):
         counts = line.running, line.blocked, line.calls
-        return CodeSamples(line.worker, *map(_places, counts))
+        return CodeSamples(line.worker, *(_places(places, salt) for places in counts))
     return line
 
 
-def _header(header: Header) -> Header:
+def _header(header: Header, salt: str) -> Header:
     host, made_at = header.environment.get("host"), header.loader.made_at
     if host:
-        environment = {**header.environment, "host": placeholder("host", str(host))}
+        environment = {**header.environment, "host": host_placeholder(str(host), salt)}
         header = replace(header, environment=environment)
     if made_at is not None:
         path, _, line = made_at.rpartition(":")
-        place = f"{placeholder('path', path)}:{line}"
+        place = f"{placeholder('path', path, salt)}:{line}"
         header = replace(header, loader=replace(header.loader, made_at=place))
     return header
 
 
-def _message(event: Event) -> str:
+def _message(event: Event, salt: str) -> str:
     if event.kind == "failed backend":
-        return _error(event.message)
+        return _error(event.message, salt)
     match = READ_ON.fullmatch(event.message) if event.kind == "error read on" else None
     if match is not None:
-        return f"{match[1]}{_error(match[2])}{match[3]}"
-    return _sentence(event.message)
+        return f"{match[1]}{_error(match[2], salt)}{match[3]}"
+    return _sentence(event.message, salt)
 
 
-def _error(text: str) -> str:
-    """`FileNotFoundError: text-0a1b2c3d`: how an exception is called is no secret."""
+def _error(text: str, salt: str) -> str:
+    """`FileNotFoundError: text-0a1b2c3d4e5f6789`: how an exception is called is no secret."""
     name, _, rest = text.partition(":")
     if not name.isidentifier():
-        return placeholder("text", text)
-    return f"{name}: {placeholder('text', rest.strip())}" if rest.strip() else text
+        return placeholder("text", text, salt)
+    return f"{name}: {placeholder('text', rest.strip(), salt)}" if rest.strip() else text
 
 
-def _sentence(text: str) -> str:
-    text = ERROR.sub(lambda match: f"{match[1]}: {placeholder('text', match[2])}", text)
-    text = PATH.sub(lambda match: placeholder("path", match[0]), text)
-    for kind, name in (("host", platform.node()), ("user", _user())):
+def _sentence(text: str, salt: str) -> str:
+    text = ERROR.sub(lambda match: f"{match[1]}: {placeholder('text', match[2], salt)}", text)
+    text = PATH.sub(lambda match: placeholder("path", match[0], salt), text)
+    for name, new in (
+        (platform.node(), host_placeholder(platform.node(), salt)),
+        (_user(), placeholder("user", _user(), salt)),
+    ):
         if name:
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", placeholder(kind, name), text)
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", new, text)
     return text
 
 
@@ -100,15 +146,15 @@ def _user() -> str:
         return ""
 
 
-def _places(counts: Mapping[str, int]) -> dict[str, int]:
+def _places(counts: Mapping[str, int], salt: str) -> dict[str, int]:
     """The same, of which file `FOLDER/FILE:LINE FUNCTION` is left out, unless it is torch's."""
     return {
-        place if place.startswith(TORCHS_OWN) else _without_file(place): count
+        place if place.startswith(TORCHS_OWN) else _without_file(place, salt): count
         for place, count in counts.items()
     }
 
 
-def _without_file(place: str) -> str:
+def _without_file(place: str, salt: str) -> str:
     where, blank, function = place.partition(" ")
     path, _, line = where.rpartition(":")
-    return f"{placeholder('path', path)}:{line}{blank}{function}"
+    return f"{placeholder('path', path, salt)}:{line}{blank}{function}"

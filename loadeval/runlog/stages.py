@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
 """These columns are times since the run's start; the others in nanoseconds are durations."""
-WHOLE_SAMPLE = "__getitem__"
-"""Stands for the whole sample among the names of transforms."""
 TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
 """Places in torch's own code begin so, and nobody makes them faster."""
 
@@ -96,9 +94,6 @@ class StageTimes:
     tensors: Column
     elements_before: ValuesByName = dataclasses.field(default_factory=dict)
     elements_after: ValuesByName = dataclasses.field(default_factory=dict)
-    bytes_before: ValuesByName = dataclasses.field(default_factory=dict)
-    bytes_after: ValuesByName = dataclasses.field(default_factory=dict)
-    varies: ValuesByName = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, epoch: int, batch: Sequence[int], **known: Any) -> Self:
@@ -224,7 +219,7 @@ class CodeSamples:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTimes:
-    """What one operator of a loader's pipeline did: a stage of SPDL's, an operator of Ray Data's.
+    """What one operator of a loader's pipeline did, such as a stage of SPDL's.
 
     `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
     since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since

@@ -452,7 +452,6 @@ class MadeStages:
         self._begun: list[Callable[[int], object]] | None = None
         self.take = inside.take
         self.close = inside.close
-        self.probe_transforms = getattr(inside, "probe_transforms", None)
 
     def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - `made` has the loader
         """See LoaderStages."""

@@ -16,12 +16,17 @@ from loadeval.errors import LoadevalError, LoadevalWarning, warn
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.log_file.writer import write_metrics
 from loadeval.runlog.model import CacheInfo
-from loadeval.runtime.adapter import IterableAdapter, check_is_loader, is_iterable, overrides_of
+from loadeval.runtime.adapter import (
+    IterableAdapter,
+    begun,
+    check_is_loader,
+    is_iterable,
+    overrides_of,
+)
 from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
 from loadeval.runtime.recording.new_recorder import new_recorder
-from loadeval.runtime.recording.stages import probing
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.annotate import annotation_for
 from loadeval.runtime.serving.counting import Counter
@@ -33,11 +38,10 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.alternation.schedule import Enough, Schedule
+    from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.recorder import Recorder
-    from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.runtime.serving.loop import EpochPlan
     from loadeval.runtime.settings import EvaluatorSettings
@@ -45,16 +49,12 @@ if TYPE_CHECKING:
 
 IN_HEADER = (
     *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
-    *("pairs", "batches", "precision", "seed", "annotate", "stages", "probe_transforms"),
+    *("pairs", "batches", "seed", "annotate", "stages"),
 )
 """A run's header tells these settings."""
 CLOSED = (
     "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
     "later"
-)
-NOT_STOPPED_EARLY = (
-    "precision= does not end this run early: in distributed training all ranks must switch arms "
-    "at the same batch, and each rank measures another precision"
 )
 
 
@@ -62,9 +62,8 @@ class Measurement:
     """Serves and records epochs of a loader, in any mode.
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
-    `enough` tells an alternating run when to stop, see Schedule. `probes` are read while epochs
-    are served, and `tracking` gets what is recorded. What only one mode needs is imported in that
-    mode.
+    `probes` are read while epochs are served, and `tracking` gets what is recorded. What only one
+    mode needs is imported in that mode.
     """
 
     _schedule: Schedule
@@ -74,7 +73,6 @@ class Measurement:
         loader: Any,
         settings: EvaluatorSettings,
         cache: BatchCache | None = None,
-        enough: Enough | None = None,
         probes: Probes = NO_PROBES,
         tracking: Tracking | None = None,
     ) -> None:
@@ -93,8 +91,6 @@ class Measurement:
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
         self.cache = cache
         fill_ns = settings.clock() - began
-        self._real_left = settings.replay_after
-        self._real: RealEpoch | None = None
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         self.recorder = self._recorder(loader, info, fill_ns, probes, tracking)
         self.guard = self.recorder.guard
@@ -109,7 +105,6 @@ class Measurement:
                 batches=settings.batches,
                 prefetch_depth=info.prefetch_depth or 0,
                 length=info.length,
-                enough=enough,
             )
             self._schedule.has_instruments = self.recorder.has_instruments
             self.alternation = Alternation(
@@ -133,7 +128,7 @@ class Measurement:
 
     def _bare(self, loader: Any, adapter: Adapter) -> Iterator[Any]:
         """An epoch in which loadeval has no part; in replay mode the kept batches."""
-        if self.cache is not None and self._left_real() <= 0:
+        if self.cache is not None and not self._left():
             return self.cache.unmeasured(self.epoch_batches)
         try:
             return _opened(adapter, loader)
@@ -150,12 +145,13 @@ class Measurement:
         if self.recorder.closed:
             warn(CLOSED, stacklevel=4)
             return _opened(adapter, loader)
-        if self.alternation is not None and self._schedule.is_over:
+        clock, shared = self.settings.clock, is_shared()
+        left = self._left()
+        if self.cache is not None and not left:
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner, shared)
+        if not left:
             self.recorder.stop_stages()
             return _opened(adapter, loader)
-        clock, shared = self.settings.clock, is_shared()
-        if self.cache is not None and not self._left_real():
-            return self._replayed(self.cache, self._batches_of(adapter, loader), owner, shared)
         if self.alternation is not None:
             self.alternation.look(self._schedule.looks_next)
         number_callback = self.recorder.begin_stages(loader)
@@ -165,14 +161,15 @@ class Measurement:
         opened_ns = clock() - began
         plan: EpochPlan
         if self.cache is not None:
-            plan = self._real = self._real_first(
-                self.cache, adapter, loader, source, opened_ns, owner, shared
-            )
+            plan = self._real_first(self.cache, adapter, loader, source, opened_ns, owner, shared)
         elif self.alternation is None:
-            plan = RealEpoch(source, clock, opened_ns)
+            plan = RealEpoch(source, clock, opened_ns, left, partial(self._unrecorded, source))
         else:
-            self._switch_with_all_ranks()
-            self.alternation.log_side_effects()
+            place = place_among_ranks()  # a framework may start torch.distributed after an epoch
+            if place:
+                self._schedule.fixed = True
+            if not place.get("rank"):  # one of a job's ranks says it
+                self.alternation.log_side_effects()
             plan = self.alternation.epoch(source, opened_ns)
         begin = partial(self.recorder.begin_epoch, number_callback)
         count, annotate = self.counter.best_for, None
@@ -226,7 +223,7 @@ class Measurement:
     ) -> RealEpoch:
         """The real batches before the replay, and then the rest of their epoch, replayed."""
         batches = self._batches_of(adapter, loader)
-        most = min(self._left_real(), batches)
+        most = min(self._left(), batches)
 
         def then() -> Iterator[Any] | None:
             with AskingTheLoader(may_fail=True):
@@ -240,21 +237,20 @@ class Measurement:
 
         return RealEpoch(source, self.settings.clock, opened_ns, most, then)
 
-    def _left_real(self) -> int:
-        """How many real batches are still to be served before the replay."""
-        real, self._real = self._real, None
-        self._real_left -= 0 if real is None else real.served
-        return self._real_left
+    def _unrecorded(self, source: Iterator[Any]) -> Iterator[Any]:
+        """The rest of an epoch, of which the loader is not looked into either."""
+        self.recorder.stop_stages()
+        return begun(source)
 
-    def _switch_with_all_ranks(self) -> None:
-        # Checked each epoch: a framework may start torch.distributed later.
-        schedule = self._schedule
-        if not place_among_ranks():
-            return
-        schedule.fixed = True
-        if schedule.enough is not None:
-            schedule.enough = None
-            self.recorder.note(NOT_STOPPED_EARLY)
+    def _left(self) -> float:
+        """How many batches of the loader itself are still to be measured."""
+        if self.alternation is not None:
+            return 0 if self._schedule.is_over else math.inf
+        limit = self.settings.replay_after if self.cache is not None else self.settings.batches
+        if not limit:
+            return 0 if limit == 0 else math.inf
+        self.recorder.drain()
+        return max(limit - self.recorder.batches, 0)
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
@@ -322,13 +318,9 @@ class Measurement:
             },
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
-            stages=partial(self._inside, loader),
+            stages=partial(self.adapter.stages, loader),
             tracking=tracking,
         )
-
-    def _inside(self, loader: Any) -> LoaderStages | None:
-        inside = self.adapter.stages(loader)
-        return probing(inside) if self.settings.probe_transforms else inside
 
 
 def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:

@@ -22,12 +22,9 @@ DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
 ONLY_IN: dict[str, tuple[Mode, object]] = {
-    "every": ("log", 1),
     "replay_after": ("replay", 0),
     "epoch_batches": ("replay", None),
     "pairs": ("alternate", None),
-    "batches": ("alternate", None),
-    "precision": ("alternate", None),
 }
 """One mode alone uses each of these options; its value here means "not given"."""
 
@@ -64,15 +61,12 @@ class EvaluatorSettings:
     overwrite: bool
     pairs: int | None
     batches: int | None
-    precision: float | None = None
     seed: int
     clock: Callable[[], int]
     probes: tuple[Any, ...] = ()
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
     annotate: Tool | None = None
-    every: int = 1
     stages: bool | None = None
-    probe_transforms: bool = False
     redact: bool = False
     track: TrackerName | Callable[[int, dict[str, float]], object] | None = None
 
@@ -84,15 +78,10 @@ class EvaluatorSettings:
         _at_least(0, "replay_after", self.replay_after)
         _at_least(1, "max_cache_bytes", self.max_cache_bytes)
         _at_least(0, "seed", self.seed)
-        _at_least(1, "every", self.every)
         for name, lowest in {"warmup": 0, "epoch_batches": 1, "pairs": 1, "batches": 1}.items():
             value = getattr(self, name)
             if value is not None and (name, value) != ("epoch_batches", math.inf):
                 _at_least(lowest, name, value)
-        if self.precision is not None and not 0 < self.precision < 1:
-            raise UsageError(
-                f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
-            )
         if not isinstance(cast("object", self.stages), bool | None):
             raise UsageError(f"stages is {self.stages!r}; expected True, False, or None")
         if not isinstance(cast("object", self.redact), bool):
@@ -122,21 +111,12 @@ class EvaluatorSettings:
                     f"{name}={value!r} works only in mode {mode!r}, and the mode is "
                     f"{self.mode!r}; pass mode={mode!r}, or omit {name}="
                 )
-        if self.mode == "replay" and self.stages:
-            raise UsageError(
-                "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; "
-                "pass mode='log', or omit stages="
-            )
-
-        if not isinstance(cast("object", self.probe_transforms), bool):
-            raise UsageError(
-                f"probe_transforms is {self.probe_transforms!r}; expected True or False"
-            )
-        if self.probe_transforms and not self.looks_inside:
-            raise UsageError(
-                "probe_transforms=True works only where the loader is looked into; pass "
-                "stages=True too, in mode 'log' or 'alternate'"
-            )
+        for name in ("stages", "batches") if self.mode == "replay" else ():
+            if getattr(self, name):
+                raise UsageError(
+                    f"{name}={getattr(self, name)!r} works only in modes 'log' and 'alternate', "
+                    f"and the mode is 'replay'; pass mode='log', or omit {name}="
+                )
 
     @property
     def looks_inside(self) -> bool:

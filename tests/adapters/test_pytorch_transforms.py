@@ -15,8 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch_sizes import bytes_of, elements_of, means_of
-from loadeval_adapters.pytorch_transforms import MANY, MOST_LOOKED_AT, Transforms
+from loadeval_adapters.pytorch_transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
 from tests.adapters import stage_datasets as some
 
 if TYPE_CHECKING:
@@ -264,26 +263,6 @@ class TestOddObjects:
         assert not hasattr(holder.transform, "transform")
 
 
-def shared(times: int) -> list[Any]:
-    """A list in a list, twice, and so on: each level doubles what is in it."""
-    nested: list[Any] = [1]
-    for _ in range(times):
-        nested = [nested, nested]
-    return nested
-
-
-def holding_itself() -> list[Any]:
-    sample: list[Any] = [torch.zeros(2)]
-    sample.append(sample)
-    return sample
-
-
-class Endless(list[int]):
-    def __iter__(self) -> Any:
-        while True:
-            yield 1
-
-
 class TestSizes:
     """How many numbers go into a transform and come out, of one batch of each worker."""
 
@@ -305,33 +284,6 @@ class TestSizes:
         """Pixels times channels; nothing else has a size that says what work it is."""
         assert elements_of(x) == elements
 
-    @pytest.mark.parametrize(
-        ("x", "size"),
-        [
-            (Image.new("RGB", (5, 4)), 60),
-            (np.zeros((3, 4)), 96),
-            (np.float32(1), 4),
-            (torch.zeros(3, 4), 48),
-            ((torch.zeros(3, dtype=torch.uint8), 1), 11),
-            ({"text": "abc", "more": [b"ab", None]}, 13),
-            (memoryview(b"abcd"), 4),
-            ([0] * 65, None),
-            (shared(50), None),
-            (holding_itself(), None),
-            (Endless([1, 2]), 16),
-            ((torch.zeros(3), object()), None),
-            (torch.zeros(3).to_sparse(), None),
-        ],
-        ids=[
-            *("RGB", "array", "scalar", "tensor", "tuple", "dict", "view", "many"),
-            *("a list shared 2**50 times", "a list that holds itself", "its own iterator"),
-            *("object", "sparse"),
-        ],
-    )
-    def test_bytes_of_what(self, x: Any, size: int | None) -> None:
-        """Where a part has no size that is known, or parts have no end, the whole has none."""
-        assert bytes_of(x) == size
-
     def test_of_one_batch(self, found: Callable[..., Transforms]) -> None:
         """On average of its calls, in their order; what has none is left out."""
         cropped, taken = Cropped(), [Cropped(), some.shifted, len]
@@ -344,18 +296,9 @@ class TestSizes:
         transforms.sizing[0] = 0
         transforms.thread[0] = threading.get_ident()
         composed(torch.zeros(100, 100))
-        sizes = means_of(transforms.sized)
+        sizes = transforms.sizes()
         assert sizes["elements_before"] == {"Cropped (2)": 40, "shifted": 20}
         assert sizes["elements_after"] == {"Cropped (2)": 20, "shifted": 20}
-        assert list(sizes["bytes_after"]) == [
-            "Composed.__call__",
-            "Cropped (2)",
-            "shifted",
-            "len",
-            "Cropped",
-        ]
-        assert sizes["bytes_before"]["Cropped (2)"] == 160
-        assert sizes["bytes_after"]["Cropped (2)"] == 80
         calls = dict(zip(transforms.names, transforms.spent[1::2], strict=False))
         assert set(calls.values()) == {1, 3}
         assert calls["Cropped"] == 1
@@ -378,18 +321,11 @@ class TestSizes:
         for epoch, stages in enumerate(evaluator.recorded().stages):
             if epoch and persistent and workers:
                 assert not stages.elements_before
-                assert not stages.bytes_after
                 continue
             assert list(stages.elements_before) == ["Composed.__call__", "Cropped", "shifted"]
             for columns, number in ((stages.elements_before, 64), (stages.elements_after, 32)):
                 column = columns["Cropped"]
                 assert column[~np.isnan(column)].tolist() == [number] * max(workers, 1)
-            assert list(stages.bytes_after) == [*stages.elements_before, "__getitem__"]
-            for columns, number in ((stages.bytes_before, 256), (stages.bytes_after, 128)):
-                column = columns["Cropped"]
-                assert column[~np.isnan(column)].tolist() == [number] * max(workers, 1)
-            whole = stages.bytes_after["__getitem__"]
-            assert whole[~np.isnan(whole)].tolist() == [128] * max(workers, 1)
             assert (stages.transform_calls["Cropped"] == 2).all()
 
     def test_an_error_ends_it(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +11,11 @@ import ray
 import ray.data
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
-from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.ray_stages import iterator_of
+from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from loadeval import Run
 
 # Ray's own: settings of its data context that it has given up, but sets itself.
 pytestmark = [
@@ -127,107 +123,3 @@ def test_a_dataset_itself_is_refused(dataset: Any) -> None:
     for itself in (dataset, dataset.iterator()):
         with pytest.raises(UsageError, match="pass what its iter_torch_batches"):
             LoaderEvaluator(itself)
-
-
-def looked_into(loader: Any, epochs: int = 1) -> tuple[list[Any], Run]:
-    """All batches, and the run."""
-    with LoaderEvaluator(loader, stages=True, probes=()) as evaluator:
-        batches = [batch for _ in range(epochs) for batch in evaluator]
-    return batches, evaluator.recorded()
-
-
-def tasks(run: Run, epoch: int) -> Counter[str]:
-    """How many tasks of each operator ended in an epoch."""
-    counts: Counter[str] = Counter()
-    for times in run.operators:
-        if times.epoch == epoch:
-            counts[times.operator] += times.tasks
-    return counts
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda dataset: dataset.iter_torch_batches(batch_size=8),
-        lambda dataset: dataset.streaming_split(1)[0].iter_batches(batch_size=8),
-    ],
-    ids=["dataset", "shard"],
-)
-def test_operators_are_told_in_their_order_for_each_epoch(dataset: Any, make: Any) -> None:
-    """Blocks of the operators, and batches of what the iterator does in this process."""
-    batches, run = looked_into(make(dataset), epochs=2)
-    assert len(batches) == 10
-    for epoch in range(2):
-        counts = tasks(run, epoch)
-        (mapped,) = (name for name in counts if "Map(" in name)
-        assert counts[mapped] == 2
-        assert counts["make batches"] == 5
-        orders = {times.operator: times.order for times in run.operators if times.epoch == epoch}
-        assert orders[mapped] < orders["get blocks"] < orders["make batches"]
-    assert all((times.task_ns or 0) > 0 and times.elapsed_ns > 0 for times in run.operators)
-    assert run.events == ()
-
-
-def test_rows_are_told_like_batches(dataset: Any) -> None:
-    rows, run = looked_into(dataset.iter_rows())
-    assert len(rows) == ROWS
-    assert any("Map(" in times.operator for times in run.operators)
-
-
-def test_a_dataset_in_memory_has_its_iterator_alone(dataset: Any) -> None:
-    """What was computed before is not told as work of the epochs, each of which is."""
-    _, run = looked_into(dataset.materialize().iter_batches(batch_size=8), epochs=2)
-    for epoch in range(2):
-        counts = tasks(run, epoch)
-        assert counts["make batches"] == 5
-        assert not any("Map(" in name for name in counts)
-
-
-def test_batches_are_the_same_where_operators_are_timed(dataset: Any) -> None:
-    plain = list(dataset.iter_batches(batch_size=8))
-    inside, _ = looked_into(dataset.iter_batches(batch_size=8))
-    assert all(map(same_batch, plain, inside))
-    assert len(plain) == len(inside)
-
-
-def test_an_epoch_that_is_broken_off_is_told(dataset: Any) -> None:
-    evaluator = LoaderEvaluator(dataset.iter_batches(batch_size=8), stages=True, probes=())
-    for _ in evaluator:
-        break
-    assert len(list(evaluator)) == 5
-    evaluator.close()
-    run = evaluator.recorded()
-    assert tasks(run, 0)["make batches"] >= 1
-    assert tasks(run, 1)["make batches"] == 5
-
-
-def test_statistics_of_a_running_epoch_are_read_now_and_then(
-    dataset: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The statistics of a shard come later: the next reading has them."""
-    monkeypatch.setattr("loadeval_adapters.ray_stages.EVERY_NS", 0)
-    for loader in (
-        dataset.iter_batches(batch_size=8),
-        dataset.streaming_split(1)[0].iter_batches(batch_size=8),
-    ):
-        adapter = adapter_of("ray.data")()
-        stages = adapter.stages(loader)
-        stages.begin(loader)(0)
-        taken = []
-        for _ in adapter.epoch(loader):
-            taken += stages.take()
-        taken += stages.take()
-        assert stages.take() == []
-        batches = sum(times.tasks for times in taken if times.operator == "make batches")
-        assert batches == 5
-        stages.close()
-
-
-def test_another_version_of_ray_is_said_to_be_unknown(dataset: Any) -> None:
-    loader = dataset.iter_batches(batch_size=8)
-    assert iterator_of(loader) is not None
-    assert iterator_of(object()) is None
-    stages = adapter_of("ray.data")().stages(object())
-    stages.begin(None)(0)
-    (note,) = stages.take()
-    assert "are not timed: this version of Ray" in note.message

@@ -24,7 +24,7 @@ from loadeval.analysis.estimate.verdict import GateOutcome, Objection
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Diagnosis, Rule
 from loadeval.errors import UsageError
-from loadeval.runlog.model import Aggregate, EpochEnd, LoaderInfo, Run
+from loadeval.runlog.model import EpochEnd, LoaderInfo, Run
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_header, make_run, randomised, run_of
 
@@ -247,25 +247,6 @@ def test_nothing_is_concluded_where_a_run_drifted_by_more() -> None:
     assert baseline.gate(0.05) is GateOutcome.INCONCLUSIVE
 
 
-def test_without_an_interval_nothing_is_concluded() -> None:
-    """The batches of a long run that keeps totals alone are many, and the totals too few."""
-    run = trained(0, independent(0.05), epochs=1)
-    totals = [
-        Aggregate(
-            *(0, 100 * number, 100, 0, 100 * 5 * MS, 100 * 20 * MS, 400, None),
-            *(5 * MS, 5 * MS, 0, 0, 5 * MS, 20 * MS),
-            *(np.empty(0, np.int64) for _ in range(4)),
-        )
-        for number in range(4)
-    ]
-    few = replace(run, header=replace(run.header, every=100), aggregates=tuple(totals))
-    examined = Examined(few, None, NONE)
-    baseline = BaselineReport.of(examined, examined)
-    assert (baseline.pace, baseline.objection) == (Pace.UNDECIDED, Objection.NO_INTERVAL)
-    assert value(baseline.judged) == 1.0
-    assert baseline.gate(0.05) is GateOutcome.INCONCLUSIVE
-
-
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
     [
@@ -307,19 +288,13 @@ def replace_unit(run: Run) -> Run:
 
 
 def test_time_lost_needs_an_ideal_arm() -> None:
-    """Of a log its throughput is compared all the same, and the modes are told."""
+    """Of a log its throughput is compared all the same."""
     alternated, log = randomised(pairs=20), trained(0, independent(0.05))
     for runs, known in (((log, alternated), "before"), ((alternated, log), "now")):
         baseline = against(*runs)
         assert baseline.lost.ratio is None
         assert getattr(baseline.lost, known) is not None
         assert baseline.steady.ratio is not None
-        (modes,) = (
-            caution.values
-            for caution in baseline.cautions
-            if caution.code is BaselineCaution.OTHER_MODE
-        )
-        assert modes[known] == "alternate"
 
 
 def test_a_baseline_that_lost_nothing_has_no_ratio() -> None:
@@ -336,15 +311,6 @@ def without_starts(run: Run) -> Run:
     """The run with epochs that begin as they go on."""
     wait_ns = np.where(run.steps.batch == 0, 0, run.steps.wait_ns)
     return replace(run, steps=replace(run.steps, wait_ns=wait_ns))
-
-
-def test_a_real_and_an_ideal_run_have_a_baseline() -> None:
-    """Its real runs are compared, and the time that each pair lost."""
-    ideal = make_run([0] * 300, 20 * MS, mode="replay")
-    slow, fast = (make_run([wait * MS] * 300, 20 * MS) for wait in (20, 10))
-    baseline = against([slow, ideal], [fast, ideal])
-    assert value(baseline.steady.ratio) == pytest.approx(0.75)
-    assert value(baseline.lost.ratio) == pytest.approx(2.0)
 
 
 def test_what_changed_is_told_if_both_runs_know_it() -> None:

@@ -23,7 +23,7 @@ from loadeval.analysis.rules.case import Case
 from loadeval.report.page.page import page_of
 from loadeval.report.terminal.screen import screen
 from loadeval.runlog.log_file.reader import read_run
-from tests.runs.looked_into import logged
+from tests.runs.looked_into import looked_into
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:
@@ -103,9 +103,8 @@ def test_replays(computed: list[tuple[Callable[..., Any], dict[str, Any]]]) -> N
 RUNS: dict[str, Callable[[], Run]] = {
     "demo": lambda: read_run(DEMO),
     "alternating": staged,
-    "log": lambda: staged("log"),
-    "without workers": lambda: logged(fetch=30, workers=0),
-    "blocked": lambda: logged(fetch=60, blocked=0.75),
+    "without workers": lambda: looked_into(fetch=30, workers=0),
+    "blocked": lambda: looked_into(fetch=60, blocked=0.75),
 }
 
 
@@ -128,7 +127,7 @@ def test_findings_and_predictions_have_one_replay(name: str) -> None:
 )
 def test_the_replay_of_any_run(fetch: int, workers: int, blocked: float, run_queue: float) -> None:
     """Is the same object, and what takes as long as was measured."""
-    run = logged(fetch=fetch, workers=workers, blocked=blocked, run_queue=run_queue)
+    run = looked_into(fetch=fetch, workers=workers, blocked=blocked, run_queue=run_queue)
     inside = Case(run).inside
     assert inside is not None
     model = LoaderModel.of(run)

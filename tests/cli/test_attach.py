@@ -68,24 +68,10 @@ def test_without_a_number_or_all_there_is_nothing_to_look_at() -> None:
     assert run("1", "--all")[0] == 2
 
 
-def test_json_is_of_one_look() -> None:
-    code, _, err = run("1", "--watch", "--json")
-    assert code == 2
-    assert "leave out --watch" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((NO_PROCESS,), "there is no process"),
-        ((NO_PROCESS, "--page", "attach.txt"), "cannot write a page"),
-    ],
-)
-def test_what_cannot_be_looked_at_is_one_line(arguments: tuple[object, ...], message: str) -> None:
-    code, out, err = run(*arguments)
+def test_what_cannot_be_looked_at_is_one_line() -> None:
+    code, out, err = run(NO_PROCESS)
     assert (code, out) == (1, "")
-    assert err.startswith("Error: ")
-    assert message in err
+    assert err.startswith("Error: there is no process")
     assert err.count("\n") == 1
 
 
@@ -130,15 +116,6 @@ def test_a_program_that_was_seen_in_no_loader_waits_for_an_unknown_time(sleeping
     (seen,) = json.loads(out)["trainings"]
     assert seen["pid"] == sleeping
     assert seen["wait_share"] is None
-
-
-def test_a_page_is_written(sleeping: int, tmp_path: Path) -> None:
-    page = tmp_path / "attach.html"
-    code, out, _ = run(sleeping, "--seconds", "1", "--page", page)
-    assert code == 0
-    text = page.read_text()
-    assert f"Training process {sleeping}" in text
-    assert out.splitlines()[0][:40] in " ".join(text.split())
 
 
 def look(program: Program, *arguments: object) -> tuple[float, Any]:
@@ -193,18 +170,7 @@ def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-def test_watching_ends_with_the_training(tmp_path: Path) -> None:
-    """A line for each look in a pipe, a screen in a terminal; ended by Ctrl-C it exits with 0."""
+def test_the_screen_of_a_training_in_a_terminal(tmp_path: Path) -> None:
     with training(tmp_path, workers=1) as program:
-        pid = str(program.pid)
-        command = [str(COMMAND), "attach", pid, "--watch", "--seconds", "2"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
-            assert watching.stdout is not None
-            first = watching.stdout.readline()
-            watching.send_signal(signal.SIGINT)
-            watching.communicate()
-        assert watching.returncode == 0
-        shown = in_a_terminal("attach", pid, "--seconds", "1", columns=100)
-    assert first.startswith(f"{pid}: waits ")
-    assert "workers in cli/attached_training.py:" in first
-    assert f"Training process {pid} waits for batches" in shown
+        shown = in_a_terminal("attach", str(program.pid), "--seconds", "1", columns=100)
+    assert f"Training process {program.pid} waits for batches" in shown

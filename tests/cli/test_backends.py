@@ -3,263 +3,145 @@
 from __future__ import annotations
 
 import json
-import re
-import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
-from loadeval.backends import choose
-from tests.backends.folders import shards, texts, videos, write_tar
+from loadeval.backends import RECIPES, compare_backends, recipe_code
+from loadeval.testing import FakeClock, ScriptedLoader
 from tests.cli.commands import runner
-from tests.runs.measured import record
+from tests.images import crops
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-run = runner("backends", columns=200)
-PROGRAM = """
-import numpy as np
-from PIL import Image
+MS = 1_000_000
+PRINTED = """\
+simplejpeg trains fastest: 2.00x [2.00x, 2.00x] as fast as pillow
+2 backends under one training step, in turns, 3 rounds in random order; 24 real and 24 ideal batches
+measured per backend. Brackets: 95% CI. Throughput: steady state.
 
-NOTHING = 1
+images/s    real            ideal           loader alone    if loading were free  time lost
+simplejpeg  200 [200, 200]  400 [400, 400]  400 [400, 400]  2.00x [2.00x, 2.00x]  50.0%
+pillow      100 [100, 100]  400 [400, 400]  133 [133, 133]  4.00x [4.00x, 4.00x]  75.0%
 
-def decode(path):
-    with Image.open(path) as file:
-        return np.asarray(file.convert("RGB").resize((32, 32))).transpose(2, 0, 1).copy()
+simplejpeg 2.00x [2.00x, 2.00x] as fast as pillow
+pillow, simplejpeg: The loader's prefetch depth is not known: if it prefetches, real blocks begin
+with a queue that ideal blocks have filled, and more time is lost than reported.
 
-def step(batch):
-    images, labels = batch
-    if images.shape[1:] != (3, 32, 32):
-        raise ValueError("no images")
+everything  loadeval backends photographs --json
+
+6 of 6 JPEGs in photographs, again and again, in batches of 4 by 2 workers.
+The step computes for 10ms on one CPU.
+Pixels differ from pillow's, of 255 levels on average, by: simplejpeg 2.8.
+simplejpeg: more than 2, so training sees other pixels.
+dali is not installed: pip install torch nvidia-dali-cuda120
+Figure written to figure.png
 """
+run = runner("backends", columns=100)
 
 
 @pytest.fixture(name="folder")
-def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Photographs, and a module beside them in the working folder."""
-    from loadeval.demo.photographs import make_photographs
-
-    (tmp_path / "program_with_step.py").write_text(PROGRAM)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Six JPEGs in two classes, in the working folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "program_with_step", raising=False)
-    make_photographs(tmp_path / "photographs", 20)
-    return tmp_path / "photographs"
+    for number, jpeg in enumerate(crops(*((left, 0, left + 300, 280) for left in range(6)))):
+        path = tmp_path / "photographs" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg)
+    return "photographs"
 
 
-def test_the_code_of_a_backend_is_printed(folder: Path) -> None:
-    """And nothing else: it can be redirected into a file."""
-    code, out, err = run(folder, "--transform", "resize 40, crop 32", "--code", "dali")
+@pytest.fixture(name="_scripted")
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two recipes were measured by a clock of their own, and one is not installed."""
+    clock = FakeClock()
+    loaders = {
+        name: ScriptedLoader([np.zeros((4, 2))] * 60, [load_ms * MS] * 60, clock)
+        for name, load_ms in (("pillow", 30), ("simplejpeg", 10))
+    }
+
+    def compare(paths: list[str], names: list[str], _step: object, **_: Any) -> Any:
+        assert (len(paths), names) == (6, ["pillow", "simplejpeg", "dali"])
+        comparison = compare_backends(
+            loaders,
+            lambda _: clock.advance(10 * MS),
+            batches=24,
+            rounds=3,
+            unit="images",
+            clock=clock,
+            probes=(),
+        )
+        left_out = ["dali is not installed: pip install torch nvidia-dali-cuda120"]
+        return comparison, {"pillow": 0.0, "simplejpeg": 2.8}, left_out
+
+    monkeypatch.setattr("loadeval.cli.backends.compare_recipes", compare)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+
+
+ONLY = [word for name in ("pillow", "simplejpeg", "dali") for word in ("--only", name)]
+
+
+@pytest.mark.usefixtures("_scripted")
+def test_what_is_printed(folder: str) -> None:
+    """The fastest, a table, whose pixels differ, and what is not installed."""
+    code, out, err = run(folder, *ONLY, "--step", "10ms", "--batch-size", 4, "-o", "figure.png")
     assert (code, err) == (0, "")
-    compile(out, "loader.py", "exec")
-    assert f'FOLDER = Path("{folder}")' in out
+    assert out == PRINTED
+
+
+@pytest.mark.usefixtures("_scripted")
+def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
+    """It can be redirected into a file; all else is on stderr."""
+    code, out, err = run(folder, *ONLY, "--step", "10ms", "--code")
+    assert code == 0
+    assert out == recipe_code("simplejpeg")
+    assert err.startswith("simplejpeg trains fastest: 2.00x")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "error"),
     [
-        (["--transform", "blur"], "Error: transform 'blur' is not known"),
-        (["--code", "x"], "Error: there is no backend 'x'; expected one of pillow, "),
-        (["--only", "x"], "Error: there is no backend 'x'"),
-        (["-o", "page.doc"], "Error: cannot write 'page.doc': its extension is '.doc'"),
-        (["--step", "program_with_step:missing"], "has no 'missing'"),
-        (["--step", "program_with_step:NOTHING"], "cannot be called with a batch"),
-        (["--decode", "program_with_step:missing"], "has no 'missing'"),
-        (["--like", "missing.jsonl"], "missing.jsonl"),
+        (["--step", "20"], "--step is '20'; expected a time such as 20ms or 0.2s"),
+        (["--only", "turbo"], f"there is no recipe 'turbo'; expected one of {', '.join(RECIPES)}"),
     ],
 )
-def test_wrong_arguments_are_named(folder: Path, arguments: list[str], message: str) -> None:
-    """In one line, before anything is measured."""
-    code, out, err = run(folder, *arguments)
-    assert (code, out) == (1, "")
-    assert message in err
-    assert err.count("\n") == 1
+def test_a_wrong_argument_is_one_clear_error(folder: str, arguments: list[str], error: str) -> None:
+    assert run(folder, *arguments) == (1, "", f"Error: {error}\n")
 
 
-def test_an_empty_folder_is_one_clear_error(tmp_path: Path) -> None:
-    code, out, err = run(tmp_path)
-    assert (code, out) == (1, "")
-    assert err == (
-        f"Error: {tmp_path} has no file that is known, of 0; expected images: .jpg, .jpeg, .png; "
-        "or WebDataset shards: .tar; or audio: .wav, .flac; or text: .txt, .jsonl; "
-        "or video: .mp4\n"
+def test_a_folder_without_jpegs_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "1.png").touch()
+    error = (
+        f"Error: {tmp_path} has no JPEGs; expected a folder with a subfolder of .jpg files for "
+        "each class, as torchvision's ImageFolder reads\n"
     )
-
-
-def test_two_steps_are_wrong_usage(folder: Path) -> None:
-    code, _, err = run(folder, "--step", "a:b", "--like", "run.jsonl")
-    assert code == 2
-    assert "--step and --like both name a training step" in err
-
-
-@pytest.fixture(name="_quick")
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measures for as short as there is something to show."""
-    monkeypatch.setattr("loadeval.backends.choose.Budget", lambda: QUICK)
-
-
-QUICK = choose.Budget(rounds=2, seconds=0.05, step_rounds=3, step_batches=6)
-SMALL = ("--transform", "resize 40, crop 32, flip", "--batch-size", 4, "--only", "spdl")
+    assert run(tmp_path) == (1, "", error)
 
 
 @pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_everything_is_written(folder: Path, tmp_path: Path) -> None:
-    """A table and the code of the fastest; the page, the figure, JSON and the code as files."""
-    (folder / "broken.jpg").write_bytes(b"no image")
-    names = ["page.html", "figure.png", "all.json", "loader.py"]
-    files = [word for name in names for word in ("-o", tmp_path / name)]
-    code, out, err = run(folder, *SMALL, *files)
-    assert code == 0, err
-    assert "20 of 21 images (5 classes)" in out
-    assert "pillow does not read 1 file, which are left out: broken.jpg" in out
-    assert "spdl, given these: skips it" in out
-    assert 'if __name__ == "__main__":' in out
-    assert (tmp_path / "page.html").stat().st_size > 10_000
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-    content = json.loads((tmp_path / "all.json").read_text())
-    assert content["fastest"] in {"pillow", "spdl"}
-    assert content["code"] == (tmp_path / "loader.py").read_text()
-    assert content["trained"] is None
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_images_of_100_megapixels_are_measured_and_told(folder: Path) -> None:
-    """Pillow warns of one, and refuses one with more than 178; the comparison goes on."""
-    from PIL import Image
-
-    Image.new("L", (10_000, 10_000)).save(folder / "large.jpg")
-    Image.new("L", (13_400, 13_400)).save(folder / "larger.jpg")
-    options = ("--transform", "resize 40, crop 32", "--batch-size", 4, "--only", "opencv")
+def test_a_folder_is_measured(folder: str, tmp_path: Path) -> None:
+    """A JPEG that is broken is left out, and said so."""
+    (tmp_path / "photographs" / "broken.jpg").write_bytes(b"no image")
+    options = ("--step", "1ms", "--batch-size", 2, "--json", "-o", "figure.png")
     code, out, err = run(folder, *options)
     assert code == 0, err
-    assert "21 of 22 images" in out
-    assert "which are left out: larger.jpg (PIL.Image.DecompressionBombError: " in out
-    assert "pillow warns: DecompressionBombWarning: Image size (100000000 pixels) exceeds" in out
-    assert "opencv warns" not in out
-    assert "opencv failed" not in out
+    document = json.loads(out)
+    (left_out,) = document["left_out"]
+    assert left_out.startswith("broken.jpg is left out: UnidentifiedImageError: ")
+    backends = document["comparison"]["backends"]
+    assert [each["error"] for each in backends] == [None] * 6
+    assert all(each["speedup"]["value"] > 1 for each in backends)
+    assert document["pixels_differ"]["spdl"] == 0
+    assert document["code"] == recipe_code(document["fastest"])
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_shards_are_measured_as_files_are(tmp_path: Path) -> None:
-    """What is broken in them is told: an image, and a shard that ends early."""
-    shards(tmp_path)
-    write_tar(tmp_path / "002.tar", [("broken.jpg", b"no image"), ("broken.cls", b"1")])
-    (tmp_path / "003.tar").write_bytes((tmp_path / "000.tar").read_bytes()[:50_000])
-    code, out, err = run(tmp_path, *SMALL, "--only", "dali")
-    assert code == 0, err
-    assert " images in shards in " in out
-    assert "pillow does not read 2 files" in out
-    assert "003.tar (ReadError: unexpected end of data), 002.tar/broken.jpg (" in out
-    assert "spdl, given these: skips it" in out
-    assert "dali failed" not in out
-    assert "import webdataset as wds" in out or "fn.readers.webdataset" in out
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_texts_are_tokenized(tmp_path: Path) -> None:
-    """All token ids are equal; a line that is broken is told."""
-    texts(tmp_path)
-    with (tmp_path / "verses.jsonl").open("a") as file:
-        file.write('{"text": "That mine own\n')
-    transform = f"tokenize {tmp_path}/tokenizer.json, length 8"
-    code, out, err = run(tmp_path, "--transform", transform, "--batch-size", 4)
-    assert code == 0, err
-    assert "12 of 13 texts in " in out
-    assert "does not read 1 file, which are left out: verses.jsonl, byte " in out
-    for name in ("tokenizers", "tokenizers-batch", "token-file"):
-        assert re.search(rf"^{name} .* 0\.0, at most 0 .* raises$", out, re.MULTILINE)
-
-
-@pytest.mark.check
-@pytest.mark.parametrize(
-    ("tokenizer", "error"),
-    [
-        ("no-such-tokenizer", "LocalEntryNotFoundError: "),
-        ("{folder}/other.json", "Exception: Model missing"),
-    ],
-)
-def test_a_tokenizer_that_cannot_be_had_is_one_clear_error(
-    tmp_path: Path, tokenizer: str, error: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked for once, and not for each text."""
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    texts(tmp_path)
-    (tmp_path / "other.json").write_text("{}")
-    transform = f"tokenize {tokenizer.format(folder=tmp_path)}"
-    code, out, err = run(tmp_path, "--transform", transform)
+def test_a_folder_of_broken_jpegs_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "broken.jpg").write_bytes(b"no image")
+    code, out, err = run(tmp_path)
     assert (code, out) == (1, "")
-    assert err.startswith("loadeval: reading texts with tokenizers\n")
-    assert f"Error: tokenizers fails at '{transform}': {error}" in err
-    assert err.count("\n") == 2
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_videos_are_measured_as_images_are(tmp_path: Path) -> None:
-    """One that is broken is told, and what each backend does with it."""
-    videos(tmp_path)
-    (tmp_path / "broken.mp4").write_bytes(b"no video")
-    transform = "frames 4, resize 32, crop 32"
-    code, out, err = run(tmp_path, "--transform", transform, "--batch-size", 4, "--only", "dali")
-    assert code == 0, err
-    assert "12 of 13 videos (3 classes) in " in out
-    assert "pyav does not read 1 file, which are left out: broken.mp4 (av.error.Inva" in out
-    assert "dali, given these: raises" in out
-    assert re.search(r"^dali .* raises$", out, re.MULTILINE)
-
-
-@pytest.mark.check
-def test_what_videos_are_compared_with_has_to_be_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The error says how."""
-    monkeypatch.setattr("loadeval.backends.catalogue._is_installed", lambda module: module != "av")
-    (tmp_path / "a.mp4").touch()
-    code, out, err = run(tmp_path, "--only", "pyav")
-    assert (code, out) == (1, "")
-    assert err == (
-        "Error: backends are compared with pyav, which is not installed; install it with: pip "
-        "install av\n"
-    )
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_the_own_function_is_measured_and_the_reference(folder: Path) -> None:
-    """Others are compared with what it loads."""
-    options = ("--decode", "program_with_step:decode", "--only", "pillow", "--json")
-    code, out, err = run(folder, "--transform", "resize 32x32", *options)
-    assert code == 0, err
-    content = json.loads(out)
-    assert content["reference"] == "yours"
-    assert [each["name"] for each in content["candidates"]] == ["yours", "pillow"]
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_a_step_that_fails_is_told(folder: Path, tmp_path: Path) -> None:
-    """For each backend whose batches it does not take; none ends the command, nor its figure."""
-    options = ("--transform", "resize 40, crop 36", "--step", "program_with_step:step")
-    figure = tmp_path / "figure.png"
-    code, out, err = run(folder, *options, "--batch-size", 4, "--only", "pillow", "-o", figure)
-    assert code == 0, err
-    assert figure.exists()
-    assert out.startswith("No backend was measured\n")
-    assert "pillow failed: ValueError: no images" in out
-
-
-@pytest.mark.check
-@pytest.mark.usefixtures("_quick")
-def test_what_training_would_do_with_each(folder: Path, tmp_path: Path) -> None:
-    """Under the step of a run: real and ideal throughput, and the loss."""
-    like = record(tmp_path / "run.jsonl", "alternate")
-    code, out, err = run(folder, *SMALL, "--like", like)
-    assert code == 0, err
-    assert "Under the training step" in out
-    assert "The step is that of the run with ideal loading" in out
-    assert "if loading were free" in out
+    *_, error = err.splitlines()
+    assert error.startswith("Error: pillow reads none of 1 JPEGs: broken.jpg is left out: Unident")

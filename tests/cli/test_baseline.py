@@ -1,4 +1,4 @@
-"""`loadeval compare --baseline`, `--fail-slower` and `--price`, and the same on the page."""
+"""`loadeval compare BEFORE AFTER`, `--fail-slower` and `--price`, and the same on the page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train, train_in_pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
 run = runner("compare", columns=200)
@@ -52,9 +51,7 @@ def _logs(tmp_path: Path) -> dict[str, Path]:
 
 def test_a_slower_run_exits_with_3(logs: dict[str, Path]) -> None:
     """The screen says by how much, what changed, and that a machine drifts between two runs."""
-    code, out, err = on_a_narrow_screen(
-        logs["slow"], "--baseline", logs["before"], "--fail-slower", 5
-    )
+    code, out, err = on_a_narrow_screen(logs["before"], logs["slow"], "--fail-slower", 5)
     assert code == 3
     assert err.startswith("More than 5% slower: 0.86x [0.8")
     assert err.endswith("the whole 95% CI is beyond the limit\n")
@@ -65,13 +62,13 @@ def test_a_slower_run_exits_with_3(logs: dict[str, Path]) -> None:
     assert "loader: workers  1    2" in lines
     assert "New finding: waiting" in out
     assert "Two runs one after the other also differ by what the machine did" in out
-    command = f"loadeval compare {logs['slow']} --baseline {logs['before']} --full"
+    command = f"loadeval compare {logs['before']} {logs['slow']} --full"
     assert lines[-2] == f"everything  {command}"
 
 
 def test_an_equal_run_exits_with_0(logs: dict[str, Path]) -> None:
     """Nothing changed, and no finding is new."""
-    code, out, err = run(logs["same"], "--baseline", logs["before"], "--fail-slower", 5)
+    code, out, err = run(logs["before"], logs["same"], "--fail-slower", 5)
     assert code == 0
     assert out.startswith("As fast as the baseline, within 10%: 1.00x [")
     assert err.startswith("Not more than 5% slower: 1.00x [")
@@ -81,17 +78,19 @@ def test_an_equal_run_exits_with_0(logs: dict[str, Path]) -> None:
 
 def test_a_limit_within_the_interval_exits_with_4(logs: dict[str, Path]) -> None:
     """One at the ratio itself cannot be told."""
-    code, _, err = run(logs["slow"], "--baseline", logs["before"], "--fail-slower", 14.3)
+    code, _, err = run(logs["before"], logs["slow"], "--fail-slower", 14.3)
     assert code == 4
     assert err.startswith("Undecided whether more than 14.3% slower: 0.86x [")
 
 
-def test_too_few_batches_exit_with_4(logs: dict[str, Path], tmp_path: Path) -> None:
+def test_too_few_batches_exit_with_4(tmp_path: Path) -> None:
     """The reason is told."""
-    short = record(tmp_path / "short.jsonl", "log", batches=6)
-    code, out, err = run(short, "--baseline", logs["before"], "--fail-slower", 5)
+    before, short = (
+        record(tmp_path / f"{batches}.jsonl", "log", batches=batches) for batches in (100, 6)
+    )
+    code, out, err = run(before, short, "--fail-slower", 5)
     assert code == 4
-    reason = "too few batches: 5 now and 297 before, and each needs at least 20"
+    reason = "too few batches: 5 now and 99 before, and each needs at least 20"
     assert out.startswith(f"Undecided against the baseline: {reason}")
     assert err.startswith(f"Undecided whether more than 5% slower: {reason}. Measure more")
 
@@ -99,7 +98,7 @@ def test_too_few_batches_exit_with_4(logs: dict[str, Path], tmp_path: Path) -> N
 def test_both_gates_exit_with_the_worse_code(tmp_path: Path) -> None:
     """75% are lost, as in the baseline."""
     logs = [record(tmp_path / f"{name}.jsonl", "alternate", epochs=4) for name in ("a", "b")]
-    arguments = (logs[0], "--baseline", logs[1], "--fail-slower", 5)
+    arguments = (logs[1], logs[0], "--fail-slower", 5)
     code, out, err = run(*arguments, "--fail-above", 20)
     assert code == 3
     assert [line.partition(":")[0] for line in err.splitlines()] == [
@@ -110,17 +109,23 @@ def test_both_gates_exit_with_the_worse_code(tmp_path: Path) -> None:
     assert "time lost per batch       30.0 ms       30.0 ms       1.00x [1.00x, 1.00x]" in out
 
 
-def test_a_real_and_an_ideal_run_against_such_a_pair(tmp_path: Path) -> None:
-    """The baseline is given twice."""
-    logs = [
-        record(tmp_path / f"{name}-{mode}.jsonl", mode, wait_ms=wait_ms)
-        for name, wait_ms in (("now", 30), ("before", 10))
-        for mode in ("log", "replay")
-    ]
-    code, out, _ = run(*logs[:2], "--baseline", logs[2], "--baseline", logs[3])
-    assert code == 0
-    assert out.startswith("Slower than the baseline: 0.50x")
-    assert "3.00x" in out  # the time lost
+def test_the_first_of_two_alternating_runs_is_before(tmp_path: Path) -> None:
+    before, after = (
+        record(tmp_path / f"{wait_ms}.jsonl", "alternate", wait_ms=wait_ms, epochs=4)
+        for wait_ms in (10, 30)
+    )
+    assert run(before, after)[1].startswith("Slower than the baseline: 0.50x")
+    assert run(after, before)[1].startswith("Faster than the baseline: 2.00x")
+
+
+def test_what_is_no_run_before_and_one_after(logs: dict[str, Path], tmp_path: Path) -> None:
+    """Runs of other modes, of other loaders, or more than two are several backends."""
+    alternated = record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
+    logged = record(tmp_path / "logged.jsonl", "log")
+    for several in ((logged, alternated), (logged, logs["same"]), tuple(logs.values())):
+        out = run(*several)[1]
+        assert "backends under one training step" in out
+        assert "baseline" not in out
 
 
 @pytest.mark.parametrize("in_pairs", [False, True])
@@ -139,11 +144,11 @@ def test_the_folder_of_a_job_against_another(tmp_path: Path, in_pairs: bool) -> 
         folders[-1].mkdir()
         for rank in runs_of(training, **more):
             write_run(rank, folders[-1] / f"{rank.header.name}.jsonl")
-    code, out, _ = run(folders[0], "--baseline", folders[1], "--price", 2)
+    code, out, _ = run(folders[1], folders[0], "--price", 2)
     assert code == 0
     assert out.startswith("Slower than the baseline: 0.")
     assert "(3 devices)" in out
-    document = json.loads(run(folders[0], "--baseline", folders[1], "--price", 2, "--json")[1])
+    document = json.loads(run(folders[1], folders[0], "--price", 2, "--json")[1])
     assert document["job"]["world_size"] == 3
     assert document["cost"]["devices"] == 3
     assert document["baseline"]["pace"] == "slower"
@@ -151,7 +156,7 @@ def test_the_folder_of_a_job_against_another(tmp_path: Path, in_pairs: bool) -> 
 
 def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
     """Beside what `show` says of the run."""
-    _, out, _ = run(logs["slow"], "--baseline", logs["before"], "--json")
+    _, out, _ = run(logs["before"], logs["slow"], "--json")
     document = json.loads(out)
     assert document["mode"] == "log"
     baseline = document["baseline"]
@@ -164,7 +169,7 @@ def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
 
 def test_everything_is_printed_below_the_baseline(logs: dict[str, Path]) -> None:
     """With --full the findings of the run and its figures come too."""
-    _, out, _ = run(logs["slow"], "--baseline", logs["before"], "--full")
+    _, out, _ = run(logs["before"], logs["slow"], "--full")
     assert out.startswith("Slower than the baseline")
     assert out.index("Caution: Two runs") < out.index("\nFindings\n") < out.index("wait, p95")
 
@@ -172,19 +177,18 @@ def test_everything_is_printed_below_the_baseline(logs: dict[str, Path]) -> None
 def test_the_page_has_the_baseline_and_the_cost(logs: dict[str, Path], tmp_path: Path) -> None:
     """In a section of its own, and with the command that made it."""
     page = tmp_path / "page.html"
-    options: Sequence[object] = ("--baseline", logs["before"], "--price", 2.5)
-    assert write_page(logs["slow"], *options, "-o", page)[0] == 0
+    assert write_page(logs["before"], logs["slow"], "--price", 2.5, "-o", page)[0] == 0
     text = page.read_text("utf-8")
     assert "Against the baseline" in text
     assert "Slower than the baseline: 0.86x" in text
     assert "loader: workers" in text
     assert "at 2.5 for each (1 device: the log names no other ranks)" in text
-    assert f"--baseline {logs['before']} --price 2.5" in text
+    assert f"loadeval compare {logs['before']} {logs['slow']} --price 2.5" in text
     assert write_page(logs["slow"], "-o", page)[0] == 0
     plain = page.read_text("utf-8")
     assert "Against the baseline" not in plain
     assert "device-hours" not in plain
-    same = write_page(logs["same"], "--baseline", logs["before"], "-o", page, "--redact")
+    same = write_page(logs["before"], logs["same"], "-o", page, "--redact")
     assert same[0] == 0
     redacted = page.read_text("utf-8")
     assert "nothing that the logs tell" in redacted
@@ -210,23 +214,14 @@ def test_money_is_told_only_if_asked_for(tmp_path: Path) -> None:
 
 
 def test_wrong_usage(logs: dict[str, Path], tmp_path: Path) -> None:
-    """A limit without a baseline, no price, and nothing to draw."""
+    """A limit with one run, or one of 0; no price, and nothing to draw."""
     for arguments, message in (
-        (("--fail-slower", 5), "pass --baseline, an earlier run"),
-        (("--fail-slower", 0, "--baseline", logs["before"]), "--fail-slower is 0"),
+        (("--fail-slower", 5), "expected two runs of the same loader in the same mode"),
+        (("--fail-slower", 0, logs["before"]), "--fail-slower is 0"),
         (("--price", 0), "expected a price above 0"),
         (("--price", "nan"), "expected a price above 0"),
-        (("--baseline", logs["before"], "-o", tmp_path / "a.png"), "leave it out"),
+        ((logs["before"], "-o", tmp_path / "a.png"), "leave it out"),
     ):
         code, out, err = run(logs["slow"], *arguments)
         assert (code, out) == (2, "")
         assert message in " ".join(err.replace("│", "").split())
-
-
-def test_what_cannot_be_compared_exits_with_1(logs: dict[str, Path], tmp_path: Path) -> None:
-    """Several backends have no baseline, nor can a replay be one."""
-    code, _, err = run(logs["slow"], logs["same"], "--baseline", logs["before"])
-    assert (code, "several backends" in err) == (1, True)
-    replay = record(tmp_path / "replay.jsonl", "replay")
-    code, _, err = run(logs["slow"], "--baseline", replay)
-    assert (code, "loaded nothing" in err) == (1, True)

@@ -13,6 +13,7 @@ import pytest
 from loadeval.analysis.report import Report
 from loadeval.report.json import report_as_dict
 from loadeval.runlog.log_file.reader import read_run
+from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 from tests.cli.commands import COMMAND, runner
 from tests.runs import DEMO
 from tests.runs.given import MS, write_run
@@ -20,6 +21,26 @@ from tests.runs.measured import record
 from tests.runs.staged import staged
 
 Logs = tuple[Path, Path]
+SCREEN_OF_A_LOG = """\
+Training waited for batches 75.0% of the time, at 100 images/s (95% CI
+[100, 100])
+
+findings  waiting 75.0%
+
+what to do                                where  predicted
+1. perhaps measure with mode='alternate'  -      not predicted
+
+Mode log shows how long training waited, not what it would gain: loading also
+slows the steps beside it. For the gain: loadeval run --mode alternate --
+COMMAND
+
+everything  loadeval compare {log} --full
+page        loadeval report {log}
+"""
+LOADERS = (
+    LoaderRecord("rank0.jsonl", "training", "log", "Loader", None, True, 1, 30),
+    LoaderRecord("rank0-validation.jsonl", "validation", "log", "Loader", None, False, 1, 0),
+)
 run = runner("compare")
 
 
@@ -122,10 +143,39 @@ def test_runs_that_cannot_be_compared_exit_with_1(logs: Logs, alternated: Path) 
     """The message says what was expected."""
     real, ideal = logs
     assert "the other way round" in refused(ideal, real)
-    assert "mode='alternate'" in refused(real)
     assert "no real arm to compare; give the run with mode='log' too" in refused(ideal)
     for files in ((alternated, ideal), (ideal, alternated)):  # it has its own ideal arm
         assert "jsonl was recorded with mode=" in refused(*files)
+
+
+def test_one_run_of_mode_log_is_said_as_at_the_end_of_loadeval_run(logs: Logs) -> None:
+    code, out, err = run(logs[0])
+    assert (code, err) == (0, "")
+    assert out == SCREEN_OF_A_LOG.format(log=logs[0])
+
+
+def test_everything_of_a_run_of_mode_log(logs: Logs) -> None:
+    """Its findings, and its figures; JSON has them as of a run by itself."""
+    out = run(logs[0], "--full")[1]
+    assert out.startswith("Training waited for batches 75.0% of the time")
+    assert out.index("\nWhat to do\n") < out.index("\nFindings\n") < out.index("wait, p95")
+    document = json.loads(run(logs[0], "--json")[1])
+    assert (document["mode"], "diagnosis" in document) == ("log", True)
+
+
+def test_a_folder_of_a_run_of_mode_log_has_its_loaders(tmp_path: Path) -> None:
+    record(tmp_path / "rank0.jsonl")
+    record(tmp_path / "rank0-validation.jsonl", batches=4)
+    ProcessRecord("rank0", 0, 1, "host", True, LOADERS).save(tmp_path)
+    lines = run(tmp_path)[1].splitlines()
+    assert lines[0].startswith("Training waited for batches 75.0% of the time")
+    assert lines[-5:] == [
+        "rank0.jsonl (training): 30 batches, 1 epoch, 30 optimizer steps of 4 samples",
+        "rank0-validation.jsonl (validation): 4 batches, 1 epoch",
+        "",
+        f"everything  loadeval compare {tmp_path} --full",
+        f"page        loadeval report {tmp_path}",
+    ]
 
 
 def test_a_replay_after_real_batches(logs: Logs, tmp_path: Path) -> None:
@@ -170,10 +220,10 @@ def test_everything_includes_the_inside_of_the_loader(alternated: Path, tmp_path
 
 
 def test_decoding_that_is_waited_for_has_the_command_that_measures_decoders() -> None:
-    """It imitates the step of the run, whose path can be pasted."""
+    """Under a step that takes as long as that of the run with ideal loading."""
     code, out, _ = run(DEMO)
     assert code == 0
-    assert f"other decoders  loadeval backends FOLDER --like {DEMO}\n" in out
+    assert "other decoders  loadeval backends FOLDER --step 21.3ms\n" in out
 
 
 def test_what_is_no_decoding_has_no_such_command(tmp_path: Path) -> None:

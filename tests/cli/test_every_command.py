@@ -56,16 +56,6 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.html"))
 
 
-def test_a_run_to_imitate_that_cannot_be_read_exits_with_1(tmp_path: Path) -> None:
-    """As a run that is shown does."""
-    (tmp_path / "1.jpg").touch()
-    code, out, err = runner("backends")(tmp_path, "--like", tmp_path / "\x1b[2J")
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: ")
-    assert r"\x1b[2J" in err
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("command", ["show", "compare"])
 def test_exit_codes_are_in_the_help(command: str) -> None:
     """What an exit code means is said where the command is described."""

@@ -36,14 +36,17 @@ def test_the_page_goes_where_asked(logs: Logs, tmp_path: Path) -> None:
     assert (code, out) == (0, f"Page written to {page}\n")
     text = page.read_text("utf-8")
     assert f"loadeval report {logs[0]} -o &#39;{page}&#39;" in text
-    assert f"loadeval show {logs[0]}" in text
+    assert f"loadeval compare {logs[0]}" in text
 
 
-def test_two_that_loaded_are_backends(logs: Logs, tmp_path: Path) -> None:
-    """This is as for compare."""
-    other = record(tmp_path / "other.jsonl", "log")
-    assert run(logs[0], other)[0] == 0
-    assert "Backends side by side" in logs[0].with_name("real.html").read_text("utf-8")
+def test_two_that_loaded_are_before_and_after(logs: Logs, tmp_path: Path) -> None:
+    """This is as for compare; three are backends."""
+    page = logs[0].with_name("real.html")
+    others = [record(tmp_path / f"{name}.jsonl", "log") for name in ("other", "third")]
+    assert run(logs[0], others[0])[0] == 0
+    assert "Against the baseline" in page.read_text("utf-8")
+    assert run(logs[0], *others)[0] == 0
+    assert "Backends side by side" in page.read_text("utf-8")
 
 
 def test_an_earlier_page_is_replaced(logs: Logs) -> None:

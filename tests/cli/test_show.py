@@ -61,20 +61,6 @@ def test_an_alternating_run_has_a_column_for_each_arm(tmp_path: Path) -> None:
         assert shown["summaries"][arm]["batches"] == batches.sum()
 
 
-def test_a_run_that_keeps_one_batch_in_ten(log: Path, tmp_path: Path) -> None:
-    """Its column is that of the whole run, and a note says what is exact and what is not."""
-    thinned = record(tmp_path / "thinned.jsonl", name="real", every=10)
-    code, out, _ = run(thinned)
-    assert code == 0
-    figures, _, notes = out.partition("\nNotes")
-    lines, expected = (
-        [line for line in text.splitlines() if not line.startswith("recorded")]
-        for text in (figures, run(log)[1].partition("\nWhat to do")[0])
-    )
-    assert lines == expected
-    assert "real: the detail of one batch in 10 is kept" in " ".join(notes.split())
-
-
 def test_json_has_the_summary_of_each_run(log: Path) -> None:
     """One object, with the fields of Summary under their own names."""
     code, out, err = run(log, log, "--json")

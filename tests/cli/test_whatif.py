@@ -179,9 +179,24 @@ def test_what_cannot_be_predicted_is_said_in_one_line(options: list[str], messag
 
 def test_a_run_that_was_not_looked_into(tmp_path: Path) -> None:
     """The error says which runs are."""
-    code, out, err = run(record(tmp_path / "a.jsonl"))
+    code, out, err = run(record(tmp_path / "a.jsonl", "alternate"))
     assert (code, out) == (1, "")
     assert "does not tell what happens inside the loader" in err
+
+
+def test_from_a_log_with_stages_nothing_is_predicted(tmp_path: Path) -> None:
+    """From the same program in alternate mode it is."""
+    log, alternating = (write_run(staged(mode), tmp_path / mode) for mode in ("log", "alternate"))
+    code, out, err = run(log, "--num-workers", 3)
+    assert (code, out) == (1, "")
+    assert err == (
+        f"Error: {log} was recorded with mode='log', which does not measure the training step "
+        "without loading, so nothing can be predicted from it; record one that does: loadeval run "
+        "--mode alternate -- COMMAND\n"
+    )
+    code, out, err = run(alternating, "--num-workers", 3)
+    assert (code, err) == (0, "")
+    assert "speed-up" in out
 
 
 def test_the_same_file_twice() -> None:

@@ -31,7 +31,6 @@ def main() -> None:
     loader = LoaderEvaluator(
         DataLoader(data, batch_size=4, sampler=sampler, num_workers=1),
         mode="alternate",
-        precision=0.5,
     )
     for epoch in range(EPOCHS):
         loader.sampler.set_epoch(epoch)
@@ -43,7 +42,6 @@ def main() -> None:
     seen = {
         "arms": run.steps.arm.tolist(),
         "pairs": run.steps.pair.tolist(),
-        "events": [event.message for event in run.events],
         "parameters": [parameter.tolist() for parameter in model.parameters()],
     }
     (Path(sys.argv[1]) / f"rank{rank}.json").write_text(json.dumps(seen), encoding="utf-8")

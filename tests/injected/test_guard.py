@@ -61,7 +61,7 @@ CATCHING: set[CodeType] = {
 """What catches has nothing around it that would catch."""
 OPTIONS: dict[str, dict[str, Any]] = {
     "log": {"mode": "log", "stages": True},
-    "every": {"mode": "log", "every": 3},
+    "batches": {"mode": "log", "batches": 30},
     "alternate": {"mode": "alternate"},
     "replay": {"mode": "replay", "num_cached_batches": 7},
     "replay later": {"mode": "replay", "num_cached_batches": 7, "replay_after": 20},
@@ -356,21 +356,6 @@ def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.Mon
         with fails():
             assert numbers(evaluator) == expected
         assert numbers(evaluator) == [number % 7 for number in range(LENGTH)]
-
-
-def test_a_log_of_few_batches_has_their_totals(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Up to the failure."""
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(Loader(), log_file=path, every=9)
-    epoch = iter(evaluator)
-    for _ in range(20):
-        next(epoch)
-    monkeypatch.setattr(OpenEpoch, "end_step", fail)
-    with fails():
-        assert len(list(epoch)) == LENGTH - 20
-    assert read_run(path).batches > 20
 
 
 def test_an_epoch_of_real_batches_alone_is_whole() -> None:

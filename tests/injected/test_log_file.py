@@ -124,17 +124,15 @@ def test_a_file_that_goes_on_too_late_gets_all_of_it(
     assert written(tmp_path / "run.jsonl").closed
 
 
-@pytest.mark.parametrize("every", [1, 3])
 def test_what_does_not_fit_into_memory_is_dropped_and_counted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     stalling: Callable[[], Stalling],
-    every: int,
 ) -> None:
     """The epoch's log ends where that begins; the next epoch is in it again."""
     monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100)
     path = tmp_path / "run.jsonl"
-    evaluator = wrapped(BATCHES, path, every=every)
+    evaluator = wrapped(BATCHES, path)
     file = stalling()
     epoch = iter(evaluator)
     with pytest.warns(LoadevalWarning, match="batches are not recorded") as said:

@@ -341,9 +341,9 @@ def test_a_program_that_hangs_is_ended_with_all_below_it(
         return started.exists() and bool(started.read_text())
 
     words = [PYTHON, "-c", ENDLESS.format(ignores=ignores), str(started)]
-    grace_s = 0.2 if ignores else 60.0
+    monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     settings = RunSettings(str(tmp_path / "logs"))
-    ended = command.run(words, settings, grace_s=grace_s, is_hanging=is_hanging)
+    ended = command.run(words, settings, is_hanging=is_hanging)
     assert (-ended.code, ended.was_aborted) == (9 if ignores else 15, True)
     child = (
         psutil.Process(int(started.read_text()))

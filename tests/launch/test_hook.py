@@ -375,8 +375,8 @@ def test_a_forked_child_leaves_the_logs_alone(
 
 
 def test_names_are_given_once(tmp_path: Path) -> None:
-    names = [claimed_name(tmp_path, 2, "-replay") for _ in range(2)]
-    assert names == ["rank2-replay", "rank2-run2-replay"]
+    names = [claimed_name(tmp_path, 2) for _ in range(2)]
+    assert names == ["rank2", "rank2-run2"]
 
 
 @pytest.mark.parametrize(

@@ -720,7 +720,7 @@ def test_a_program_without_optimizers_is_measured(
 
 @pytest.mark.parametrize(
     ("mode", "batches", "message"),
-    [("log", 5, "works only in mode 'alternate'"), ("alternate", 0, "1 or more")],
+    [("replay", 5, "works only in modes 'log' and 'alternate'"), ("log", 0, "1 or more")],
 )
 def test_batches_that_make_no_sense_are_an_error(
     mode: str, batches: int, message: str, tmp_path: Path

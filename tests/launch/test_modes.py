@@ -1,4 +1,4 @@
-"""`loadeval run`: alternating, replaying, and ending a program early."""
+"""`loadeval run`: alternating, and ending a program early."""
 
 from __future__ import annotations
 
@@ -40,6 +40,16 @@ def test_alternating_ends_after_so_many_batches(launch: Launch) -> None:
     assert 100 <= done.run().batches < 300
 
 
+def test_recording_ends_after_so_many_batches(launch: Launch) -> None:
+    """The program trains on as it is, and the log is complete."""
+    done = launch([PYTHON, ENDLESS, "400", "0"], "--batches", "100")
+    assert done.code == 0, done.err
+    assert json.loads(done.out) == list(range(800))
+    run = done.run()
+    assert (run.batches, run.closed, run.ends[-1].cause) == (100, True, "unmeasured")
+    assert "100 batches" in done.err
+
+
 def test_validation_is_logged_where_training_alternates(launch: Launch) -> None:
     done = launch([PYTHON, str(PROGRAM), "--epochs", "20"], "--mode", "alternate")
     assert done.run().header.mode == "alternate"
@@ -73,35 +83,12 @@ def test_a_program_that_ignores_ctrl_c_is_terminated(launch: Launch) -> None:
     assert done.run().batches >= 10
 
 
-def test_the_command_is_run_again_to_replay(launch: Launch) -> None:
-    done = launch([PYTHON, ENDLESS, "100", "0"], "--replay")
-    assert done.code == 0, done.err
-    assert done.batches == {"rank0-replay.jsonl": 100, "rank0.jsonl": 100}
-    assert "100 real and" in " ".join(done.err.split()) or "two separate runs" in done.err
-
-
-def test_the_ranks_of_a_job_are_replayed_together(launch: Launch) -> None:
-    torchrun = Path(PYTHON).with_name("torchrun")
-    command = [str(torchrun), "--standalone", "--nproc-per-node=2", ENDLESS, "100", "0"]
-    done = launch(command, "--replay")
-    assert done.code == 0, done.err
-    assert len(done.batches) == 4
-    assert "two separate runs" in " ".join(done.err.split())
-
-
-def test_a_command_that_failed_is_not_run_again(launch: Launch) -> None:
-    done = launch([PYTHON, str(PROGRAM), "--code=3"], "--replay")
-    assert done.code == 3
-    assert "rank0-replay.jsonl" not in done.batches
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--mode", "replay"], "expected log or alternate; for a replay pass --replay"),
-        (["--mode", "alternate", "--replay"], "leave out --mode"),
-        (["--batches", "5"], "--mode alternate"),
-        (["--mode", "alternate", "--batches", "0"], "expected a whole number"),
+        (["--mode", "replay"], "expected log or alternate"),
+        (["--batches", "0"], "expected a whole number"),
+        (["--batches", "5", "--stop-after", "9"], "of which --batches allows 5; leave one of them"),
     ],
 )
 def test_options_that_do_not_go_together(options: list[str], message: str, launch: Launch) -> None:

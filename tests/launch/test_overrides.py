@@ -14,9 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
 from loadeval import UsageError, read_run
-from loadeval.launch import overrides
 from loadeval.launch.command import why_nothing
-from loadeval.launch.overrides import Overrides
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report.wording.launch import nothing_measured
 from tests.launch.conftest import environment
@@ -124,37 +122,6 @@ def test_a_warning_that_is_an_error_is_the_programs(tmp_path: Path) -> None:
         iter(made())
 
 
-def test_torch_computes_with_other_threads(tmp_path: Path) -> None:
-    """From the first epoch of the training, whatever the program has set before."""
-    before = torch.get_num_threads()
-    folder = loadeval.install(output=tmp_path / "logs", threads=before + 1)
-    try:
-        evaluate(made(8))
-        assert torch.get_num_threads() == before
-        train(made())
-        assert torch.get_num_threads() == before + 1
-    finally:
-        torch.set_num_threads(before)
-    assert noted(folder) == {
-        "rank0.jsonl": {"torch_threads": before + 1},
-        "rank0-validation.jsonl": None,
-    }
-
-
-def test_a_loader_without_attributes_is_trained_with_other_threads() -> None:
-    """What it was trained with is not noted."""
-    threads = torch.get_num_threads()
-    batches = iter([1, 2])
-    Overrides(RunSettings("", threads=threads)).apply(batches, trains=True)
-    assert list(batches) == [1, 2]
-
-
-def test_threads_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overrides, "sys", type("Sys", (), {"modules": {}}))
-    with pytest.raises(UsageError, match="set OMP_NUM_THREADS=2 in its environment"):
-        Overrides(RunSettings("", threads=2)).apply([], trains=True)
-
-
 def test_settings_are_written_as_in_python() -> None:
     words = ["num_workers=4", "a=True", "b=None", "c=false", "timeout=0.5", "d=spawn", "e=x=y"]
     assert settings_in(words) == {
@@ -199,12 +166,6 @@ def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
     """It is known before the program is started."""
     with pytest.raises(UsageError, match=message):
         check(RunSettings("", settings=settings))
-
-
-@pytest.mark.parametrize("threads", [0, True])
-def test_threads_are_counted(threads: int) -> None:
-    with pytest.raises(UsageError, match=r"threads is .*; expected a whole number, 1 or more"):
-        check(RunSettings("", threads=threads))
 
 
 def test_what_all_loaders_may_take() -> None:

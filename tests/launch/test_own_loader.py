@@ -94,7 +94,7 @@ def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
     for _ in range(2):
         assert len(train(loader)) == SAMPLES
     loadeval.uninstall()
-    run = read_run(folder / "rank0-replay.jsonl")
+    run = read_run(folder / "rank0.jsonl")
     assert run.batches == 100
     assert set(run.steps.arm.tolist()) == {1}
 

@@ -210,7 +210,7 @@ def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
     train(made())
     assert len(evaluate_late(made())) == SAMPLES
     loadeval.uninstall()
-    (process,) = processes_in(folder, replayed=True)
+    (process,) = processes_in(folder)
     assert [(record.role, record.epochs) for record in process.loaders] == [("training", 2)]
 
 

@@ -105,7 +105,7 @@ def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> 
     assert "Training 1 of" not in shown
     assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples" in shown
     assert shown.endswith(
-        "logs logs everything loadeval show logs --full page loadeval report logs"
+        "logs logs everything loadeval compare logs --full page loadeval report logs"
     )
 
 
@@ -125,10 +125,9 @@ def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, s
 
 
 def test_settings_that_reached_no_loader_are_told(told: Callable[..., Result]) -> None:
-    for option in (("--set", "num_workers=2"), ("--threads", "2")):
-        shown = text(told(one_training, *option))
-        assert "The settings of --set and --threads reached no loader" in shown
-        shutil.rmtree("logs")
+    shown = text(told(one_training, "--set", "num_workers=2"))
+    assert "The settings of --set reached no loader" in shown
+    shutil.rmtree("logs")
     assert "reached no loader" not in text(told(one_training))
 
 
@@ -136,13 +135,13 @@ def test_settings_are_shown_with_their_loader(told: Callable[..., Result]) -> No
     """As they are passed on to the processes of the command."""
 
     def does(folder: Path, settings: RunSettings) -> Ended:
-        assert (settings.settings, settings.threads) == ({"num_workers": 2}, 3)
+        assert settings.settings == {"num_workers": 2}
         ended = one_training(folder, settings)
         log = folder / "rank0.jsonl"
         log.write_text(log.read_text().replace('"overrides":null', '"overrides":{"num_workers":2}'))
         return ended
 
-    shown = text(told(does, "--set", "num_workers=2", "--threads", "3"))
+    shown = text(told(does, "--set", "num_workers=2"))
     assert "60 optimizer steps of 4 samples, with num_workers=2" in shown
     assert "reached no loader" not in shown
 
@@ -174,7 +173,7 @@ def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> Non
 def test_a_loader_that_could_not_alternate_is_told(told: Callable[..., Result]) -> None:
     shown = text(told(one_training, "--mode", "alternate"))
     assert "Logged, not alternated" in shown
-    assert "loadeval run --replay" in shown
+    assert "wrap it: loadeval.LoaderEvaluator(loader, mode='replay'" in shown
 
 
 def test_a_folder_elsewhere_is_named_in_full(
@@ -236,32 +235,6 @@ def test_ranks_of_no_one_job_are_told_by_themselves(told: Callable[..., Result])
     assert "Training 2 of 2: rank1.jsonl" in shown
 
 
-def test_a_replay_is_compared_with_the_real_run(told: Callable[..., Result]) -> None:
-    def does(folder: Path, settings: RunSettings) -> Ended:
-        name = f"rank0{settings.suffix}"
-        write_log(folder / f"{name}.jsonl", settings.mode)
-        process(folder, record(f"{name}.jsonl", mode=settings.mode), name=name)
-        return ENDED
-
-    shown = text(told(does, "--replay"))
-    assert "if loading were free" in shown
-    assert "For the gain" not in shown
-
-
-@pytest.mark.usefixtures("on_a_disk")
-def test_files_are_dropped_before_the_command_runs(
-    told: Callable[..., Result], tmp_path: Path
-) -> None:
-    """What is no folder of files is an error before that."""
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "a.jpg").write_bytes(bytes(4000))
-    shown = text(told(one_training, "--cold", "photos"))
-    assert "1 file (4.00 kB) dropped from the page cache. loadeval: logs in logs" in shown
-    refused = told(one_training, "--cold", "nowhere")
-    assert refused.exit_code == 1
-    assert "nowhere is no folder or file; expected the folder" in text(refused)
-
-
 def test_no_training_is_told(told: Callable[..., Result]) -> None:
     """Its loaders are named, with what shows more."""
 
@@ -273,7 +246,7 @@ def test_no_training_is_told(told: Callable[..., Result]) -> None:
     shown = text(told(does))
     assert "No training was seen" in shown
     assert "rank0-validation.jsonl (validation): 60 batches, 1 epoch" in shown
-    assert "loadeval show logs/rank0-validation.jsonl --full" in shown
+    assert "loadeval compare logs/rank0-validation.jsonl --full" in shown
 
 
 def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
@@ -337,46 +310,25 @@ def test_what_a_program_has_said_is_not_said_again(told: Callable[..., Result]) 
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_a_command_that_failed_is_not_replayed(told: Callable[..., Result]) -> None:
-    modes: list[str] = []
-
-    def does(_: Path, settings: RunSettings) -> Ended:
-        modes.append(settings.mode)
-        return Ended(3, was_stopped=False)
-
-    assert told(does, "--replay").exit_code == 3
-    assert modes == ["log"]
-
-
 def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(
     told: Callable[..., Result],
 ) -> None:
-    """It is not replayed, and no advice is given on what was mostly the hang."""
-    modes: list[str] = []
+    """No advice is given on what was mostly the hang."""
 
     def does(folder: Path, settings: RunSettings) -> Ended:
-        modes.append(settings.mode)
         one_training(folder, settings)
         return Ended(-15, was_stopped=False, was_aborted=True)
 
-    result = told(does, "--replay", "--abort-on-hang")
-    assert (result.exit_code, modes) == (5, ["log"])
+    result = told(does, "--abort-on-hang")
+    assert result.exit_code == 5
     assert "ended the program, which hung, for --abort-on-hang" in result.stderr
     assert "Training waited" not in result.stderr  # most of that was the hang
 
 
 def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]) -> None:
-    """It is replayed too."""
-    modes: list[str] = []
-
-    def does(_: Path, settings: RunSettings) -> Ended:
-        modes.append(settings.mode)
-        return Ended(-15, was_stopped=True)
-
-    result = told(does, "--replay", "--stop-after", "5")
+    result = told(lambda *_: Ended(-15, was_stopped=True), "--stop-after", "5")
     assert result.exit_code == 0
     assert "after the 5 batches of --stop-after" in result.stderr
-    assert modes == ["log", "replay"]
 
 
 def test_alternating_ends_with_the_program(told: Callable[..., Result]) -> None:
@@ -416,9 +368,7 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--mode", "replay"], "for a replay pass --replay"),
-        (["--mode", "alternate", "--replay"], "leave out --mode"),
-        (["--batches", "5"], "pass --mode alternate"),
+        (["--mode", "replay"], "expected log or alternate"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
         (["--set", "num_workers=-1"], "expected a whole number, 0 or more"),
         (["--set", "batch_size=8"], "pass --allow-changes"),
@@ -432,12 +382,12 @@ def test_wrong_options(options: list[str], message: str, told: Callable[..., Res
 
 def test_the_ranks_of_each_training_are_found(tmp_path: Path) -> None:
     for rank in range(2):
-        for suffix in ("", "-replay"):
-            logs = [f"rank{rank}{which}{suffix}.jsonl" for which in ("", "-2")]
-            process(tmp_path, *map(record, logs), name=f"rank{rank}{suffix}", rank=rank)
-    first, second = trainings_in(tmp_path)
-    assert first.logs == ("rank0.jsonl", "rank1.jsonl")
-    assert second.replayed == ("rank0-2-replay.jsonl", "rank1-2-replay.jsonl")
+        logs = [f"rank{rank}{which}.jsonl" for which in ("", "-2")]
+        process(tmp_path, *map(record, logs), name=f"rank{rank}", rank=rank)
+    assert [[log.name for log in logs] for logs in trainings_in(tmp_path)] == [
+        ["rank0.jsonl", "rank1.jsonl"],
+        ["rank0-2.jsonl", "rank1-2.jsonl"],
+    ]
 
 
 @pytest.mark.parametrize(("steps", "role"), [(0, "other"), (5, "training")])

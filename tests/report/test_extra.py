@@ -23,7 +23,6 @@ WITHOUT = {
     ("tune", "x:y", "-o", "figure.png"): "a figure needs the package matplotlib",
     ("tune", "x:y", "-o", "page.html"): "a page needs the package plotly",
     ("report", "{log}"): "a page needs the package plotly",
-    ("protocol", "--", "true"): "a page needs the package plotly",
 }
 
 

@@ -42,7 +42,6 @@ def block(
         ),
         ([block([0])], [EpochEnd(1, "exhausted", 500, 2)], [UNKNOWN]),
         ([block([UNKNOWN] * 2)], [EpochEnd(0, "exhausted", 90, 0)], [UNKNOWN, UNKNOWN]),
-        ([block([0, 20]).numbered(np.array([0, 2]))], [], [UNKNOWN, UNKNOWN]),
         ([], [EpochEnd(0, "exhausted", 5, 1)], []),
     ],
     ids=[
@@ -54,7 +53,6 @@ def block(
         "a known step stays",
         "not by the end of another epoch",
         "not where requests are unknown",
-        "not by a row that does not follow",
         "no batch",
     ],
 )
@@ -104,14 +102,6 @@ def test_blocks_are_as_few_as_can_be() -> None:
     again = Steps.from_blocks(blocks, [])
     for name in Steps.__slots__:
         assert getattr(again, name).tolist() == getattr(steps, name).tolist()
-
-
-def test_a_part_of_an_excerpt_keeps_its_numbers() -> None:
-    """Every column has the chosen rows alone; no row closes the step of another."""
-    excerpt = block([0, 20]).numbered(np.array([0, 100]))
-    assert excerpt.with_steps() is excerpt
-    part = excerpt.part(slice(1, None))
-    assert (part.batch.tolist(), part.request_ns.tolist(), len(part)) == ([100], [20], 1)
 
 
 def readings(

@@ -23,7 +23,7 @@ from loadeval.analysis.estimate.intervals import (
 )
 from loadeval.analysis.estimate.stalls import rare_stalls
 from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.estimate.steady import closed_steps, is_fed, steady, steady_aggregates
+from loadeval.analysis.estimate.steady import closed_steps, is_fed, steady
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
@@ -56,7 +56,7 @@ Hanley and Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmTimes:
-    """The times of one arm, an entry for each batch (or each aggregate of a run that has these).
+    """The times of one arm, an entry for each batch.
 
     `samples` is None where they are not known of every batch, or are none at all, and `nbytes`
     where they are not. `pair` is the pair of each, and `place` where it comes in the run, in an
@@ -65,7 +65,6 @@ class ArmTimes:
 
     wait_ns: Series
     step_ns: Series
-    batches: Series
     samples: Series | None = None
     pair: Column | None = None
     place: Series | None = None
@@ -75,11 +74,11 @@ class ArmTimes:
     @property
     def count(self) -> int:
         """How many batches."""
-        return int(self.batches.sum())
+        return len(self.wait_ns)
 
     def amount(self, by_sample: bool) -> Series:
         """Samples, where these are known, or batches."""
-        return self.samples if by_sample and self.samples is not None else self.batches
+        return self.samples if by_sample and self.samples is not None else np.ones(self.count)
 
     def waits(self, by_sample: bool) -> MeanTime:
         """The mean wait by sample, where these are known, or by batch."""
@@ -100,7 +99,6 @@ class ArmTimes:
         return ArmTimes(
             self.wait_ns[rows],
             self.step_ns[rows],
-            self.batches[rows],
             None if self.samples is None else self.samples[rows],
             None if self.pair is None else self.pair[rows],
             None if self.place is None else self.place[rows],
@@ -179,9 +177,7 @@ class RunTimes:
 
     def real_in(self, pairs: set[int]) -> ArmTimes:
         """The real arm in these pairs alone."""
-        pair = (
-            np.full(len(self.real.batches), UNKNOWN) if self.real.pair is None else self.real.pair
-        )
+        pair = np.full(self.real.count, UNKNOWN) if self.real.pair is None else self.real.pair
         return self.real.only(np.isin(pair, list(pairs)))
 
 
@@ -203,25 +199,11 @@ def run_times(run: Run) -> RunTimes:
 
 
 def arm_times(run: Run) -> ArmTimes:
-    """The steady batches of a run in one arm: an entry for each, or for each aggregate of them.
-
-    The aggregates have all batches. Those that were kept in detail, one in N, may be unlike the
-    others: what happens at every 20th may happen at every one of them, or at none.
-    """
-    if run.header.every == 1:
-        times = times_of(run.steps, steady(run))
-        # Its waits and steps have nothing to do with each other, and are judged apart.
-        apart = loads_on_request(run.header.loader, 0.0, None, None) and times.count
-        return replace(times, all_waits=AllWaits.of_run(times.wait_ns) if apart else None)
-    aggregates = steady_aggregates(run)
-    counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
-    known = len(counts) == len(aggregates) and sum(counts) > 0
-    return ArmTimes(
-        wait_ns=np.array([aggregate.wait_ns for aggregate in aggregates], dtype=np.float64),
-        step_ns=np.array([aggregate.step_ns for aggregate in aggregates], dtype=np.float64),
-        batches=np.array([aggregate.batches for aggregate in aggregates], dtype=np.float64),
-        samples=np.array(counts, dtype=np.float64) if known else None,
-    )
+    """The steady batches of a run in one arm."""
+    times = times_of(run.steps, steady(run))
+    # Its waits and steps have nothing to do with each other, and are judged apart.
+    apart = loads_on_request(run.header.loader, 0.0, None, None) and times.count
+    return replace(times, all_waits=AllWaits.of_run(times.wait_ns) if apart else None)
 
 
 def times_of(steps: Steps, rows: Rows) -> ArmTimes:
@@ -231,7 +213,6 @@ def times_of(steps: Steps, rows: Rows) -> ArmTimes:
     return ArmTimes(
         wait_ns=steps.wait_ns[rows].astype(np.float64),
         step_ns=steps.step_ns[rows].astype(np.float64),
-        batches=np.ones(len(chosen)),
         samples=chosen.astype(np.float64) if known else None,
         nbytes=None if (nbytes == UNKNOWN).any() else nbytes.astype(np.float64),
     )

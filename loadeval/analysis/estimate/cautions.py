@@ -18,6 +18,7 @@ from loadeval.analysis.estimate.steady import (
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import NOT_RECORDED, SECOND_NS
+from loadeval.runlog.redaction import is_hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -192,7 +193,8 @@ def _differences(
         for name, real, ideal in (
             (name, real_facts.get(name), ideal_facts.get(name)) for name in names
         )
-        if real != ideal and all(fact not in (None, NOT_RECORDED) for fact in (real, ideal))
+        if real != ideal
+        and not any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in (real, ideal))
     ]
 
 

@@ -169,13 +169,6 @@ def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
         first = max(first, 1)
     if not first:  # they are part of the steady one
         return dict.fromkeys(epoch_lengths(run), (0, 0))
-    for aggregate in run.aggregates:
-        if aggregate.first < first and aggregate.step_ns is not None:
-            batches, first_ns = firsts.get(aggregate.epoch, (0, 0))
-            first_ns += aggregate.wait_ns + aggregate.step_ns
-            firsts[aggregate.epoch] = batches + aggregate.batches, first_ns
-    if run.header.every > 1:
-        return firsts
     steps = run.steps
     plain = (steps.arm == ARMS.index("real")) & closed_steps(run)
     for epoch in np.unique(steps.epoch).tolist():

@@ -30,8 +30,6 @@ import numpy.typing as npt
 from loadeval.analysis.estimate.stats import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from loadeval.analysis.estimate.stats import Series
     from loadeval.runlog.columns import Column
 
@@ -39,8 +37,6 @@ FEWEST_PAIRS = 2
 """With fewer pairs there is no interval. The second has its arms in the reversed order."""
 FEWEST_TIMES = 8
 """With fewer times in a series there is no interval."""
-FEWEST_PRECISE = 4
-"""With fewer pairs, agreement may be chance: a loader's bursts may not have come yet."""
 WINDOWS = 7
 """Into how many windows a series is divided; each may begin anywhere in it."""
 MOST_SHORTFALL = 0.5
@@ -221,13 +217,6 @@ def _interpolated(values: Series, place: Series, centres: Series) -> Series:
     return np.asarray(values[left] * (1 - part) + values[right] * part)
 
 
-def in_pairs(blocks: Sequence[npt.NDArray[np.generic]]) -> MeanTime:
-    """The mean of the times in `blocks`, each of a pair of its own."""
-    total_ns = np.concatenate([block.astype(np.float64) for block in blocks])
-    pair = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-    return MeanTime(total_ns, np.ones(len(total_ns)), pair, pair.astype(np.float64))
-
-
 def ratio(real: MeanTime, ideal: MeanTime) -> Estimate:
     """Time of `real` over that of `ideal`, neither of which may be 0."""
     ideal = ideal.reweighted_to(real)
@@ -397,19 +386,6 @@ def _error_by_memory(series: Series, part: Column | None) -> MeanError | None:
 
 def _window(count: int) -> int:
     return max(1, round(count / WINDOWS))
-
-
-def is_precise(
-    wanted: float,
-    real_ns: Sequence[npt.NDArray[np.generic]],
-    ideal_ns: Sequence[npt.NDArray[np.generic]],
-) -> bool:
-    """Whether the speed-up over these pairs of blocks is known within `wanted` of itself."""
-    if len(real_ns) < FEWEST_PRECISE:
-        return False
-    speedup = ratio(in_pairs(real_ns), in_pairs(ideal_ns))
-    low, high = speedup.low, speedup.high
-    return low is not None and high is not None and (high - low) / 2 < wanted * speedup.value
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.estimate.memory import MEMORY_SUBJECTS, growth_of
-from loadeval.analysis.estimate.steady import steady, steady_aggregates
+from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import gpu_wait
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.columns import UNKNOWN
@@ -127,13 +127,6 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
 @once_per_run
 def stretches_of(run: Run, arm: Arm) -> tuple[Column, Column]:
     """When batches of `arm` that count were served: from and to, in the order of time."""
-    if run.header.every > 1:
-        aggregates = sorted(steady_aggregates(run), key=lambda aggregate: aggregate.request_ns)
-        times = [
-            (aggregate.request_ns, aggregate.end_ns) for aggregate in aggregates if arm == "real"
-        ]
-        begun_ns, ended_ns = np.array(times, dtype=np.int64).reshape(-1, 2).T
-        return begun_ns, ended_ns
     steps = run.steps
     rows = steady(run, arm) & (steps.request_ns != UNKNOWN)
     begin_ns = steps.request_ns[rows]

@@ -1,4 +1,4 @@
-"""Statistics: slopes with their intervals, quantiles, rank correlation.
+"""Statistics: slopes with their intervals, rank correlation.
 
 Slopes: the median of the slopes between any two points (Theil, "A rank-invariant method of linear
 and polynomial regression analysis", Indagationes Mathematicae 12, 1950; Sen, "Estimates of the
@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-
-from loadeval.runlog.histogram import BINS, greatest_of, least_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,32 +77,6 @@ def _variance(values: Series) -> float:
 
 def _cubic(count: int) -> int:
     return count * (count - 1) * (2 * count + 5)
-
-
-def quantiles(counts: Column, shares: Sequence[float]) -> npt.NDArray[np.float64]:
-    """The quantiles, for `shares` from 0 to 1, of at least one value; `counts` is of all BINS.
-
-    As `np.quantile` has them, between the two values that are next to each place, except that a
-    value is taken to lie in its bin as if the values there were spread evenly.
-    """
-    places = np.asarray(shares) * (counts.sum() - 1)
-    below = np.floor(places).astype(np.int64)
-    lower, upper = (
-        _ranked_values(counts, below),
-        _ranked_values(counts, np.ceil(places).astype(np.int64)),
-    )
-    values: npt.NDArray[np.float64] = lower + (upper - lower) * (places - below)
-    return values
-
-
-def _ranked_values(counts: Column, ranks: Column) -> npt.NDArray[np.float64]:
-    """About the values of these `ranks`, from 0, in ascending order."""
-    upto = np.cumsum(counts)
-    bins = np.searchsorted(upto, ranks, side="right")
-    within = (ranks - (upto - counts)[bins] + 0.5) / counts[bins]
-    every = np.arange(BINS)
-    least, greatest = least_of(every)[bins], greatest_of(every)[bins]
-    return np.asarray(least + within * (greatest - least), dtype=np.float64)
 
 
 def spearman(x: Column, y: Column) -> float:

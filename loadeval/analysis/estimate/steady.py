@@ -13,8 +13,7 @@ from loadeval.runlog.model import ARMS, FED
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Aggregate, Arm, Run, Window
+    from loadeval.runlog.model import Arm, Run, Window
 
 WITHIN_STEP = "within a step"
 """The kind of an event that tells what else than training was done in a step."""
@@ -121,32 +120,8 @@ def usual_length(run: Run) -> float | None:
     return float(np.median(left)) if len(left) >= FEWEST_LEFT else None
 
 
-def steady_aggregates(run: Run) -> list[Aggregate]:
-    """The aggregates of the steady batches of a run that keeps one batch in N."""
-    warmup = warmup_of(run)
-    settled = (aggregate for aggregate in run.aggregates if aggregate.first >= warmup)
-    return [aggregate for aggregate in settled if aggregate.step_ns is not None]
-
-
 @once_per_run
 def epoch_lengths(run: Run) -> dict[int, int]:
     """How many batches each epoch had, as far as they are recorded."""
-    if run.header.every == 1:
-        numbers, counts = np.unique(run.steps.epoch, return_counts=True)
-        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    lengths: dict[int, int] = {}
-    for aggregate in run.aggregates:
-        lengths[aggregate.epoch] = lengths.get(aggregate.epoch, 0) + aggregate.batches
-    return lengths
-
-
-def numbers_in_run(run: Run) -> Column:
-    """Each row's number among all batches of the run, from 0, its epochs one after the other."""
-    if run.header.every == 1:
-        return np.arange(len(run.steps))
-    lengths, before = epoch_lengths(run), 0
-    numbers = run.steps.batch.copy()
-    for epoch in np.unique(run.steps.epoch).tolist():
-        numbers[run.steps.epoch == epoch] += before
-        before += lengths.get(epoch, 0)
-    return numbers
+    numbers, counts = np.unique(run.steps.epoch, return_counts=True)
+    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))

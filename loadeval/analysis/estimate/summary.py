@@ -8,21 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.estimate.epochs import epoch_start_waits
-from loadeval.analysis.estimate.stats import quantiles
-from loadeval.analysis.estimate.steady import (
-    steady,
-    steady_aggregates,
-)
+from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.histogram import dense
 from loadeval.runlog.model import ARMS, SECOND_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Aggregate, Arm, Run
+    from loadeval.runlog.model import Arm, Run
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2
@@ -37,11 +32,7 @@ FEWEST_FOR_OUTLIERS = 20
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long the consumer was blocked for a batch, in nanoseconds, over some batches.
-
-    Of a run that keeps one batch in N, the quantiles are read from bins: the wait that each is
-    named for is in the same bin, a sixteenth of it away at most. The others are exact.
-    """
+    """How long the consumer was blocked for a batch, in nanoseconds, over some batches."""
 
     mean_ns: float
     p50_ns: float
@@ -61,8 +52,7 @@ class Summary:
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
     latter None when the samples of a steady batch are unknown. `wait_share` is the part of the
     iterations that was waited, 0 to 1. `bytes_per_batch` is a mean over batches whose bytes were
-    counted, each standing for those after it whose were not; of a run that keeps one batch in N,
-    where they were not of all, over those that are kept.
+    counted, each standing for those after it whose were not.
     """
 
     batches: int
@@ -83,21 +73,23 @@ class Summary:
 @once_per_run
 def summarise(run: Run, arm: Arm | None = None) -> Summary:
     """The figures of `run`; of an alternating one those of one `arm`, as in `steady`."""
-    sums = _of_aggregates(run) if run.header.every > 1 else _of_steps(run, arm)
-    total_ns = sums.wait_ns + sums.step_ns
-    count, samples = sums.batches, sums.samples
+    steps, chosen = run.steps, steady(run, arm)
+    waits = steps.wait_ns[chosen]
+    wait_ns, step_ns = int(waits.sum()), int(steps.step_ns[chosen].sum())
+    total_ns = wait_ns + step_ns
+    count, samples = len(waits), _total(steps.samples[chosen])
     return Summary(
         batches=run.batches,
         epochs=len(np.unique(run.steps.epoch)),
         epoch_start_ns=tuple(epoch_start_waits(run).tolist()),
         steady_batches=count,
         iteration_ns=_ratio(total_ns, count),
-        wait_ns=_ratio(sums.wait_ns, count),
-        step_ns=_ratio(sums.step_ns, count),
-        wait_share=_ratio(sums.wait_ns, total_ns),
-        waits=sums.waits,
+        wait_ns=_ratio(wait_ns, count),
+        step_ns=_ratio(step_ns, count),
+        wait_share=_ratio(wait_ns, total_ns),
+        waits=_waits(waits),
         samples_per_batch=_ratio(samples, count),
-        bytes_per_batch=sums.bytes_per_batch,
+        bytes_per_batch=_mean_of_known(steps.nbytes[chosen]),
         batches_per_s=_ratio(count * SECOND_NS, total_ns),
         samples_per_s=None if samples is None else _ratio(samples * SECOND_NS, total_ns),
     )
@@ -125,10 +117,6 @@ class Spent:
 def spent(run: Run) -> Spent:
     """How a run that loaded spent its time."""
     first_wait_ns = int(epoch_start_waits(run).sum())
-    if run.header.every > 1:
-        waits = sum(aggregate.wait_ns for aggregate in run.aggregates)
-        step_ns = sum(aggregate.step_ns or 0 for aggregate in run.aggregates)
-        return Spent(run.batches, first_wait_ns, waits - first_wait_ns, step_ns)
     rows = run.steps.arm == ARMS.index("real")
     wait_ns, step_ns = int(run.steps.wait_ns[rows].sum()), run.steps.step_ns[rows]
     known_ns = int(step_ns[step_ns != UNKNOWN].sum())
@@ -159,59 +147,6 @@ def gpu_wait(run: Run, arm: Arm) -> GpuWait | None:
     )
     matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + step_ns)
     return GpuWait(wait_ns, idle_ns, matters and idle_ns < HIDDEN_SHARE * wait_ns)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """What the steady batches add up to; None is not known."""
-
-    batches: int
-    wait_ns: int
-    step_ns: int
-    samples: int | None
-    bytes_per_batch: float | None
-    waits: Waits | None
-
-
-def _of_steps(run: Run, arm: Arm | None) -> _Sums:
-    steps = run.steps
-    chosen = steady(run, arm)
-    wait_ns = steps.wait_ns[chosen]
-    return _Sums(
-        batches=len(wait_ns),
-        wait_ns=int(wait_ns.sum()),
-        step_ns=int(steps.step_ns[chosen].sum()),
-        samples=_total(steps.samples[chosen]),
-        bytes_per_batch=_mean_of_known(steps.nbytes[chosen]),
-        waits=_waits(wait_ns),
-    )
-
-
-def _of_aggregates(run: Run) -> _Sums:
-    aggregates = steady_aggregates(run)
-    wait_ns = sum(aggregate.wait_ns for aggregate in aggregates)
-    batches = sum(aggregate.batches for aggregate in aggregates)
-    samples = [aggregate.samples for aggregate in aggregates]
-    nbytes = [aggregate.nbytes for aggregate in aggregates if aggregate.nbytes is not None]
-    all_known = batches and len(nbytes) == len(aggregates)
-    of_kept = run.steps.nbytes[steady(run)]
-    return _Sums(
-        batches=batches,
-        wait_ns=wait_ns,
-        step_ns=sum(aggregate.step_ns or 0 for aggregate in aggregates),
-        samples=None if None in samples else sum(count or 0 for count in samples),
-        bytes_per_batch=sum(nbytes) / batches if all_known else _mean_of_known(of_kept),
-        waits=_binned(aggregates, wait_ns / batches) if aggregates else None,
-    )
-
-
-def _binned(aggregates: list[Aggregate], mean_ns: float) -> Waits:
-    bins = np.concatenate([aggregate.wait_bins for aggregate in aggregates])
-    counts = dense(bins, np.concatenate([aggregate.wait_counts for aggregate in aggregates]))
-    shortest_ns = min(aggregate.shortest_wait_ns for aggregate in aggregates)
-    longest_ns = max(aggregate.longest_wait_ns for aggregate in aggregates)
-    p50, p95, p99 = np.clip(quantiles(counts, QUANTILES), shortest_ns, longest_ns).tolist()
-    return Waits(mean_ns, p50, p95, p99, longest_ns)
 
 
 def _total(column: Column) -> int | None:

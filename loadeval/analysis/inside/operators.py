@@ -1,7 +1,7 @@
 """Operators of a loader's pipeline, and the threads of the training process: who is busy.
 
-A stage of SPDL's, or an operator of Ray Data's, is the bottleneck if it works all the time, or if
-what comes before it has work ready while what comes after it waits. While nobody takes batches, as
+A stage of SPDL's is the bottleneck if it works all the time, or if what comes before it has work
+ready while what comes after it waits. While nobody takes batches, as
 in the ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This
 time does not count; if nothing is known about that queue, the ideal blocks do not.
 """
@@ -45,7 +45,6 @@ class OperatorLimit(Enum):
     BUSY = "busy"
     THREADS_BUSY = "threads busy"
     QUEUES = "queues"
-    COSTLIEST = "costliest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +134,6 @@ def operators_of(run: Run) -> OperatorReport | None:
         return None
     epochs = {line.epoch for line in run.operators}
     batches = int(np.isin(run.steps.epoch, list(epochs)).sum())
-    if run.header.every > 1:
-        batches = sum(
-            aggregate.batches for aggregate in run.aggregates if aggregate.epoch in epochs
-        )
     loading = _loading_ns(run)
     ordered = sorted(run.operators, key=_place)
     operators = tuple(
@@ -268,7 +263,6 @@ def _mean(parts: Sequence[tuple[int | None, int]]) -> float | None:
 def _threads_share(run: Run, loading_ns: float) -> float | None:
     """How much of the time the threads of a pipeline worked; None where there are none."""
     threads, context = run.header.loader.workers, run.header.loader.start_method
-    # Threads of Ray work in other processes.
     lines = [line for line in run.operators if line.run_ns is not None and line.concurrency]
     if not threads or not lines or context is not None or loading_ns <= 0:
         return None
@@ -294,8 +288,6 @@ def _bottleneck(
         filled = operator.queue_share
     if starving is not None:
         return starving, OperatorLimit.QUEUES
-    if all(operator.concurrency is None for operator in operators) and costliest.batch_ns:
-        return costliest, OperatorLimit.COSTLIEST
     return None, None
 
 

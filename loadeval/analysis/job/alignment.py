@@ -195,9 +195,7 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
         for key, value in first.items()
         if key != "rank" and all(other.get(key) == value for other in environments)
     }
-    header = replace(
-        shown.header, name=name or f"{len(ranks.runs)} ranks", environment=shared, every=1
-    )
+    header = replace(shown.header, name=name or f"{len(ranks.runs)} ranks", environment=shared)
     at = np.searchsorted(keys_of(shown.steps), keys_of(ranks.steps))
     return replace(
         shown,
@@ -216,7 +214,6 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
         notes=_by_ranks((rank_of(run), note) for run in ranks.runs for note in run.notes),
         closed=all(run.closed for run in ranks.runs),
         path=None if shown.path is None else shown.path.parent,
-        aggregates=(),
     )
 
 

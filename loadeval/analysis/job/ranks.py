@@ -213,9 +213,7 @@ class _Waits:
 
     @classmethod
     def of(cls, ranks: AlignedRanks) -> _Waits:
-        run = replace(
-            ranks.runs[0], steps=ranks.steps, header=replace(ranks.runs[0].header, every=1)
-        )
+        run = replace(ranks.runs[0], steps=ranks.steps)
         known = (ranks.step_ns != UNKNOWN).all(axis=0)
         rows = np.flatnonzero(steady(run) & known)
         wait_ns = ranks.wait_ns[:, rows]

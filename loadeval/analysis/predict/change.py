@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.analysis.inside.stages import Blockage
-from loadeval.analysis.predict.costs import NO_SERVER
 from loadeval.analysis.predict.faster import sped_up
 from loadeval.analysis.predict.first_workers import assumed_of_first_workers, handed_over
 from loadeval.analysis.predict.prediction import (
@@ -27,7 +26,6 @@ from loadeval.analysis.predict.recorded import (
     Recorded,
 )
 from loadeval.analysis.predict.simulation import Replayed, Setting, iteration_ns, replayed
-from loadeval.analysis.predict.storage import Servers, StorageWait
 from loadeval.analysis.remark import Remark
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
@@ -54,11 +52,6 @@ see the tables in docs/how-it-measures.md.
 MOST_CROWDED = 0.12
 ERROR_OF_CROWDED = 0.12
 """A prediction may be off by this share more where workers and training are more than the CPUs."""
-OF_STORAGE = {
-    StorageWait.LATENCY: Assumption.BLOCKED_IN_PARALLEL,
-    StorageWait.BANDWIDTH: Assumption.BANDWIDTH_SHARED,
-    StorageWait.NOT_KNOWN: Assumption.STORAGE_NOT_KNOWN,
-}
 LIMIT_OF = {Blockage.DISK: Limit.STORAGE, Blockage.LOCK: Limit.LOCK}
 """What workers share that are blocked by it."""
 
@@ -182,7 +175,6 @@ class ChangedLoader:
         iteration: Range,
         present: PresentReplay,
         present_ns: float,
-        servers: Servers,
         *,
         is_fitted: bool,
     ) -> Prediction:
@@ -209,7 +201,7 @@ class ChangedLoader:
             limit=self._limit(present),
             memory_bytes=memory,
             shared_memory_bytes=shared,
-            assumptions=tuple(self._assumptions(present, servers, is_fitted=is_fitted)),
+            assumptions=tuple(self._assumptions(present, is_fitted=is_fitted)),
             shortages=tuple(
                 Remark(code, {"needed_bytes": needed, "there_bytes": there})
                 for code, needed, there in (
@@ -243,21 +235,21 @@ class ChangedLoader:
         if helps(replace(setting, prefetch_factor=4 * setting.prefetch_factor)):
             return Limit.PREFETCH
         if not helps(more_workers):
-            apart_ns = iteration_ns(replace(costs, server=NO_SERVER), more_workers)
-            is_server = apart_ns < (1 - 3 * NO_EFFECT) * predicted_ns
-            return Limit.STORAGE if is_server else Limit.TRAINING_PROCESS
+            apart_ns = iteration_ns(replace(costs, in_turn=False), more_workers)
+            is_storage = apart_ns < (1 - 3 * NO_EFFECT) * predicted_ns
+            return Limit.STORAGE if is_storage else Limit.TRAINING_PROCESS
         return shared or Limit.WORKERS
 
-    def _assumptions(
-        self, present: PresentReplay, servers: Servers, *, is_fitted: bool
-    ) -> list[Remark]:
+    def _assumptions(self, present: PresentReplay, *, is_fitted: bool) -> list[Remark]:
         recorded, workers = self.recorded, self.setting.workers
         assumptions = []
         if workers > max(recorded.setting.workers, 1):
             if recorded.blocked >= BLOCKAGE_MATTERS:
-                is_lock = recorded.blockage is Blockage.LOCK
-                of_storage = OF_STORAGE[StorageWait.of(servers)]
-                code = Assumption.LOCK_LIMITS if is_lock else of_storage
+                code = Assumption.BLOCKED_IN_PARALLEL
+                if recorded.may_share_bandwidth:
+                    code = Assumption.STORAGE_NOT_KNOWN
+                elif recorded.blockage is Blockage.LOCK:
+                    code = Assumption.LOCK_LIMITS
                 assumptions.append(Remark(code, {"share": recorded.blocked}))
             if not is_fitted:
                 growth = {"least": GROWTH[0], "most": GROWTH[2]}
@@ -267,8 +259,6 @@ class ChangedLoader:
         assumptions += assumed_of_first_workers(recorded) if self.are_first else []
         if self.batches != 1:
             assumptions.append(Remark(Assumption.STEP_PER_SAMPLE))
-        if not recorded.alternates:
-            assumptions.append(Remark(Assumption.STEP_IN_LOG))
         if recorded.spinning is not None:
             assumptions.append(Remark(Assumption.STEP_SPINS))
         ratio = present.iteration_ns / recorded.measured_ns

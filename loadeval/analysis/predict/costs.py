@@ -28,19 +28,6 @@ MOST_BATCHES = 400
 """So many batches are replayed: enough for a mean within a few percent."""
 
 
-class Server(NamedTuple):
-    """What of storage all share: it takes that share of a lone wait, one fetch after the other.
-
-    Where it `varies` some fetches take far longer than others, and else all as long.
-    """
-
-    share: float = 0.0
-    varies: bool = False
-
-
-NO_SERVER = Server()
-
-
 @dataclass(frozen=True, eq=False)
 class Costs:
     """What each batch takes, in nanoseconds, in the order in which the loader was asked for them.
@@ -50,7 +37,9 @@ class Costs:
     in the training process. `slow_ns` is what a slow sample takes more than a typical one, of the
     first three. `worker` made it. `step_ns` is the training step with ideal loading, which uses
     `step_cpus` CPUs. `named_ns` is what each transform, and collating, takes of the first three.
-    `server` is that of the storage which all share, see `storage.py`.
+
+    Workers are blocked each by itself, or with `in_turn` one after the other: as by storage whose
+    bandwidth they share, so that more of them read no faster in sum.
 
     `arrive_ns` passes until a batch that is waited for can be received. Receiving needs Python's
     lock in the worker too: while that is busy it takes `lock_ns` more, or until it has nothing to
@@ -70,7 +59,7 @@ class Costs:
     step_cpus: float = 1.0
     arrive_ns: float = 0.0
     lock_ns: float = 0.0
-    server: Server = NO_SERVER
+    in_turn: bool = False
     named_ns: Mapping[str, Series] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -121,6 +110,16 @@ class Costs:
         """The same with workers that always have a CPU, in which each part takes less time too."""
         share = 1 - self.run_queue_ns / np.maximum(self.fetch_ns, 1.0)
         return replace(self.with_parts_in(share), run_queue_ns=np.zeros(len(self)))
+
+    def read_in_turn(self, iteration_ns: float) -> Costs:
+        """The same where storage serves all it has, one fetch after the other.
+
+        It was busy for no more than all of each iteration: what workers were blocked for beyond
+        that, they waited for each other.
+        """
+        share = min(iteration_ns / max(float(self.blocked_ns.mean()), 1.0), 1.0)
+        served = replace(self, blocked_ns=self.blocked_ns * share, in_turn=True)
+        return served.with_parts_in(served.fetch_ns / np.maximum(self.fetch_ns, 1.0))
 
     def computed_while_blocked(self, share: float) -> Costs:
         """The same with that share of the blocked time on a CPU, where other threads compute."""

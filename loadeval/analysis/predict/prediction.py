@@ -32,7 +32,6 @@ class Assumption(Enum):
 
     CPU_TIME_GROWS = "cpu_time_grows"
     BLOCKED_IN_PARALLEL = "blocked_in_parallel"
-    BANDWIDTH_SHARED = "bandwidth_shared"
     STORAGE_NOT_KNOWN = "storage_not_known"
     LOCK_LIMITS = "lock_limits"
     CPUS_NOT_READ = "cpus_not_read"
@@ -40,7 +39,6 @@ class Assumption(Enum):
     HAND_OVER_USUAL = "hand_over_usual"
     TENSORS_NOT_COUNTED = "tensors_not_counted"
     WORKERS_START = "workers_start"
-    STEP_IN_LOG = "step_in_log"
     STEP_SPINS = "step_spins"
     UNLIKE_REPLAY = "unlike_replay"
 

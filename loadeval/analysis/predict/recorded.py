@@ -38,10 +38,9 @@ from loadeval.analysis.inside.stages import (
     stages_of,
 )
 from loadeval.analysis.once import once_per_run
-from loadeval.analysis.predict.costs import NO_SERVER, Costs, Server, costs_of
+from loadeval.analysis.predict.costs import Costs, costs_of
 from loadeval.analysis.predict.cpus import CpuUse, Spinning
 from loadeval.analysis.predict.simulation import Setting, iteration_ns, replayed
-from loadeval.analysis.predict.storage import StorageWaits
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.stages import TORCHS_OWN
@@ -119,16 +118,21 @@ class Recorded:
     shm_free_bytes: float | None
     start_ns: float
     tensors: float | None
-    storage_waits: StorageWaits
 
     @classmethod
     def of(cls, run: Run) -> Recorded:
-        """Raises UsageError where the run does not tell what happens inside the loader."""
+        """Raises UsageError where nothing can be predicted from the run."""
+        if run.header.mode != "alternate":
+            raise UsageError(
+                f"{_name(run)} was recorded with mode={run.header.mode!r}, which does not measure "
+                "the training step without loading, so nothing can be predicted from it; record "
+                "one that does: loadeval run --mode alternate -- COMMAND"
+            )
         if stages_of(run) is None:
             raise UsageError(
                 f"{_name(run)} does not tell what happens inside the loader, so nothing can be "
-                "predicted from it; expected a run with mode='alternate', or with stages=True, of "
-                "a loader that loadeval looks into, such as PyTorch's DataLoader"
+                "predicted from it; expected a run of a loader that loadeval looks into, such as "
+                "PyTorch's DataLoader, without stages=False"
             )
         recorded = recorded_of(run, None)
         if recorded is None:
@@ -176,7 +180,7 @@ class Recorded:
         return blockage_of(self.stages, self.setting.workers, self.blocked)
 
     @property
-    def may_wait_for_storage(self) -> bool:
+    def may_share_bandwidth(self) -> bool:
         """Whether what blocks it may take longer with more workers: neither a lock nor a sleep."""
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
@@ -186,24 +190,24 @@ class Recorded:
         is_other = is_lock or blocked_in.endswith(SLEEPS)
         return self.blocked >= BLOCKAGE_MATTERS and not is_other
 
-    def present(self, growth: float, server: Server = NO_SERVER) -> PresentReplay:
+    def present(self, growth: float, *, in_turn: bool = False) -> PresentReplay:
         """The replay of its settings, with this growth of CPU time: the same one each time.
 
-        Workers share `server`, that of their storage.
+        With `in_turn` workers share the bandwidth of their storage.
         """
-        key = growth, server
+        key = growth, in_turn
         if key not in self._replays:
             setting = replace(self.setting, growth=growth)
-            self._replays[key] = self._calibrated(setting, server)
+            self._replays[key] = self._calibrated(setting, in_turn=in_turn)
         return self._replays[key]
 
     @cached_property
-    def _replays(self) -> dict[tuple[float, Server], PresentReplay]:
+    def _replays(self) -> dict[tuple[float, bool], PresentReplay]:
         return {}
 
-    def _calibrated(self, setting: Setting, server: Server) -> PresentReplay:
+    def _calibrated(self, setting: Setting, *, in_turn: bool) -> PresentReplay:
         costs = self.costs.off_the_run_queue() if self.shares_cpus else self.costs
-        costs = self.storage_waits.alone(costs, server)
+        costs = costs.read_in_turn(self.measured_ns) if in_turn else costs
         costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
         scale, replay = 1.0, replayed(costs, setting)
         uncalibrated_ns = replay.iteration_ns
@@ -276,7 +280,6 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         run.header.environment.get("shm_free_bytes"),
         _start_ns(run),
         _tensors(run),
-        StorageWaits.of(run),
     )
 
 
@@ -310,10 +313,7 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
 
 
 def _undisturbed_ns(run: Run, arm: Arm, step_ns: float) -> float:
-    """What the quicker steps of an arm take, which others disturbed least; or the mean, `step_ns`.
-
-    Of a run that keeps one batch in N single steps may not be known.
-    """
+    """What the quicker steps of an arm take, which others disturbed least; else `step_ns`."""
     steps_ns = run.steps.step_ns[steady(run, arm)]
     return float(np.quantile(steps_ns, UNDISTURBED)) if len(steps_ns) else step_ns
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.analysis.predict.costs import MOST_BATCHES, Costs
 from loadeval.analysis.predict.scheduling import Affinity, Cpus
-from loadeval.analysis.predict.storage import StorageQueue, served_ns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -133,7 +132,7 @@ class _Batch(NamedTuple):
     number: int
     worker: int
     cpu_ns: float
-    server_ns: float
+    read_ns: float
     other_ns: float
     receive_ns: float
     index_ns: float
@@ -153,7 +152,7 @@ class _Replay:
         self._after_ns = 0.0  # of what training does, once it has computed
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth, setting.affinity)
-        self._storage = StorageQueue()
+        self._read_until_ns = 0.0  # all that was asked of the storage
         depth = setting.workers * setting.prefetch_factor
         rounds = min(8 * depth, max(4 * depth, MOST_BATCHES))
         self._count = rounds if in_pairs else max(len(costs), rounds)
@@ -167,12 +166,11 @@ class _Replay:
         self._served_ns: list[float] = []
 
     def _endless(self, costs: Costs) -> Iterator[tuple[float, float, float, float, float]]:
-        server_ns = served_ns(costs)
-        latency_ns = costs.blocked_ns * (1 - costs.server.share)
+        read_ns = costs.blocked_ns * costs.in_turn
         rows = zip(
             costs.cpu_ns.tolist(),
-            server_ns.tolist(),
-            (costs.run_queue_ns + latency_ns + costs.pickle_ns).tolist(),
+            read_ns.tolist(),
+            (costs.run_queue_ns + costs.blocked_ns - read_ns + costs.pickle_ns).tolist(),
             (costs.receive_ns + (costs.pin_ns if self._setting.pins else 0.0)).tolist(),
             costs.index_ns.tolist(),
             strict=True,
@@ -209,16 +207,11 @@ class _Replay:
     def _next_event(self) -> int:
         """Wait until someone has done what it does, and tell who; a worker may compute first."""
         while True:
-            elsewhere_ns = self._elsewhere[0][0] if self._elsewhere else math.inf
-            until_ns = min(elsewhere_ns, self._now_ns + self._storage.left_ns)
+            until_ns = self._elsewhere[0][0] if self._elsewhere else math.inf
             passed_ns, who = self._cpus.run(until_ns - self._now_ns)
-            self._storage.pass_time(passed_ns)
             if who is None:
                 self._now_ns = until_ns
-                if until_ns == elsewhere_ns:
-                    return heappop(self._elsewhere)[1]
-                self._read(self._storage.end())
-                continue
+                return heappop(self._elsewhere)[1]
             self._now_ns += passed_ns
             self._cpus.end(who)
             if who == TRAINING:
@@ -226,14 +219,12 @@ class _Replay:
                     return who
                 other_ns, self._after_ns = self._after_ns, 0.0
                 heappush(self._elsewhere, (self._now_ns + other_ns, who))
-            elif self._queues[who][0].server_ns:
-                self._storage.begin(who, self._queues[who][0].server_ns)
             else:
-                self._read(who)
-
-    def _read(self, worker: int) -> None:
-        """A worker has what storage serves all together, and goes on elsewhere."""
-        heappush(self._elsewhere, (self._now_ns + self._queues[worker][0].other_ns, worker))
+                batch, until_ns = self._queues[who][0], self._now_ns
+                if batch.read_ns:
+                    until_ns = max(self._read_until_ns, self._now_ns) + batch.read_ns
+                    self._read_until_ns = until_ns
+                heappush(self._elsewhere, (until_ns + batch.other_ns, who))
 
     def _training(self) -> Generator[_Work | None, None, None]:
         """What the training process does; None is to wait for a batch."""

@@ -26,25 +26,14 @@ from loadeval.analysis.predict.recorded import (
     worker_bytes,
 )
 from loadeval.analysis.predict.simulation import iteration_ns
-from loadeval.analysis.predict.storage import NOT_SHARED, Servers, StorageWaits
 from loadeval.errors import UsageError
 from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.predict.costs import Server
-
-
 GROWTH_STEP, MOST_STEPS = 0.02, 25
 """How exactly growth is fitted, and how far: to 0.5."""
-DISK_SHARE, BUSY_DISK_SHARE = 0.5, 1.0
-"""The server's share of waits for a disk that show nothing: of one worker, and of several.
-
-Several wait for each other already. Other storage is taken to answer more workers as fast.
-"""
-CLEARLY = 0.02
-"""A server is taken for another one if it tells how fast runs were less wrongly by this share."""
 
 
 class Length(NamedTuple):
@@ -57,26 +46,24 @@ class Length(NamedTuple):
 class LoaderModel:
     """A recorded loader, and what it would do under other settings."""
 
-    def __init__(self, recorded: Sequence[Recorded], *, storage_apart: bool = False) -> None:
+    def __init__(self, recorded: Sequence[Recorded]) -> None:
         self._recorded = list(recorded)
-        self._storage_apart = storage_apart
 
     @classmethod
-    def of(cls, runs: Run | Sequence[Run], *, storage_apart: bool = False) -> LoaderModel:
-        """Model of a loader: from a run with stages, or several that differ in `num_workers`.
+    def of(cls, runs: Run | Sequence[Run]) -> LoaderModel:
+        """Model of a loader: from a run that alternates, or several that differ in `num_workers`.
 
-        With `storage_apart` what storage gives all together is accounted for elsewhere.
-
-        Raises UsageError where a run does not tell what happens inside the loader.
+        Raises UsageError where a run does not tell what happens inside the loader, or what a
+        training step takes without loading.
         """
         given = [runs] if isinstance(runs, Run) else list(runs)
         if not given:
-            raise UsageError("no run was given; expected one at least, with stages")
+            raise UsageError("no run was given; expected one at least, of mode 'alternate'")
         recorded = [Recorded.of(run) for run in given]
         if len(given) > 1:
             each_bytes = worker_bytes(*given)
             recorded = [replace(run, worker_bytes=each_bytes) for run in recorded]
-        return cls(recorded, storage_apart=storage_apart)
+        return cls(recorded)
 
     @property
     def num_workers(self) -> int:
@@ -91,35 +78,30 @@ class LoaderModel:
         """
         if len({run.setting.workers for run in self._recorded if run.setting.workers}) <= 1:
             return GROWTH
-        misfit = cache(lambda steps: self._misfit(GROWTH_STEP * steps, self.servers.likely))
+        misfit = cache(lambda steps: self._misfit(GROWTH_STEP * steps))
         best = min(range(0, MOST_STEPS + 1, 5), key=misfit)
         for apart in (2, 2, 1):  # each misfit takes many replays
             near = (best, best - apart, best + apart)
             best = min((steps for steps in near if 0 <= steps <= MOST_STEPS), key=misfit)
         return GROWTH_STEP * max(best - 1, 0), GROWTH_STEP * best, GROWTH_STEP * (best + 1)
 
-    @cached_property
-    def servers(self) -> Servers:
-        """What of the storage workers may share: see `storage.py`."""
-        last = self._recorded[-1]
-        if self._storage_apart or not last.may_wait_for_storage:
-            return NOT_SHARED
-        waits = StorageWaits.joined([run.storage_waits for run in self._recorded])
-        of_disk = BUSY_DISK_SHARE if last.setting.workers > 1 else DISK_SHARE
-        servers = waits.servers(of_disk if last.blockage is Blockage.DISK else 0.0)
-        if len(self._recorded) == 1:
-            return servers
-        tried = (servers.likely, *servers.others)
-        misfits = [math.sqrt(self._misfit(GROWTH[1], server)) for server in tried]
-        if min(misfits) < misfits[0] - CLEARLY:
-            servers = Servers(tried[misfits.index(min(misfits))], tried)
-        return servers
+    @property
+    def in_turn(self) -> tuple[bool, ...]:
+        """Whether workers read one after the other; both where that is not known, as is likely.
 
-    def _misfit(self, growth: float, server: Server) -> float:
+        A disk is likely to give several workers no more in sum, and other storage to answer each
+        of them as fast.
+        """
+        last = self._recorded[-1]
+        if not last.may_share_bandwidth:
+            return (False,)
+        return (True, False) if last.blockage is Blockage.DISK else (False, True)
+
+    def _misfit(self, growth: float) -> float:
         """By how much what each run with workers tells of each other is off: a sum of squares."""
         misfit = 0.0
         for run in self._recorded:
-            costs = run.present(growth, server).costs
+            costs = run.present(growth).costs
             for other in self._recorded:
                 setting = replace(other.setting, growth=growth)
                 if setting.workers and run.setting.workers and other is not run:
@@ -130,7 +112,10 @@ class LoaderModel:
     @property
     def present(self) -> PresentReplay:
         """The replay of the settings that the present run had, with the least growth."""
-        return self._recorded[-1].present(self.growth[0], self.servers.likely)
+        return self._present(self._recorded[-1], self.growth[0])
+
+    def _present(self, recorded: Recorded, growth: float) -> PresentReplay:
+        return recorded.present(growth, in_turn=self.in_turn[0])
 
     def predict(
         self,
@@ -203,9 +188,8 @@ class LoaderModel:
         """
         growth = self.growth[1 if change.more_workers else 0]
         changed = self._changed(change)
-        present = changed.recorded.present(growth, self.servers.likely)
-        iteration_ns = changed.usual(present).iteration_ns
-        return iteration_ns / self._recorded[-1].measured_ns
+        usual = changed.usual(self._present(changed.recorded, growth))
+        return usual.iteration_ns / self._recorded[-1].measured_ns
 
     def with_change(self, change: Change) -> Prediction:
         """The same as it was, but for `change`."""
@@ -263,37 +247,27 @@ class LoaderModel:
         """What training would do with the loader that is `asked`."""
         return changed.prediction(
             self.iteration(changed),
-            changed.recorded.present(self.growth[1], self.servers.likely),
+            self._present(changed.recorded, self.growth[1]),
             self._recorded[-1].measured_ns,
-            self.servers,
             is_fitted=self.growth != GROWTH,
         )
 
     def iteration(self, changed: ChangedLoader) -> Range:
         """How long an iteration takes, in nanoseconds: what of `predict` takes the least time."""
-        servers = dict.fromkeys((self.servers.likely, *self.servers.others))
         presents = [
-            [changed.recorded.present(growth, server) for growth in self.growth]
-            for server in servers
+            changed.recorded.present(growth, in_turn=each)
+            for each in self.in_turn
+            for growth in self.growth
         ]
-        usual = changed.usual(presents[0][1])
-        least_ns, most_ns = (changed.replayed(presents[0][end]).iteration_ns for end in (0, 2))
-        times_ns = [
-            changed.replayed(of_server[end]).iteration_ns
-            for of_server in presents[1:]
-            for end in (0, 2)
-        ]
+        present = self._present(changed.recorded, self.growth[1])
+        usual = changed.usual(present)
+        times_ns = [usual.iteration_ns]
+        times_ns += [changed.replayed(present).iteration_ns for present in presents]
         if changed.are_first:
-            times_ns += [
-                changed.replayed(present, hindered=True).iteration_ns
-                for of_server in presents
-                for present in of_server[1:]
-            ]
-        if times_ns:
-            times_ns += [least_ns, usual.iteration_ns, most_ns]
-            least_ns, most_ns = min(times_ns), max(times_ns)
-        cases = (least_ns, usual.iteration_ns, most_ns)
-        return changed.iteration(cases, usual.spread, presents[0][1])
+            hindered = (changed.replayed(present, hindered=True) for present in presents)
+            times_ns += [replay.iteration_ns for replay in hindered]
+        cases = (min(times_ns), usual.iteration_ns, max(times_ns))
+        return changed.iteration(cases, usual.spread, present)
 
     def curve(self) -> WorkerCurve:
         """Throughput without workers and with some, until twice the CPUs, or those there are."""
@@ -321,14 +295,14 @@ def whatif(
 ) -> Prediction:
     """What training would do under other settings; None leaves one as it was.
 
-    `runs` is one with stages (mode "alternate", or stages=True), or several of the same loader with
-    different numbers of workers, which show how its CPU time grows with them. `cpus` are those that
+    `runs` is one of mode "alternate", or several of the same loader with different numbers of
+    workers, which show how its CPU time grows with them. `cpus` are those that
     training and its workers may share. `faster` maps a transform or function, or "fetch",
     "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
     last part of a name, behind a dot, will do where no other ends so.
 
-    Raises UsageError where a run does not tell what happens inside the loader, or for a value that
-    no loader can have.
+    Raises UsageError where a run does not tell what happens inside the loader, or what a training
+    step takes without loading, and for a value that no loader can have.
     """
     return LoaderModel.of(runs).predict(
         num_workers=num_workers,

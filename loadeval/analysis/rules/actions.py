@@ -62,7 +62,6 @@ TARGETS: dict[Enum, Target] = {
             Advice.READ_WHAT_IS_USED,
             Advice.READ_LESS,
             Advice.CACHE_LOCALLY,
-            Advice.CACHE_SAMPLES,
             Advice.FETCH_LESS,
             Advice.MORE_SHARDS,
             Advice.EQUAL_SHARDS,

@@ -15,7 +15,6 @@ from loadeval.analysis.estimate.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.estimate.steady import epoch_lengths, steady
 from loadeval.analysis.estimate.summary import Summary, iterations_of, summarise
 from loadeval.analysis.estimate.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.analysis.predict.caching import best_place, cache_places
 from loadeval.analysis.predict.cpus import CpuUse
 from loadeval.analysis.predict.recorded import Recorded, recorded_of
 from loadeval.analysis.predict.whatif import Length
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.epochs import Epochs
     from loadeval.analysis.estimate.stats import Estimate
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.predict.cpus import Spinning
     from loadeval.analysis.predict.whatif import LoaderModel
     from loadeval.analysis.rules.finding import Finding, Severity
@@ -115,12 +113,6 @@ class Case:
         return Remark(Unknown.TOO_FEW_BATCHES, {"batches": count, "needed": needed})
 
     @property
-    def batches_left_out(self) -> Remark | None:
-        """A remark if only some batches were kept, so that no single one is known."""
-        every = self.real.header.every
-        return None if every == 1 else Remark(Unknown.BATCHES_LEFT_OUT, {"every": every})
-
-    @property
     def cpus(self) -> int | None:
         """How many CPUs the training process may use."""
         return self.cpu_use.usable
@@ -167,26 +159,13 @@ class Case:
 
     @cached_property
     def model(self) -> LoaderModel | None:
-        """The same, for predictions of other settings; None where what spins makes them wrong."""
-        return None if self.inside is None or self.spinning is not None else self.inside.model
+        """The same, for predictions of other settings.
 
-    @cached_property
-    def cache_places(self) -> tuple[CachePlace, ...]:
-        """Where samples could be kept in memory."""
-        model, recorded = self.model, self.recorded
-        if model is None or recorded is None:
-            return ()
-        return cache_places(
-            self.real,
-            recorded,
-            lambda change: model.with_change(change).speedup,
-            recorded.machine_bytes,
-        )
-
-    @property
-    def cache(self) -> CachePlace | None:
-        """Where that pays most; None where it is not known to pay anywhere."""
-        return best_place(self.cache_places)
+        None where what spins makes them wrong, and of a log, whose steps without loading are not
+        known.
+        """
+        is_known = self.headroom is not None and self.spinning is None
+        return self.inside.model if self.inside is not None and is_known else None
 
     @property
     def spinning(self) -> Spinning | None:

@@ -111,7 +111,8 @@ def diagnosis_of(case: Case) -> Diagnosis:
     sure = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
     findings = sorted(_without_overlap(case, sure), key=_rank)
     advised = [in_users_words(case.loader, with_gains(case, finding)) for finding in findings]
-    return Diagnosis(tuple(advised), tuple(_checked(*answer) for answer in answers))
+    rules = {finding.rule for finding in findings}
+    return Diagnosis(tuple(advised), tuple(_checked(*answer, rules) for answer in answers))
 
 
 def _as_sure(case: Case, finding: Finding) -> Finding:
@@ -132,10 +133,11 @@ def _rank(finding: Finding) -> tuple[bool, float, int]:
     return not (_is_confined(finding) and cost), -cost, SEVERITIES.index(finding.severity)
 
 
-def _checked(rule: Rule, answer: Answer) -> Check:
+def _checked(rule: Rule, answer: Answer, found: set[Rule]) -> Check:
+    """What came of a rule; a finding of which others have all the time is none."""
     if isinstance(answer, Remark):
         return Check(rule, "not measured", answer)
-    return Check(rule, "nothing found" if answer is None else "found")
+    return Check(rule, "found" if rule in found else "nothing found")
 
 
 def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
@@ -210,6 +212,13 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     causes = [
         finding for finding in findings if finding.rule in FIXES and finding.cost_share is not None
     ]
+    if case.headroom is None and Rule.ZERO_WORKERS in rules:
+        # Of a log nothing is predicted: all waiting is for what is loaded while it is waited for.
+        of_zero = {Rule.ZERO_WORKERS: waiting}
+        return [
+            replace(finding, cost_share=of_zero.get(finding.rule)) if finding in causes else finding
+            for finding in findings
+        ]
     causes = _in_precedence(case, inside, causes)
     left = [
         finding for finding in findings if finding not in causes and finding.rule not in OF_WAITING

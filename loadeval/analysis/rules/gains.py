@@ -11,13 +11,11 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from loadeval.analysis.predict.caching import with_cache
 from loadeval.analysis.predict.change import Change
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Rule
 from loadeval.analysis.rules.fixes import (
     FIXES,
-    GENERAL,
     OF_STARTS,
     RECORDS,
     WITHOUT_LOCK,
@@ -103,7 +101,6 @@ ADVICE: dict[Enum, AdviceRecord] = {
     Advice.MORE_REQUESTS_AT_ONCE: AdviceRecord(Kind.REMOVED),
     Advice.REQUESTS_AT_ONCE: AdviceRecord(Kind.SETTING),
     Advice.KEEP_CONNECTION: AdviceRecord(Kind.SETTING),
-    Advice.CACHE_SAMPLES: AdviceRecord(Kind.SETTING),
     Advice.CACHE_LOCALLY: AdviceRecord(Kind.REMOVED),
     Advice.FETCH_LESS: AdviceRecord(Kind.REMOVED),
     Advice.ONE_THREAD_EACH: AdviceRecord(Kind.REMOVED),
@@ -158,12 +155,8 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     One at least is left: what to do instead, or if that is not known, what would have been
     advised, without a figure. What brings most by a setting comes first.
     """
-    model, cache = case.model, case.cache
-    if cache is not None and finding.rule in GENERAL:
-        values = {"name": cache.name, "total_bytes": cache.total_bytes}
-        changes = (*finding.changes, Remark(Advice.CACHE_SAMPLES, values))
-        finding = replace(finding, changes=changes)
-    of_starts = model is None and finding.rule in OF_STARTS
+    model = case.model
+    of_starts = model is None and case.headroom is not None and finding.rule in OF_STARTS
     of_spinning = case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION
     if of_starts or of_spinning or finding.rule == Rule.PYTHON_LOCK:
         return replace(finding, changes=tuple(_of_all(finding)))
@@ -263,7 +256,7 @@ def _gain_of(
     are_first = code == Advice.KEEP_WORKERS and finding.rule not in OF_STARTS
     if are_first or (code == Advice.TRY_WORKERS and not model.is_passing_known):
         return {}
-    followed = followed_by(case, change)
+    followed = followed_by(change)
     if kind is Kind.UNDONE and case.inside is not None:
         followed = FIXES[finding.rule](case, case.inside)
     if followed is not None:
@@ -279,10 +272,8 @@ def _gain_of(
     return _at_most(case, model, finding, change) if kind is Kind.REMOVED else {}
 
 
-def followed_by(case: Case, change: Remark) -> Change | None:
+def followed_by(change: Remark) -> Change | None:
     """What following a change of settings does; None where it is another, or of another loader."""
-    if change.code is Advice.CACHE_SAMPLES and case.cache is not None:
-        return with_cache(case.cache)
     if change.code is Advice.REQUESTS_AT_ONCE:
         return blocked_shorter(float(change.values["requests"] or 1))
     if change.code is Advice.KEEP_CONNECTION:

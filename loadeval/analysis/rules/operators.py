@@ -52,7 +52,6 @@ HOW_SURE: dict[OperatorLimit, Confidence] = {
     OperatorLimit.BUSY: "measured",
     OperatorLimit.THREADS_BUSY: "measured",
     OperatorLimit.QUEUES: "likely",
-    OperatorLimit.COSTLIEST: "possible",
 }
 
 
@@ -101,11 +100,7 @@ def _problem(
             "threads": case.loader.workers,
         }
         return Remark(Problem.THREADS_BUSY, values)
-    if limit is OperatorLimit.QUEUES:
-        return Remark(Problem.OPERATOR_STARVES_NEXT, values)
-    total_ns = sum(each.batch_ns or 0.0 for each in report.operators)
-    values |= {"share": (operator.batch_ns or 0.0) / total_ns}
-    return Remark(Problem.OPERATOR_COSTLIEST, values)
+    return Remark(Problem.OPERATOR_STARVES_NEXT, values)
 
 
 def _changes(case: Case, operator: Operator, limit: OperatorLimit) -> tuple[Remark, ...]:
@@ -281,10 +276,11 @@ def _lock_waits(
     loader = case.loader
     in_processes = loader.start_method is not None or loader.persistent_workers is not None
     reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
-    if (in_processes or loader.workers == 0) and not (
-        reads_ahead and case.contention_share >= MODERATE_SHARE
-    ):
-        return None
+    if in_processes or loader.workers == 0:
+        if reads_ahead and case.loss_unknown:
+            return case.loss_unknown
+        if not reads_ahead or case.contention_share < MODERATE_SHARE:
+            return None
     if report is None:
         return None if loader.workers is None else Remark(Unknown.LOCK_NOT_READ)
     if case.loss_unknown or case.lost is None or case.loads_synchronously:

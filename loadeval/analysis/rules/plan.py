@@ -431,7 +431,7 @@ def _effects(case: Case, asked: _Asked) -> list[_Effect]:
     if finding.cost_share is None or asked.setting in {*SIMULATED, PERSISTENT}:
         return []
     rule = Rule.SLOW_SAMPLES if change.code is Advice.FIX_SAMPLES else finding.rule
-    fix, kind, followed = FIXES.get(rule), record_of(change).kind, followed_by(case, change)
+    fix, kind, followed = FIXES.get(rule), record_of(change).kind, followed_by(change)
     cost = part_of_cost(finding, change)
     gone = _Effect(saved=(cost, 0.0, cost), at_most=True)
     # Without anyone who waits for a CPU, nothing that follows would be limited by CPUs.

@@ -199,7 +199,9 @@ def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
 
 
 def as_many_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
-    """Advice to use as many workers as bring the most."""
+    """Advice to use as many workers as bring the most; none for a log, of which that is unknown."""
+    if case.headroom is None:
+        return ()
     best = best_workers(case, inside)
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()

@@ -42,7 +42,7 @@ PARTS = 20
 
 def stalls(case: Case) -> Answer:
     """Most of the waiting is for a hundredth of the batches."""
-    unknown = case.batches_left_out or case.too_few(FEWEST_FOR_STALLS)
+    unknown = case.too_few(FEWEST_FOR_STALLS)
     if unknown:
         return unknown
     wait_ns, count = case.wait_ns, len(case.rows)
@@ -76,7 +76,7 @@ def stalls(case: Case) -> Answer:
 
 def outliers(case: Case) -> Answer:
     """A few batches take more than twice the median."""
-    unknown = case.batches_left_out or case.too_few(FEWEST_FOR_OUTLIERS)
+    unknown = case.too_few(FEWEST_FOR_OUTLIERS)
     if unknown:
         return unknown
     iteration_ns, slow, count = case.iteration_ns, case.outliers, len(case.rows)

@@ -68,7 +68,7 @@ class Row:
     """Bars in one row, with their value as text and its 95% CI, or why there is none.
 
     `group` is the run that the row is of, where there are several. A `thin` row is a part of one
-    above it. `beside` is what stands behind the value and its unit.
+    above it.
     """
 
     label: str
@@ -77,7 +77,6 @@ class Row:
     interval: str = ""
     group: str = ""
     thin: bool = False
-    beside: str = ""
 
     @property
     def name(self) -> str:
@@ -152,16 +151,14 @@ def backends_chart(report: BackendReport) -> BarChart:
     return BarChart(tuple(rows), report.unit)
 
 
-def rate_row(
-    color: str, rate: Estimate | None, group: str = "", label: str = "", beside: str = ""
-) -> Row:
-    """A rate with its CI; its label is the name of what has that color where none is given."""
-    label = label or NAMES[color]
+def rate_row(color: str, rate: Estimate | None, group: str = "") -> Row:
+    """A rate with its CI, labelled with the name of what has that color."""
+    label = NAMES[color]
     if rate is None:
         return Row(label, NOT_MEASURED, group=group)
     text = number(rate.value)
     bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
-    return Row(label, text, (bar,), interval(rate, number), group, beside=beside)
+    return Row(label, text, (bar,), interval(rate, number), group)
 
 
 def iteration_chart(report: Report) -> BarChart:

@@ -113,7 +113,7 @@ def draw_bars(
                 look: Style = {**VALUE, "ha": "center", "in_layout": False}
                 axes.annotate(bar.text, (0.5, 0.5), xycoords=patch, **look)
         weight = {"fontsize": SMALL} if row.thin else {"fontweight": "bold"}
-        value = _write_beside(axes, row.text + row.beside, (chart.end(row), middle), **weight)
+        value = _write_beside(axes, row.text, (chart.end(row), middle), **weight)
         if not labels:
             _write_beside(axes, row.interval, (1, middle), xycoords=(value, "data"), **small)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.estimate.epochs import epoch_start_waits
-from loadeval.analysis.estimate.steady import numbers_in_run, steady
+from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import OUTLIER_TIMES_MEDIAN, iterations_of
 from loadeval.report.formatting import (
     TIME_UNITS,
@@ -128,7 +128,7 @@ class RunTime:
         """The places of the batches of `run`, from when each was asked for."""
         steps = run.steps
         if not len(steps) or (steps.request_ns == UNKNOWN).any():
-            numbers = numbers_in_run(run).astype(np.float64)
+            numbers = np.arange(len(steps), dtype=np.float64)
             return cls(numbers, numbers, timed=False)
         spent_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
         return cls(steps.request_ns / SECOND_NS, (steps.request_ns + spent_ns) / SECOND_NS, True)
@@ -189,7 +189,7 @@ class PointChart:
     @property
     def number(self) -> Column:
         """Each batch's number among all of the run."""
-        return numbers_in_run(self.run)
+        return np.arange(len(self.run.steps))
 
     def places(self, points: Points, x: Column | Values) -> tuple[Values, Values]:
         """Where `points` are drawn: of `x`, which has a place for each batch, and on the axis.

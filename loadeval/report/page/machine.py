@@ -10,12 +10,10 @@ from loadeval.report.page import plotly
 from loadeval.report.page.blocks import Figure, Keys, Section, Text
 from loadeval.report.page.escaping import drawn
 from loadeval.report.page.page import rendered
-from loadeval.report.page.stages import caching
 from loadeval.report.page.whatif import HEIGHT, band, upright
 from loadeval.report.tables import Table
 from loadeval.report.wording import machine as wording
 from loadeval.report.wording import whatif as whatif_words
-from loadeval.report.wording.caching import TITLE as CACHE_TITLE
 from loadeval.report.wording.whatif import ranged
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ def machine_page(plan: MachinePlan, run: str) -> str:
     Raises UsageError where a page cannot hold the installed plotly.
     """
     sections = [_needs(plan), _lifts(plan), _curve(plan)]
-    if plan.cache_places:
-        sections.append(Section("cache", CACHE_TITLE, tuple(caching(plan.cache_places))))
     return rendered(wording.headline(plan), [run], _top(plan), sections)
 
 

@@ -79,9 +79,7 @@ def trace(
 def bars(chart: BarChart) -> tuple[list[Json], Json]:
     """Data and layout of rows of bars, those of a run together."""
     unit = shortened(chart.unit, LONGEST_UNIT)
-    values = [
-        f"{row.text} {unit}/s{row.beside}" if row.bars and unit else row.text for row in chart.rows
-    ]
+    values = [f"{row.text} {unit}/s" if row.bars and unit else row.text for row in chart.rows]
     groups = list(dict.fromkeys(row.group for row in chart.rows))
     apart = BETWEEN if chart.unit else 0.0
     heights = [THIN if row.thin else 1.0 for row in chart.rows[1:]]

@@ -23,7 +23,6 @@ from loadeval.report.terminal.stages import (
 )
 from loadeval.report.wording import operators as operator_words
 from loadeval.report.wording import stages as stage_words
-from loadeval.report.wording.caching import cache_advice, cache_table
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.inside.timeline import Mask
-    from loadeval.analysis.predict.caching import CachePlace
     from loadeval.analysis.report import Report, RunReport
     from loadeval.report.page.blocks import Block, Json
     from loadeval.runlog.columns import Column, Values
@@ -61,7 +59,6 @@ def inside_the_loader(report: Report) -> list[Section]:
         parts: list[Block] = []
         if run.stages is not None:
             parts += _inside(run, run.stages)
-            parts += caching(run.cache_places)
         if run.operators is not None:
             parts += _operators(run.operators)
         if run.no_stages is not None:
@@ -121,11 +118,6 @@ def _inside(run: RunReport, stages: StageReport) -> list[Block]:
         )
     lanes = lanes_of(run.run)
     return blocks if lanes is None else [*blocks, _lanes(run, lanes)]
-
-
-def caching(places: Sequence[CachePlace]) -> list[Block]:
-    """Where samples could be cached, and where that pays; nothing where sizes are not known."""
-    return [cache_table(places), Text((cache_advice(places),))] if places else []
 
 
 def _operators(report: OperatorReport) -> list[Block]:

@@ -124,17 +124,14 @@ def reproduce(
     report: Report, files: Sequence[Path], output: Path, options: Sequence[str]
 ) -> Section:
     """Commands for a shell, and which runs the files hold."""
-    alone = report.comparison is None and report.backends is None and report.job is None
-    alone = alone and not options
-    command = "show" if alone else "compare"
+    command = "show" if report.runs[0].run.header.mode == "replay" else "compare"
     commands = (
         shlex.join(["loadeval", "report", *map(str, files), *options, "-o", str(output)]),
         shlex.join(["loadeval", command, *map(str, files), *options]),
     )
     job = report.job
-    reports = report.runs if job is None else report.runs * len(files)
-    # A folder may hold two runs: a real one, and its replay.
-    paths = files if len(files) == len(reports) else [run.run.path or files[0] for run in reports]
+    read = files if report.baseline is None else files[-1:]  # the page is of the later run
+    reports = report.runs if job is None else report.runs * len(read)
     rows = tuple(
         (
             short_name(path.name),
@@ -144,7 +141,7 @@ def reproduce(
             f"{len(run.run.steps):,}",
             "yes" if run.run.closed else "no",
         )
-        for path, run in zip(paths, reports, strict=True)
+        for path, run in zip(read, reports, strict=True)
     )
     made = page.MADE.format(version=own_version(), files=counted(len(files), "file", "files"))
     table = Table("Files", FILES_HEAD, rows)

@@ -56,7 +56,7 @@ def launch_screen(
         lines += wrapped(printable(named), width)
     if len(loaders) > MOST_LOADERS:
         lines.append(f"and {len(loaders) - MOST_LOADERS} more")
-    return [*lines, "", *labelled(more)]
+    return [*lines, *([""] if loaders else []), *labelled(more)]
 
 
 def _training_lines(report: Report, width: int) -> list[str]:

@@ -28,10 +28,9 @@ def live_screen(state: LiveState) -> RenderableType:
         ["time waiting", *map(wording.waiting, both)],
         ["mean iteration", *map(wording.iteration, both)],
     ]
-    kept = "" if state.every == 1 else f", one batch in {state.every:,}"
     style = "bold red" if state.silent_ns is not None else ""
     return Group(
-        Text(f"{short_name(state.name)} ({state.mode}{kept})", style="bold"),
+        Text(f"{short_name(state.name)} ({state.mode})", style="bold"),
         Text(f"{wording.status(state)}; {wording.progress(state)}", style=style),
         Text(),
         Table("", ("", now, "whole run"), rows),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from loadeval.report.formatting import cpus, share
 from loadeval.report.tables import Table, wrapped
 from loadeval.report.wording import machine as wording
-from loadeval.report.wording.caching import cache_advice, cache_table
 from loadeval.report.wording.whatif import ranged
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ def machine_lines(plan: MachinePlan, width: int) -> list[str]:
         lines += Table(rows=lifts).lines(width)
     else:
         lines += wrapped(wording.ALL_ONE_CAN, width)
-    if plan.cache_places:
-        lines += ["", *cache_table(plan.cache_places).lines(width)]
-        lines += wrapped(cache_advice(plan.cache_places), width)
     curve = [(cpus(count), ranged(busy, share)) for count, busy in plan.by_cpus]
     lines += ["", *Table(rows=[wording.CPUS_HEAD, *curve]).lines(width)]
     return [*lines, "", *wrapped(wording.RANGES, width)]

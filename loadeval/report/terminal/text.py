@@ -75,26 +75,28 @@ def runs_report(reports: Sequence[RunReport], *, metrics: bool = True) -> Render
 
 
 def full_report(report: Report) -> list[RenderableType]:
-    """All that is known of a comparison, or a job; of one run by itself that has a baseline."""
+    """All that is known of a comparison, of a job, or of one run by itself."""
     comparison = report.comparison
     job = [] if report.job is None else [job_text(report, report.job)]
     job += [] if report.cost is None else [Paragraph(cost_sentence(report.cost))]
-    if comparison is None and report.job is None and report.baseline is not None:
-        job += [diagnosis_report(diagnosis) for _, diagnosis in report.diagnoses]
-    if comparison is None:
-        return [*job, runs_report(report.runs)] if job else []
+    if comparison is not None:
+        title = comparison_report(comparison)
+    elif report.job is not None:
+        return [*job, runs_report(report.runs)]
+    else:
+        title = Paragraph(printable(runs.report_headline(report)), "bold")
     return [
-        comparison_report(comparison),
+        title,
         *job,
-        *([plan_report(comparison.plan)] if comparison.plan.actions else []),
-        diagnosis_report(comparison.diagnosis),
+        *(plan_report(plan) for _, plan in report.plans if plan.actions),
+        *(diagnosis_report(diagnosis) for _, diagnosis in report.diagnoses),
         *(
             StagesReport(run, full=True)
             for run in report.runs
             if run.stages or run.operators or run.no_stages
         ),
-        metrics_report(comparison.metrics),
-        runs_report(report.runs, metrics=False),
+        *([] if comparison is None else [metrics_report(comparison.metrics)]),
+        runs_report(report.runs, metrics=comparison is None),
     ]
 
 

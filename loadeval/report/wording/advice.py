@@ -408,11 +408,6 @@ ADVICE: dict[Enum, Words] = {
         "Or wait less often: keep what was read on a local disk, or read shards of many samples.",
         short="a local cache, or larger shards",
     ),
-    Advice.CACHE_SAMPLES: Words(
-        "Keep samples in memory for later epochs, {name:cached}: {total_bytes:size} for the whole "
-        "set.",
-        short="cache {name:cached}",
-    ),
     Advice.FETCH_LESS: Words(
         "Fetch fewer bytes: compressed or smaller samples, only the parts that are used, a cache "
         "on a local disk; or store the data nearer. More workers share the same connection.",

@@ -79,27 +79,8 @@ def headline(report: AttachedReport) -> str:
     return f"{waits}: without it, at most {bound} as fast."
 
 
-def waiting(report: AttachedReport) -> str:
-    """The share of the time waited, or why it is not known."""
-    if report.wait is None:
-        return f"{NOT_MEASURED}, {_why_unknown(report)}"
-    return estimated(report.wait, share)
-
-
 def _why_unknown(report: AttachedReport) -> str:
     return NO_LOADER if report.problem is None else NO_STACKS[report.problem]
-
-
-def line(report: AttachedReport) -> str:
-    """A line of those that `--watch` prints."""
-    workers = report.workers
-    parts = [f"{report.training.pid}: waits {waiting(report)}"]
-    if report.callers:
-        parts.append(f"at {code_place(report.callers[0].place)}")
-    if workers is not None and workers.loading.line is not None:
-        parts.append(f"workers in {line_in_words(workers.loading.line)}")
-    parts += [finding.rule.value for finding in report.findings]
-    return "; ".join(parts)
 
 
 def about(report: AttachedReport) -> Rows:

@@ -48,9 +48,6 @@ CAUTIONS: dict[Enum, str] = {
     BaselineCaution.OTHER_MACHINE: (
         "The runs are from different machines, whose difference counts as one of the runs."
     ),
-    BaselineCaution.OTHER_MODE: (
-        "The run was recorded with mode='{now}', its baseline with mode='{before}'."
-    ),
     BaselineCaution.BY_BATCH: f"Samples are not known in both runs: {BY_BATCH}.",
     BaselineCaution.STARTS_NOT_JUDGED: (
         "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "

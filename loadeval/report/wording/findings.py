@@ -243,8 +243,6 @@ WORDS = {
         "time, most of it with {name:name}.",
         operator_starves_next="{name:name} always has work waiting, and what comes after it waits "
         "for it.",
-        operator_costliest="{name:name} takes {share:share} of the time that all operators take "
-        "for a batch.",
     ),
     Rule.PYTHON_LOCK: _words(
         "Do threads of the loader hold Python's lock (GIL)?",
@@ -409,7 +407,6 @@ UNKNOWNS: dict[Enum, str] = {
     **UNMEASURED,
     Unknown.NO_STEADY_BATCH: NO_STEADY_BATCH,
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
-    Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
     Unknown.PREFETCH_UNKNOWN: "the loader's prefetch depth is not known",
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
     Unknown.READ_IN_THREAD: (

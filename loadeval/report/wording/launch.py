@@ -41,7 +41,7 @@ STOPPED = (
     "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
 )
 NOT_OVERRIDDEN = (
-    "The settings of --set and --threads reached no loader: none of those that were iterated was "
+    "The settings of --set reached no loader: none of those that were iterated was "
     "recognised in its role when its iterator was asked for"
 )
 UNCONFIRMED = "no optimizer step seen"
@@ -53,7 +53,8 @@ NEARLY_WHOLE = 0.02
 """Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
 NOT_ALTERNATED = (
     "Logged, not alternated: this loader's state_dict would run ahead of the training, or another "
-    "loader alternated at the same time. For the gain: loadeval run --replay -- COMMAND"
+    "loader alternated at the same time. For the gain, wrap it: loadeval.LoaderEvaluator(loader, "
+    "mode='replay', log_file='ideal.jsonl'), and compare: loadeval compare THIS.jsonl ideal.jsonl"
 )
 
 

@@ -86,8 +86,7 @@ def outliers(state: LiveState) -> str:
     if state.median_iteration_ns is None:
         return f"{NOT_MEASURED}, too few batches"
     iterations = counted(state.outlier_count, "iteration", "iterations")
-    among = "" if state.every == 1 else ", among the slowest of each aggregate"
-    return f"{iterations} over twice the median of {duration(state.median_iteration_ns)}{among}"
+    return f"{iterations} over twice the median of {duration(state.median_iteration_ns)}"
 
 
 def outlier(batch: Outlier, created: str) -> str:

@@ -33,10 +33,6 @@ BOTTLENECK = {
         "Bottleneck: {name:name}, which always has work waiting, and what comes after it waits "
         "for it."
     ),
-    OperatorLimit.COSTLIEST: (
-        "Bottleneck: possibly {name:name}, which takes the most time for a batch; how busy it is "
-        "is not known."
-    ),
 }
 NO_BOTTLENECK = "Bottleneck: none found."
 MOST_IN_SHORT = 4

@@ -108,12 +108,6 @@ def time_span(headroom: Headroom) -> str:
     return STEADY if headroom.epoch_starts_ns is None else "whole epochs"
 
 
-def speedup_in_words(headroom: Headroom) -> str:
-    """The speed-up with its interval, and what it is of."""
-    text = estimated(headroom.speedup, speedup)
-    return text if headroom.speedup is None else f"{text}, {time_span(headroom)}"
-
-
 def lost_in_words(headroom: Headroom) -> str:
     """The time lost per batch and its parts, with intervals, in one sentence."""
     if headroom.lost_ns is None:
@@ -184,7 +178,7 @@ OBJECTIONS: dict[Enum, str] = {
         "iterations drifted by {drift:share} within a run, more than the {difference:share} "
         "between the two runs"
     ),
-    Objection.NO_INTERVAL: "{unknown}: {too_few} for a 95% CI",
+    Objection.NO_INTERVAL: "{unknown}: fewer than two whole pairs for a 95% CI",
     Objection.IDEAL_SLOWER: (
         "the ideal arm was {slower:share} slower than the real one, which loading cannot explain"
     ),
@@ -371,7 +365,6 @@ def reason(headroom: Headroom) -> str:
         return "; ".join(remarks_in_words(UNMEASURED, verdict.unmeasured))
     if verdict.objection is None:
         return _lost(headroom, gain)
-    two_runs = headroom.pairs is None
     values = {
         "real_batches": headroom.real_batches,
         "ideal_batches": headroom.ideal_batches,
@@ -380,7 +373,6 @@ def reason(headroom: Headroom) -> str:
         "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
         "difference": abs(gain.value),
         "unknown": f"how much time is lost to data loading is not known ({estimated(gain, share)})",
-        "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,
         "pairs": headroom.pairs,

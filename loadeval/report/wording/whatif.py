@@ -62,18 +62,12 @@ ASSUMPTIONS: dict[Enum, str] = {
         "with different num_workers show how much it is."
     ),
     Assumption.BLOCKED_IN_PARALLEL: (
-        "Workers are blocked for {share:.0%} of fetching, by storage, a network or sleep. With "
-        "more workers, that takes no longer."
-    ),
-    Assumption.BANDWIDTH_SHARED: (
-        "Workers are blocked for {share:.0%} of fetching, and longer when more of them read at "
-        "once: they share the bandwidth of the storage, and more workers get no more of it."
+        "Workers are blocked for {share:.0%} of fetching. With more workers, that takes no longer."
     ),
     Assumption.STORAGE_NOT_KNOWN: (
         "Workers are blocked for {share:.0%} of fetching, and it is not known whether that takes "
         "longer with more workers. One end of the range assumes that the storage is no faster in "
-        "total, the other that each worker waits as now. Runs with one worker and with two, given "
-        "together, would tell."
+        "total, the other that each worker waits as now. Training with more workers would tell."
     ),
     Assumption.LOCK_LIMITS: (
         "Workers wait for a lock for {share:.0%} of fetching. However many there are, they "
@@ -97,10 +91,6 @@ ASSUMPTIONS: dict[Enum, str] = {
     Assumption.STEP_SPINS: (
         "The threads of a training step go on as now. In this run they spin while workers need the "
         "CPUs, so all of this may be far off: give the step fewer threads, and measure again."
-    ),
-    Assumption.STEP_IN_LOG: (
-        "The training step takes as long as it did while the loader worked. A run with "
-        "mode='alternate' shows what it takes alone."
     ),
     Assumption.UNLIKE_REPLAY: (
         "What the simulation leaves out changes nothing: with the settings of the run it takes "

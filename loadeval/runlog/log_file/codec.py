@@ -15,7 +15,6 @@ import numpy as np
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN, Column, Values
-from loadeval.runlog.histogram import BINS
 from loadeval.runlog.log_file.fields import (
     LARGEST,
     LARGEST_VALUE,
@@ -25,17 +24,14 @@ from loadeval.runlog.log_file.fields import (
     WITH_GAPS,
     Fields,
     check_lengths,
-    check_names,
     fields_of,
     shown,
     unexpected,
 )
 from loadeval.runlog.model import (
-    Aggregate,
     Block,
     EpochEnd,
     Event,
-    Excerpt,
     GpuIdle,
     Header,
     PaddedBatches,
@@ -47,12 +43,9 @@ from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, Worke
 
 FORMAT = "loadeval-run"
 VERSION = 1
-THINNED = 2
-"""A log that keeps every N-th batch has this version, and any other has VERSION."""
 
 
 TIMES, ELEMENTS = ("transform_ns", "transform_calls"), ("elements_before", "elements_after")
-BYTES, VARIES = ("bytes_before", "bytes_after"), ("varies",)
 """Columns by transform: all of a group, or none, have one."""
 
 
@@ -66,7 +59,6 @@ class RunEnd:
 Line = (
     Header
     | Block
-    | Aggregate
     | EpochEnd
     | Prefetch
     | Window
@@ -84,8 +76,6 @@ Line = (
 KINDS: dict[str, type[Line]] = {
     "header": Header,
     "block": Block,
-    "excerpt": Excerpt,
-    "aggregate": Aggregate,
     "epoch": EpochEnd,
     "prefetch": Prefetch,
     "window": Window,
@@ -100,11 +90,12 @@ KINDS: dict[str, type[Line]] = {
     "end": RunEnd,
 }
 FIRST_COLUMNS: dict[type[Line], str] = {
+    Block: "wait_ns",
     GpuIdle: "gpu_idle_ns",
     PaddedBatches: "batch",
     StageTimes: "batch",
 }
-"""Lines of columns, which are as long as this one; a block's are as long as its waits."""
+"""Lines of columns, which are as long as this one."""
 LINE_TYPES = {kind: name for name, kind in KINDS.items()}
 
 
@@ -112,13 +103,10 @@ def encode(line: Line) -> Fields:
     """The JSON-ready form of `line`; a column that is unknown throughout is a plain null."""
     content = {field.name: _to_json(getattr(line, field.name)) for field in fields(line)}
     if isinstance(line, Header):
-        version = VERSION if line.every == 1 else THINNED
-        content = {"format": FORMAT, "version": version, **content}
-        if version == VERSION:
-            del content["every"]
+        content = {"format": FORMAT, "version": VERSION, **content}
     if isinstance(line, Block | Prefetch) and not line.instrumented:
         del content["instrumented"]
-    for name in (*ELEMENTS, *BYTES, *VARIES) if isinstance(line, StageTimes) else ():
+    for name in ELEMENTS if isinstance(line, StageTimes) else ():
         if not content[name]:
             del content[name]
     return {"type": LINE_TYPES[type(line)], **content}
@@ -167,7 +155,7 @@ def decode(content: Any) -> Line:
     values = fields_of(kind, content)
     if kind is StageTimes:
         values = dict.fromkeys(LATER_STAGE_COLUMNS) | values
-    first = "wait_ns" if issubclass(kind, Block) else FIRST_COLUMNS.get(kind)
+    first = FIRST_COLUMNS.get(kind)
     if first is not None:
         _complete_columns(values, first)
     if kind is StageTimes:
@@ -175,9 +163,7 @@ def decode(content: Any) -> Line:
     elif kind is Readings:
         check_lengths({"time_ns": values["time_ns"], **values["values"]}, "time_ns")
     line: Line = kind(**values)
-    if isinstance(line, Aggregate):
-        _check_aggregate(line)
-    elif isinstance(line, Prefetch) and len(line.waits_ns) not in {0, line.batches}:
+    if isinstance(line, Prefetch) and len(line.waits_ns) not in {0, line.batches}:
         expected = f"a wait for each of its {line.batches} batches"
         raise unexpected("waits_ns", content["waits_ns"], expected)
     return line
@@ -204,7 +190,7 @@ def _check_transforms(values: Fields) -> None:
 
     Or when one of what belongs together is not known, such as its calls.
     """
-    for group in (TIMES, ELEMENTS, BYTES, VARIES):
+    for group in (TIMES, ELEMENTS):
         first = values.get(group[0], {})
         for name in group:
             columns = values.get(name, {})
@@ -220,18 +206,12 @@ def _check_transforms(values: Fields) -> None:
 def _header_of(content: Fields) -> Header:
     name, version = content.pop("format", None), content.pop("version", None)
     # Their texts are compared, for to Python True and 1.0 are equal to 1.
-    if shown(name) != repr(FORMAT) or shown(version) not in (repr(VERSION), repr(THINNED)):
+    if shown(name) != repr(FORMAT) or shown(version) != repr(VERSION):
         raise RunLogError(
             f"has format {shown(name)} version {shown(version)}, where {FORMAT!r} version "
-            f"{VERSION} or {THINNED} was expected"
+            f"{VERSION} was expected"
         )
-    if version == VERSION:
-        check_names(content, [field.name for field in fields(Header) if field.name != "every"])
-        content["every"] = 1
-    header = Header(**fields_of(Header, content))
-    if version == THINNED and header.every <= 1:
-        raise unexpected("every", header.every, "a whole number, 2 or more,")
-    return header
+    return Header(**fields_of(Header, content))
 
 
 def _complete_columns(values: Fields, first: str) -> None:
@@ -241,32 +221,3 @@ def _complete_columns(values: Fields, first: str) -> None:
             values[name] = np.full(len(values[first]), UNKNOWN)
     columns = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     check_lengths(columns, first)
-
-
-def _check_aggregate(aggregate: Aggregate) -> None:
-    """Raises RunLogError when what `aggregate` says does not fit together."""
-    if not aggregate.batches:
-        raise unexpected("batches", aggregate.batches, "a whole number, 1 or more")
-    if aggregate.step_ns is None and aggregate.batches > 1:
-        raise unexpected("step_ns", None, "the sum over several batches")
-    if not aggregate.first <= aggregate.slowest_batch < aggregate.first + aggregate.batches:
-        raise unexpected(
-            "slowest_batch", aggregate.slowest_batch, "the number of one of its batches"
-        )
-    if aggregate.shortest_wait_ns > aggregate.longest_wait_ns:
-        raise unexpected("shortest_wait_ns", aggregate.shortest_wait_ns, "at most the longest")
-    _check_bins("wait", aggregate.wait_bins, aggregate.wait_counts, aggregate.batches)
-    steps = 0 if aggregate.step_ns is None else aggregate.batches
-    _check_bins("step", aggregate.step_bins, aggregate.step_counts, steps)
-
-
-def _check_bins(what: str, bins: Column, counts: Column, batches: int) -> None:
-    if (np.diff(bins, append=BINS) <= 0).any():
-        expected = f"bins under {BINS}, in ascending order, each once,"
-        raise unexpected(f"{what}_bins", bins.tolist(), expected)
-    total = sum(counts.tolist())  # exact, where 64 bits may be too few
-    if len(counts) != len(bins) or total != batches:
-        raise RunLogError(
-            f"has {total} batches in {len(counts)} values of '{what}_counts', where {batches} in "
-            f"{len(bins)}, one for each bin, were expected"
-        )

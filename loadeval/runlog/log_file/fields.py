@@ -33,10 +33,12 @@ MAY_BE_MISSING = (
     *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
     *("made_at", "calls", "instrumented"),
     *LATER_STAGE_COLUMNS,
-    *("elements_before", "elements_after", "bytes_before", "bytes_after", "varies"),
+    *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),
 )
 """Older logs do not have these, nor some lines of newer ones."""
+NO_LONGER_READ = {"bytes_before", "bytes_after", "varies"}
+"""Older logs have these, which are ignored."""
 LARGEST = 2**62 - 1
 """It is 146 years in nanoseconds, and twice as much still fits into 64 bits."""
 LARGEST_VALUE = 1e100
@@ -83,7 +85,9 @@ def check_names(content: Fields, expected: Collection[str]) -> None:
     for name in expected:
         if name not in content and name not in MAY_BE_MISSING:
             raise RunLogError(f"has no {name!r}, which was expected there")
-    unknown = ", ".join(repr(name) for name in content if name not in expected)
+    unknown = ", ".join(
+        repr(name) for name in content if name not in expected and name not in NO_LONGER_READ
+    )
     if unknown:
         raise RunLogError(
             f"has {_shortened(unknown)}, which the format does not know, where only "

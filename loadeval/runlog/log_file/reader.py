@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.histogram import PARTS
 from loadeval.runlog.log_file.bulk import decoded_lines
 from loadeval.runlog.log_file.codec import Line, RunEnd, decode
 from loadeval.runlog.log_file.dali import is_dali, run_from_dali
 from loadeval.runlog.log_file.sequence import LineValidator
 from loadeval.runlog.model import (
-    Aggregate,
     Block,
     EpochEnd,
     Event,
@@ -210,12 +208,11 @@ class Assembly:
                 "is missing, where the header of a run log was expected: nothing was written"
             )
         blocks, ends = self._all(Block), self._all(EpochEnd)
-        every, over = self.header.every, {end.epoch for end in ends}
+        over = {end.epoch for end in ends}
         # Between two epochs of a live run no line is missing.
         is_cut_short = not self.closed and (
             not over or any(block.epoch not in over for block in blocks)
         )
-        thinned = [thinned_note(every)] if every > 1 else []
         return Run(
             header=self.header,
             steps=Steps.from_blocks(blocks, ends, self._all(GpuIdle)),
@@ -225,9 +222,8 @@ class Assembly:
             readings=join_readings(self._all(Readings)),
             events=self._all(Event),
             closed=self.closed,
-            notes=(*thinned, *self.notes, *([NO_END] if is_cut_short else [])),
+            notes=(*self.notes, *([NO_END] if is_cut_short else [])),
             path=self.path,
-            aggregates=self._all(Aggregate),
             stages=StageTimes.joined(self._all(StageTimes)),
             worker_starts=self._all(WorkerStart),
             code=self._all(CodeSamples),
@@ -243,14 +239,6 @@ class Assembly:
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
         where = None if self.path is None else text_of(self.path)
         return RunLogError(f"{where}, {self.unit} {number} {what}; {advice}")
-
-
-def thinned_note(every: int) -> str:
-    """What a reader should know of a run that keeps one batch in `every`."""
-    return (
-        f"the detail of one batch in {every} is kept: totals, means, the shortest and the longest "
-        f"are of all batches, and quantiles are right to 1/{PARTS} of their value"
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,7 @@ from copy import copy
 from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.log_file.codec import Line, RunEnd
-from loadeval.runlog.model import (
-    Aggregate,
-    Block,
-    EpochEnd,
-    Excerpt,
-    Header,
-    Prefetch,
-    Readings,
-    Window,
-)
+from loadeval.runlog.model import Block, EpochEnd, Header, Prefetch, Readings, Window
 
 BACKWARDS = (
     "goes back in time: it holds a request before the delivery that the same epoch last had, "
@@ -34,11 +25,7 @@ class LineValidator:
     def __init__(self) -> None:
         self._begun = self._ended = False
         self._batches = 0
-        self._every = 1
         self._delivered_ns: dict[int, int] = {}
-        self._excerpted: dict[int, int] = {}
-        self._aggregated: dict[int, int] = {}
-        self._aggregated_ns: dict[int, int] = {}
         self._ended_epochs: set[int] = set()
         self._read_ns: dict[tuple[str, str], int] = {}
 
@@ -56,17 +43,13 @@ class LineValidator:
             raise RunLogError("is out of order: one header was expected, before everything else")
         self._begun = True
         if (
-            isinstance(line, Block | Aggregate | EpochEnd | Prefetch | Window)
+            isinstance(line, Block | EpochEnd | Prefetch | Window)
             and line.epoch in self._ended_epochs
         ):
             raise RunLogError(
                 f"is of epoch {line.epoch}, where none was expected after its epoch line"
             )
-        if isinstance(line, Header):
-            self._check_header(line)
-        elif isinstance(line, Aggregate):
-            self._check_aggregate(line)
-        elif isinstance(line, Block):
+        if isinstance(line, Block):
             self._check_block(line)
         elif isinstance(line, EpochEnd):
             self._check_epoch_end(line)
@@ -75,55 +58,14 @@ class LineValidator:
         elif isinstance(line, RunEnd):
             self._check_run_end(line)
 
-    def _check_header(self, header: Header) -> None:
-        self._every = header.every
-        if header.every > 1 and header.mode != "log":
-            raise RunLogError(
-                f"keeps one batch in {header.every} in mode {header.mode!r}, where mode 'log' was "
-                "expected"
-            )
-
-    def _check_aggregate(self, aggregate: Aggregate) -> None:
-        epoch = aggregate.epoch
-        if self._every == 1:
-            raise RunLogError("is an aggregate, where blocks of all batches were expected")
-        first = self._aggregated.get(epoch, 0)
-        if aggregate.first != first:
-            raise RunLogError(
-                f"begins with batch {aggregate.first} of its epoch, where number {first} was "
-                "expected: lines were lost or added"
-            )
-        if aggregate.request_ns < self._aggregated_ns.get(epoch, 0):
-            raise RunLogError(BACKWARDS)
-        self._aggregated[epoch] = first + aggregate.batches
-        self._aggregated_ns[epoch] = aggregate.end_ns
-        self._batches += aggregate.batches
-
     def _check_block(self, block: Block) -> None:
-        if isinstance(block, Excerpt) is (self._every == 1):
-            kinds = "excerpts and aggregates" if self._every > 1 else "blocks of all batches"
-            raise RunLogError(f"is of another kind than its log, where {kinds} were expected")
-        if isinstance(block, Excerpt):
-            self._check_numbers(block)
         if len(block) and block.request_ns[0] != UNKNOWN:
             deliver_ns = block.request_ns + block.wait_ns
             early = (block.request_ns[1:] < deliver_ns[:-1]).any()
             if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
                 raise RunLogError(BACKWARDS)
             self._delivered_ns[block.epoch] = int(deliver_ns[-1])
-        if not isinstance(block, Excerpt):
-            self._batches += len(block)
-
-    def _check_numbers(self, excerpt: Excerpt) -> None:
-        expected = self._excerpted.get(excerpt.epoch, 0)
-        for batch in excerpt.batch.tolist():
-            if batch != expected:
-                raise RunLogError(
-                    f"has batch {batch} of its epoch, where number {expected} was expected: one in "
-                    f"{self._every} is kept"
-                )
-            expected += self._every
-        self._excerpted[excerpt.epoch] = expected
+        self._batches += len(block)
 
     def _check_epoch_end(self, end: EpochEnd) -> None:
         if end.request_ns is not None and end.request_ns < self._delivered_ns.get(end.epoch, 0):
@@ -144,15 +86,4 @@ class LineValidator:
                 f"says that the run had {end.batches} batches, where {self._batches} were "
                 "expected from the lines before it: lines were lost or added"
             )
-        for epoch in self._aggregated.keys() | self._excerpted.keys():
-            batches = self._aggregated.get(epoch, 0)
-            kept, expected = (
-                self._excerpted.get(epoch, 0) // self._every,
-                -(-batches // self._every),
-            )
-            if kept != expected:
-                raise RunLogError(
-                    f"comes after {kept} batches in the excerpts of epoch {epoch}, where "
-                    f"{expected} of {batches} were expected: lines were lost or added"
-                )
         self._ended = True

@@ -168,8 +168,7 @@ def lines_of(run: Run) -> list[Line]:
     """The lines of a log of `run`, those of a type together."""
     lines: list[Line] = [
         run.header,
-        *(run.steps.blocks() if run.header.every == 1 else run.steps.excerpts()),
-        *run.aggregates,
+        *run.steps.blocks(),
         *run.prefetches,
         *run.windows,
         *run.stages,
@@ -190,28 +189,20 @@ def lines_of(run: Run) -> list[Line]:
 def metrics_of(run: Run) -> dict[str, Any]:
     """The figures of `run` under the keys of DALI's class, times in seconds; {} before any batch.
 
-    `batch_times` are the waits of every epoch, of a run that keeps one batch in N those of the
-    ones that it kept; `total_time` goes from each epoch's first request to its last delivery, or
-    to the request that found the epoch exhausted.
+    `batch_times` are the waits of every epoch; `total_time` goes from each epoch's first request to
+    its last delivery, or to the request that found the epoch exhausted.
     """
     if not run.batches:
         return {}
-    waits, steps, totals = run.steps.wait_ns, run.steps.step_ns, run.aggregates
-    if run.header.every == 1:
-        wait_ns, step_ns = int(waits.sum()), int(steps[steps != UNKNOWN].sum())
-        shortest_ns, longest_ns = int(waits.min()), int(waits.max())
-    else:
-        wait_ns = sum(aggregate.wait_ns for aggregate in totals)
-        step_ns = sum(aggregate.step_ns or 0 for aggregate in totals)
-        shortest_ns = min(aggregate.shortest_wait_ns for aggregate in totals)
-        longest_ns = max(aggregate.longest_wait_ns for aggregate in totals)
+    waits, steps = run.steps.wait_ns, run.steps.step_ns
+    wait_ns, step_ns = int(waits.sum()), int(steps[steps != UNKNOWN].sum())
     return {
         "mode": run.header.mode,
         "total_batches": run.batches,
         "total_time": (wait_ns + step_ns) / SECOND_NS,
         "avg_batch_time": wait_ns / run.batches / SECOND_NS,
-        "min_batch_time": shortest_ns / SECOND_NS,
-        "max_batch_time": longest_ns / SECOND_NS,
+        "min_batch_time": int(waits.min()) / SECOND_NS,
+        "max_batch_time": int(waits.max()) / SECOND_NS,
         "batch_times": (waits / SECOND_NS).tolist(),
         "cached_batches": run.header.cache.batches if run.header.cache else 0,
         "cache_ready": run.header.cache is not None,

@@ -49,7 +49,7 @@ def logs_in(folder: Path) -> list[Path]:
 
 def logs_so_far(folder: Path) -> list[Path]:
     """The logs of a job that goes on, as `logs_in` has them; there may be none yet."""
-    trained = _trained(folder, replayed=False)
+    trained = _trained(folder)
     if trained:
         return trained
     names = names_in(folder)
@@ -59,14 +59,9 @@ def logs_so_far(folder: Path) -> list[Path]:
     return [folder / name for name in logs]
 
 
-def replayed_logs(folder: Path) -> list[Path]:
-    """The logs of the second run of a `loadeval run --replay`; none where there was none."""
-    return _trained(folder, replayed=True)
-
-
-def _trained(folder: Path, *, replayed: bool) -> list[Path]:
+def _trained(folder: Path) -> list[Path]:
     """What `loadeval run` says the training loaders are; none where it did not write `folder`."""
-    processes = processes_in(folder, replayed=replayed)
+    processes = processes_in(folder)
     mains = [process.main for process in processes if process.main is not None]
     # Another program, beside the one that trains, may only evaluate.
     trained = [loader for loader in mains if loader.role == "training"] or mains

@@ -13,8 +13,6 @@ from loadeval.runlog.log_file.fields import fields_of
 from loadeval.runlog.remote import names_in, open_binary
 
 Role = Literal["training", "validation", "other"]
-REPLAYED = "-replay"
-"""What the second run of a command wrote, that of `--replay`, has a name that ends so."""
 RECORD = re.compile(r"rank\d+.*\.json")
 
 
@@ -75,19 +73,14 @@ class ProcessRecord:
         new.replace(path)
 
 
-def processes_in(folder: Path, *, replayed: bool = False) -> list[ProcessRecord]:
-    """The processes that iterated a loader, by rank: of the first run of the command, or second.
+def processes_in(folder: Path) -> list[ProcessRecord]:
+    """The processes that iterated a loader, by rank.
 
     Raises OSError or RunLogError where `folder` cannot be looked into.
     """
     names = [name for name in names_in(folder) if RECORD.fullmatch(name)]
-    records = [_read(folder / name) for name in names]
-    chosen = (
-        record
-        for record in records
-        if record is not None and record.name.endswith(REPLAYED) is replayed
-    )
-    return sorted(chosen, key=lambda record: (record.rank, len(record.name), record.name))
+    records = filter(None, (_read(folder / name) for name in names))
+    return sorted(records, key=lambda record: (record.rank, len(record.name), record.name))
 
 
 def _read(path: Path) -> ProcessRecord | None:

@@ -28,14 +28,10 @@ if TYPE_CHECKING:
     from loadeval.runtime.settings import EvaluatorSettings
 
 REORDERED = (
-    "loadeval: mode='alternate' prefetches batches. Each is served once, but most come a few "
-    "places earlier, and some up to two blocks later, so losses differ from a run without "
-    "loadeval. Use mode='log' if that matters"
+    "loadeval: alternating changes the order of batches, so losses differ; mode='log' does not"
 )
 DIFFERENT_RANDOM_NUMBERS = (
-    "loadeval: mode='alternate' prefetches batches. Each is served once, in order, but if the "
-    "dataset and the training step share a random generator, such as for crops and dropout, "
-    "they draw different numbers than without loadeval. Use mode='log' if that matters"
+    "loadeval: alternating loads ahead, so random numbers may differ; mode='log' does not"
 )
 NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
 LIMITED_RANK = (
@@ -48,6 +44,9 @@ LONGEST_IDLE_WAIT_S = 5.0
 
 class Alternation:
     """What all epochs of an alternating run share. `adapter` copies the batches."""
+
+    has_logged = False
+    """Whether `log_side_effects` has said it in this process, of any loader."""
 
     def __init__(
         self,
@@ -65,7 +64,8 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
-        self.looks = False
+        self.stop_stages = recorder.stop_stages
+        self.looks = True
         self._look = recorder.look
         self._note = recorder.note
         self._origin_ns = recorder.origin_ns
@@ -76,7 +76,7 @@ class Alternation:
         self._max_bytes = settings.max_cache_bytes
         self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
-        self._has_logged = self._has_failed = self._has_noted_limit = False
+        self._has_failed = self._has_noted_limit = False
         self._serves_whole = False
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> AlternatingEpoch:
@@ -93,12 +93,12 @@ class Alternation:
         return whole
 
     def log_side_effects(self) -> None:
-        """Log, once, what an alternating run changes about training with such a loader.
+        """Log, once in a process, what an alternating run changes about training.
 
         Not a warning: nothing is wrong, and where warnings are errors it would stop training.
         """
-        if not self._has_logged:
-            self._has_logged = True
+        if not Alternation.has_logged:
+            Alternation.has_logged = True
             is_reordered = self.depth and not self.progress.whole
             logging.getLogger("loadeval").warning(
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
@@ -109,6 +109,11 @@ class Alternation:
         if on != self.looks:
             self.looks = on
             self._look(on)
+
+    @property
+    def instrumented(self) -> bool:
+        """Whether what is served now is of a block for the instruments."""
+        return self.looks and self.progress.has_instruments
 
     def note_fixed_limit(self) -> None:
         """Note, once, that memory does not suffice for blocks whose size is given."""
@@ -183,7 +188,7 @@ class Alternation:
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
         times = known, tuple(waits_ns), end_ns, began_ns
-        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, *times, self.looks)
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, *times, self.instrumented)
         self.keep(fact)
         return Prefetched(fact, is_over, is_full)
 
@@ -254,6 +259,8 @@ class AlternatingEpoch:
         while not self._is_over:
             block = progress.block
             if block is None:
+                if progress.is_over:
+                    self._shared.stop_stages()
                 self.rest = self.remainder()
                 return
             yield from self._blocks(block)
@@ -358,7 +365,7 @@ class AlternatingEpoch:
         pair: int | None = None,
     ) -> Span:
         is_ours = source is not self._source
-        return Span(source, size, arm, pair, since_ns, is_ours, self._shared.looks)
+        return Span(source, size, arm, pair, since_ns, is_ours, self._shared.instrumented)
 
     def _served(self, span: Span) -> Iterator[Span]:
         try:

@@ -22,13 +22,11 @@ from loadeval.runlog.blocks import (
 from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from loadeval.runlog.columns import Values
     from loadeval.runlog.model import Arm
     from loadeval.runtime.serving.loop import Span
-
-    Enough = Callable[[Sequence[Values], Sequence[Values]], bool]
 
 BLOCK_NS = SECOND_NS // 10
 """An ideal block is to last so long that what its first steps lose after the pause is little.
@@ -108,9 +106,10 @@ class Progress:
     """
 
     whole = 0
-    fixed = False
-    looks_next = True
+    fixed = has_instruments = looks_next = False
     """Whether the next epoch is a block in which instruments are read."""
+    is_over = False
+    """Whether the run has all its pairs."""
     is_first = False
     """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
 
@@ -221,11 +220,8 @@ class Schedule(Progress):
 
     A pair's blocks are sized when it begins, from the pace and the noise of both arms so far; the
     order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs that
-    count,
-    with the first pair to reach `batches` served ones, or when `enough` returns True; None is no
-    limit. `enough` is called after each pair with the iterations in nanoseconds of the counted
-    real batches of each pair so far, and of the ideal ones; a pair in which none is known of an
-    arm is left out. `length` is how many batches an epoch has, if that is known.
+    count, or with the first pair to reach `batches` served ones; None is no limit. `length` is how
+    many batches an epoch has, if that is known.
 
     Where `fixed` is set sizes depend on no measurement. In distributed training all ranks must
     switch arms at the same batch. Where `has_instruments` is, some pairs are for these.
@@ -239,22 +235,16 @@ class Schedule(Progress):
         batches: int | None = None,
         prefetch_depth: int = 0,
         length: int | None = None,
-        enough: Enough | None = None,
     ) -> None:
         self._planned_pair = -1
         super().__init__(self._planned(0))
-        self.fixed = self.has_instruments = False
         self._pair = 0
-        self.enough = enough
-        self.is_over = False
         self._seed = seed
         self._pairs = pairs
         self._batches = batches
         self._depth = prefetch_depth
         self._length = length
         self._arms: dict[Arm, _ArmSoFar] = {"real": _ArmSoFar(), "ideal": _ArmSoFar()}
-        self._latest_ns: dict[Arm, Values] = {}
-        self._of_pairs: dict[Arm, list[Values]] = {"real": [], "ideal": []}
         self._head_iterations_ns: list[int] = []
         self._head_steps_ns: list[int] = []
         self._two_blocks = two_blocks_for(prefetch_depth)
@@ -310,7 +300,6 @@ class Schedule(Progress):
 
     def _begin_anew(self) -> None:
         self._block, self._iterations_ns = None, []
-        self._of_pairs = {"real": [], "ideal": []}
         self._pair = self._planned_pair + 1
         self._schedule = self._planned(self._pair)
 
@@ -431,17 +420,7 @@ class Schedule(Progress):
     def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
         if not block.instrumented:
             self._arms[block.arm].add(iterations_ns)
-            self._latest_ns[block.arm] = iterations_ns
         if block.arm == arms_of(self._seed, block.pair)[-1]:
             self._pair = block.pair + 1
-            self.is_over = self._is_enough(self._counted_before(self._pair))
-
-    def _is_enough(self, pairs: int) -> bool:
-        if pairs == self._pairs or (self._batches is not None and self.served >= self._batches):
-            return True
-        if self.enough is None:
-            return False
-        if all(map(len, self._latest_ns.values())):
-            for arm, iterations_ns in self._latest_ns.items():
-                self._of_pairs[arm].append(iterations_ns)
-        return self.enough(self._of_pairs["real"], self._of_pairs["ideal"])
+            is_full = self._batches is not None and self.served >= self._batches
+            self.is_over = is_full or self._counted_before(self._pair) == self._pairs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.runlog.log_file.writer import RunLog
@@ -40,9 +41,9 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     """
     redact: Callable[[Line], Line] = _as_it_is
     if settings.redact:
-        from loadeval.runlog.redaction import redacted  # noqa: PLC0415 - few runs need it
+        from loadeval.runlog.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
 
-        redact = redacted
+        redact = partial(redacted, salt=run_salt())
     header = Header(
         run_id=uuid.uuid4().hex,
         name=name,
@@ -54,7 +55,6 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
         settings=facts,
         environment=environment,
         cache=cache,
-        every=settings.every,
     )
     header = cast("Header", redact(header))
     path = settings.log_file

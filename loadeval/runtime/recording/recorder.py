@@ -26,7 +26,6 @@ from loadeval.runtime.cuda import GpuIdleTimer, timing_events
 from loadeval.runtime.guard import Guard, caller
 from loadeval.runtime.recording.chunk import Chunk
 from loadeval.runtime.recording.stages import StageRecorder
-from loadeval.runtime.recording.thinning import Thinning, gpu_idle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,9 +153,7 @@ class Recorder:
         if event is not None:
             gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_cuda_events)
             self._gpu_idle_timers.append(gpu_idle)
-        every = self.header.every
-        thinning = Thinning(self._epochs, every, self.header.warmup) if every > 1 else None
-        epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
+        epoch = OpenEpoch(self, self._epochs, gpu_idle)
         self._epochs += 1
         self._open_epochs.append(epoch)
         if number_callback is not None:
@@ -276,7 +273,8 @@ class Recorder:
         if log is not None and log.is_file:
             written_bytes, texts = log.snapshot()
         readable = 0 if log is None or log.is_lost else written_bytes
-        return readable, texts, [*self._kept, *self._unfinished_lines()], self.closed
+        lines = [*self._kept, *map(self._redact, self._unfinished_lines())]
+        return readable, texts, lines, self.closed
 
     def _read_back(
         self, written_bytes: int, texts: list[bytes], lines: list[Line], closed: bool
@@ -287,8 +285,8 @@ class Recorder:
         if self._log is not None and written_bytes:
             assembly = Assembly.of_file(self._log.path, written_bytes)
         if assembly.header is None:
-            assembly.take(self._redact(self.header))
-        for line in [*(decode(json.loads(text)) for text in texts), *map(self._redact, lines)]:
+            assembly.take(self.header)
+        for line in [*(decode(json.loads(text)) for text in texts), *lines]:
             assembly.take(line)
         assembly.closed = closed
         return assembly.run()
@@ -367,8 +365,8 @@ class Recorder:
             return
         self._drain()
         self._open_epochs.remove(epoch)
-        for line in self._last_lines_of(epoch, end):
-            self._keep(line, always=True)
+        if not epoch.is_cut_off:
+            self._keep(end, always=True)
         if epoch.gpu_idle is not None:
             epoch.gpu_idle.ended = True
 
@@ -381,8 +379,7 @@ class Recorder:
                     self._drop_block(epoch, block)
                     continue
                 self.batches += len(block)
-                for line in [block] if epoch.thinning is None else epoch.thinning.take(block):
-                    self._keep(line, always=True)
+                self._keep(block, always=True)
             padding = epoch.take_padding()
             if padding is not None and not epoch.is_cut_off:
                 self._keep(padding)
@@ -400,11 +397,8 @@ class Recorder:
         the log had would seem to end the step before this one.
         """
         if not epoch.is_cut_off:
-            request_ns = int(block.request_ns[0])
-            for line in self._last_lines_of(
-                epoch, EpochEnd(epoch.number, "unmeasured", request_ns, 0)
-            ):
-                self._keep(line, always=True)
+            end = EpochEnd(epoch.number, "unmeasured", int(block.request_ns[0]), 0)
+            self._keep(end, always=True)
             epoch.is_cut_off = True
         self._dropped += len(block)
 
@@ -418,18 +412,8 @@ class Recorder:
 
     def _unfinished_lines(self) -> list[Line]:
         """What the live epochs would still write if they ended now."""
-        return [
-            line
-            for epoch in self._open_epochs
-            for line in self._last_lines_of(epoch, epoch.failure)
-        ]
-
-    def _last_lines_of(self, epoch: OpenEpoch, end: EpochEnd | None) -> list[Line]:
-        if epoch.is_cut_off:
-            return []
-        request_ns = None if end is None else end.request_ns
-        lines: list[Line] = [] if epoch.thinning is None else [*epoch.thinning.rest(request_ns)]
-        return lines if end is None else [*lines, end]
+        open_epochs = [epoch for epoch in self._open_epochs if not epoch.is_cut_off]
+        return [epoch.failure for epoch in open_epochs if epoch.failure is not None]
 
     def _event(self, message: str, kind: EventKind = "note") -> Event:
         return Event(self._clock() - self.origin_ns, message, kind)
@@ -445,7 +429,7 @@ class Recorder:
         if self._tracking is not None:
             self._tracking.take(line)
         if log is not None and log.is_broken and log.is_lost and not self._kept:
-            self._kept.append(self._event(LOST.format(path=log.path)))
+            self._kept.append(self._redact(self._event(LOST.format(path=log.path))))
         if log is None or log.is_broken or not log.is_file:
             self._kept.append(line)
         if log is not None and not log.is_broken and (always or not log.is_full):
@@ -457,21 +441,16 @@ class Recorder:
             self._keep(line)
         for gpu_idle in list(self._gpu_idle_timers):
             taken = gpu_idle.take()
-            kept = None if taken is None else gpu_idle_of(taken, self.header.every)
-            if kept is not None:
-                self._keep(kept)
+            if taken is not None:
+                self._keep(taken)
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
 
     def _drain_stages(self) -> None:
-        """Write what happened inside the loader, of one batch in `every`, until the run is over."""
+        """Write what happened inside the loader, until the run is over."""
         for line in [] if self.closed else self._stages.take():
-            kept = line
-            if isinstance(line, StageTimes):
-                kept = line.part(line.batch % self.header.every == 0)
-                if not len(kept):
-                    continue
-            self._keep(kept)
+            if not isinstance(line, StageTimes) or len(line):
+                self._keep(line)
 
 
 class OpenEpoch:
@@ -482,12 +461,10 @@ class OpenEpoch:
         recorder: Recorder,
         number: int,
         gpu_idle: GpuIdleTimer | None = None,
-        thinning: Thinning | None = None,
     ) -> None:
         self.recorder = recorder
         self.number = number
         self.gpu_idle = gpu_idle
-        self.thinning = thinning
         self.failure: EpochEnd | None = None
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False

@@ -38,10 +38,6 @@ class LoaderStages(Protocol):
     It may have a method `look(on: bool)`, which is called between two batches: called with False,
     nothing in the loader is timed until it is called with True. An alternating run looks inside in
     some of its blocks alone, for that takes time.
-
-    It may have a method `probe_transforms`, which is called before the first epoch of a run with
-    `probe_transforms=True`: a few samples are then loaded again, to see from which transform on
-    they are random.
     """
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -61,14 +57,6 @@ class LoaderStages(Protocol):
 
     def close(self) -> None:
         """Leave the loader as it was, from its next epoch on. Called once."""
-
-
-def probing(inside: LoaderStages | None) -> LoaderStages | None:
-    """`inside`, which is to see what of a sample is random, where it can."""
-    probe = getattr(inside, "probe_transforms", None)
-    if probe is not None:
-        probe()
-    return inside
 
 
 class StageRecorder:

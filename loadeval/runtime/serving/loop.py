@@ -161,12 +161,6 @@ class RealEpoch:
         self._opened_ns = opened_ns
         self._most = most
         self._then = then
-        self._spans: list[Span] = []
-
-    @property
-    def served(self) -> int:
-        """How many batches of `source` were served so far."""
-        return sum(span.served for span in self._spans)
 
     def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see EpochPlan
         """See EpochPlan."""
@@ -174,7 +168,6 @@ class RealEpoch:
         left, sizes, is_over = self._most, chunk_sizes(), False
         while left and not is_over:
             span = Span(self._source, int(min(next(sizes), left)), since_ns=since_ns)
-            self._spans += [span] if self._then is not None else []
             yield span
             since_ns = None
             left -= span.served

@@ -12,10 +12,10 @@ import pytest
 from loadeval import LoaderEvaluator
 from loadeval.analysis.estimate.arms import ArmTimes, compare_arms
 from loadeval.analysis.estimate.headroom import headroom
-from loadeval.analysis.estimate.intervals import AllWaits, MeanTime, in_pairs, ratio
+from loadeval.analysis.estimate.intervals import AllWaits, MeanTime, ratio
 from loadeval.analysis.estimate.verdict import VerdictAdvice
 from loadeval.testing import FakeClock
-from tests.analysis.numbers import bounds, codes
+from tests.analysis.numbers import bounds, codes, in_pairs
 from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
@@ -266,10 +266,9 @@ def test_the_interval_of_two_runs_contains_the_truth(name: str) -> None:
         draw(rng, RUNS, 200) for draw in (setting.load, setting.step, setting.step)
     )
     hits = 0
-    ones = np.ones(200)
     for waits, steps, others in zip(load, step, replayed, strict=True):
-        real = ArmTimes(waits, steps, ones, all_waits=AllWaits.of_run(waits))
-        ideal = ArmTimes(0 * others, others, ones)
+        real = ArmTimes(waits, steps, all_waits=AllWaits.of_run(waits))
+        ideal = ArmTimes(0 * others, others)
         gain = compare_arms(real, ideal).gain
         assert gain is not None
         low, high = bounds(gain.speedup)

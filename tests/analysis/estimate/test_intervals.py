@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from loadeval.analysis.estimate.intervals import (
-    FEWEST_PRECISE,
     FEWEST_TIMES,
     MOST_FREEDOM,
     UNLIKE,
@@ -25,8 +24,6 @@ from loadeval.analysis.estimate.intervals import (
     difference,
     error_of_difference,
     error_of_mean,
-    in_pairs,
-    is_precise,
     ratio,
     ratio_interval,
     ratio_of,
@@ -37,7 +34,7 @@ from loadeval.analysis.estimate.stats import (
     Estimate,
     Series,
 )
-from tests.analysis.numbers import bounds
+from tests.analysis.numbers import bounds, in_pairs
 
 if TYPE_CHECKING:
     from loadeval.runlog.columns import Column
@@ -617,35 +614,6 @@ def test_the_interval_of_a_ratio_is_that_of_its_logarithm() -> None:
     assert bounds(ratio_interval(2.0, error)) == pytest.approx((2 / factor, 2 * factor))
     assert bounds(around(2.0, error)) == pytest.approx((2 - error.half_width, 2 + error.half_width))
     assert ratio_interval(2.0, None) == around(2.0, None) == Estimate(2.0)
-
-
-def noisy_pairs(pairs: int) -> tuple[list[Series], list[Series]]:
-    random = np.random.default_rng(2)
-    real = list(20 + random.normal(size=(pairs, 8)))
-    return real, list(10 + random.normal(size=(pairs, 8)))
-
-
-def test_it_is_precise_where_half_the_width_is_less_than_wanted() -> None:
-    """The width is a share of the speed-up."""
-    real, ideal = noisy_pairs(6)
-    estimate = ratio(in_pairs(real), in_pairs(ideal))
-    low, high = bounds(estimate)
-    precision = (high - low) / 2 / estimate.value
-    assert is_precise(1.01 * precision, real, ideal)
-    assert not is_precise(0.99 * precision, real, ideal)
-
-
-def test_few_pairs_are_never_precise() -> None:
-    """It does not matter how well they agree. No pairs at all are not precise either."""
-    real, ideal = [np.full(8, 2)] * FEWEST_PRECISE, [np.full(8, 1)] * FEWEST_PRECISE
-    assert is_precise(0.01, real, ideal)
-    assert not is_precise(0.01, real[1:], ideal[1:])
-    assert not is_precise(0.01, [], [])
-
-
-def test_blocks_too_short_are_never_precise() -> None:
-    """They have no interval."""
-    assert not is_precise(0.01, [np.ones(1)] * 7, [np.ones(1)] * 7)
 
 
 def test_a_ratio_of_two_estimates_is_that_of_fieller() -> None:

@@ -1,4 +1,4 @@
-"""Slopes, quantiles and rank correlations, against SciPy's and by hand."""
+"""Slopes and rank correlations, against SciPy's and by hand."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from loadeval.analysis.estimate.stats import (
     Estimate,
     TimeSeries,
     mean_ranks,
-    quantiles,
     slope,
     spearman,
 )
-from loadeval.runlog.histogram import bin_counts
 from tests.analysis.numbers import bounds
 
 
@@ -92,23 +90,6 @@ def test_no_two_points() -> None:
     """There is no slope then."""
     assert slope([]) is None
     assert slope([points(1), points(2)]) is None
-
-
-SHARES = (0.0, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-
-
-@given(st.lists(st.integers(0, 2**40), min_size=1))
-def test_quantiles_of_a_histogram(values: list[int]) -> None:
-    """They are where those of the values are, within the width of a bin."""
-    expected = np.quantile(values, SHARES)
-    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected, rel=1 / 16)
-
-
-@given(st.lists(st.integers(0, 31), min_size=1))
-def test_quantiles_of_small_values_are_exact(values: list[int]) -> None:
-    """Up to 31 each value has its own bin."""
-    expected = stats.mstats.mquantiles(values, SHARES, alphap=1, betap=1)
-    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected)
 
 
 def test_rank_correlation() -> None:

@@ -12,7 +12,7 @@ from loadeval.analysis.estimate.metrics import Metrics
 from loadeval.analysis.inside.operators import LockWait, OperatorLimit, operators_of, threads_of
 from loadeval.analysis.report import Report
 from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import Aggregate, LoaderInfo, Run
+from loadeval.runlog.model import LoaderInfo, Run
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, block, run_of
 
@@ -177,31 +177,6 @@ def test_an_operator_with_work_that_starves_the_next_is_the_bottleneck(
     assert report is not None
     assert (report.bottleneck and report.bottleneck.name) == bottleneck
     assert report.limit is (OperatorLimit.QUEUES if bottleneck else None)
-
-
-def test_of_operators_whose_concurrency_is_unknown_the_costliest_may_be() -> None:
-    report = operators_of(
-        by_turns([line("Map", 0, task_ns=500 * MS), line("collate", 1, task_ns=100 * MS)])
-    )
-    assert report is not None
-    assert (report.bottleneck, report.limit) == (report.operators[0], OperatorLimit.COSTLIEST)
-
-
-def test_of_a_thinned_run_the_aggregates_tell_the_batches() -> None:
-    empty = np.empty(0, np.int64)
-    total = Aggregate(
-        0, 0, 40, 0, 0, 0, None, None, 0, 0, 0, 0, 0, None, empty, empty, empty, empty
-    )
-    run = run_of(
-        mode="log",
-        every=10,
-        loader=LoaderInfo("ray.data"),
-        operators=(line("Map", 0, task_ns=MS),),
-        aggregates=(total,),
-    )
-    report = operators_of(run)
-    assert report is not None
-    assert (report.batches, report.operators[0].tasks_per_batch) == (40, 0.5)
 
 
 def test_a_line_about_no_time_has_no_share() -> None:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import Case
+from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe, why_not_checked
 from loadeval.runlog.model import LoaderInfo
@@ -47,9 +49,11 @@ def finding_of(rule: Rule, real: Run, ideal: Run | None = None) -> Finding:
 
 
 def outcome(rule: Rule, real: Run, ideal: Run | None = None) -> Outcome | Enum:
-    """What came of asking a rule, or the code of why it could not tell."""
-    (check,) = (check for check in diagnosed(real, ideal).checks if check.rule is rule)
-    return check.outcome if check.reason is None else check.reason.code
+    """What came of asking a rule by itself, or the code of why it could not tell."""
+    answer = RULES[rule](Case(real, ideal))
+    if isinstance(answer, Remark):
+        return answer.code
+    return NOTHING if answer is None else "found"
 
 
 def advised(finding: Finding) -> list[Enum]:

@@ -115,9 +115,17 @@ def test_what_makes_loading_slow_replaces_that_it_is() -> None:
 def test_what_is_special_comes_before_what_all_loading_goes_into() -> None:
     """Where both would gain as much, the worker that is slow has it."""
     run = looked_into(fetch=np.where(np.arange(COUNT) % 2, 100.0, 30.0), transforms={"blur": 0.8})
-    answers = {check.rule for check in diagnosed(run).checks if check.outcome == "found"}
-    assert {Rule.SLOW_TRANSFORM, Rule.SLOW_WORKER, Rule.CAPACITY} <= answers
+    for rule in (Rule.SLOW_TRANSFORM, Rule.SLOW_WORKER, Rule.CAPACITY):
+        assert outcome(rule, run) == "found"
     assert costs(run) == pytest.approx({Rule.SLOW_WORKER: 30 / 50}, abs=0.01)
+
+
+def test_a_finding_of_which_another_has_all_the_time_is_none() -> None:
+    """Every rule is in one of the three lists."""
+    run = looked_into(fetch=np.where(np.arange(COUNT) % 2, 100.0, 30.0), transforms={"blur": 0.8})
+    diagnosis = diagnosed(run)
+    found = [check.rule for check in diagnosis.checks if check.outcome == "found"]
+    assert found == [finding.rule for finding in diagnosis.findings] == [Rule.SLOW_WORKER]
 
 
 def test_a_small_cause_comes_after_what_all_loading_goes_into() -> None:

@@ -242,10 +242,10 @@ def test_epoch_starts_remain() -> None:
     assert 1 - 1 / whole == pytest.approx((1 - 1 / steady) * (1 - share))
 
 
-def test_a_log() -> None:
-    """What it waits is gained, by its own steps."""
+def test_of_a_log_nothing_is_predicted() -> None:
+    """What its steps take without loading was not measured."""
     by_advice = gains(finding_of(Rule.SLOW_TRANSFORM, logged(fetch=60, transforms={"blur": 0.8})))
-    assert float(str(by_advice[Advice.CHEAPER_NAMED]["speedup"])) > 1.2
+    assert by_advice == {Advice.CHEAPER_NAMED: {}}
 
 
 def test_a_transform_without_a_gain() -> None:

@@ -19,6 +19,7 @@ from loadeval.report.wording.advice import ADVICE
 from loadeval.report.wording.findings import PROBLEMS, UNKNOWNS
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, level
+from tests.runs.looked_into import logged
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -147,14 +148,6 @@ def test_an_operator_that_starves_the_next_is_likely() -> None:
         "likely",
     )
     assert codes(finding) == [Advice.CHEAPER_OPERATOR]
-
-
-def test_the_costliest_of_rays_operators_may_be_it() -> None:
-    run = alternating(**{**SLOW, "workers": None, "backend": "ray.data"})
-    parts = [line("Map", 0, task_ns=300 * MS), line("collate", 1, task_ns=100 * MS)]
-    finding = checked_finding(slow_operator(with_operators(run, *parts)))
-    assert finding.problem == Remark(Problem.OPERATOR_COSTLIEST, {"name": "Map", "share": 0.75})
-    assert finding.confidence == "possible"
 
 
 def test_no_operator_is_slow_where_nothing_is_lost() -> None:
@@ -343,6 +336,15 @@ def test_no_lock_matters_where_nothing_is_lost(timed_run: Run) -> None:
     assert python_lock(Case(with_lock(alternating(alone=20, workers=4), 5, 0.07))) is None
     logged = replace(timed_run, header=replace(timed_run.header, loader=_threads(timed_run)))
     assert python_lock(Case(with_lock(logged, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
+
+
+def test_of_a_log_of_processes_it_is_not_known_whether_threads_hold_the_lock() -> None:
+    """Whether steps are slower beside them was not measured."""
+    run = logged(fetch=60, workers=2)
+    loader = replace(run.header.loader, start_method="fork")
+    run = replace(run, header=replace(run.header, loader=loader))
+    assert python_lock(Case(with_lock(run, 5, 0.07))) == Remark(Unknown.NO_IDEAL)
+    assert python_lock(Case(run)) is None
 
 
 def _threads(run: Run) -> Any:

@@ -16,7 +16,6 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import LoaderInfo
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
-from tests.runs.measured import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -148,13 +147,6 @@ def test_outliers_have_times(timed_run: Run) -> None:
 def test_what_is_no_outlier(steps: list[int]) -> None:
     """It is not out of the ordinary."""
     assert outcome(Rule.OUTLIERS, make_run([0] * 100, steps)) == NOTHING
-
-
-@pytest.mark.parametrize("rule", [Rule.STALLS, Rule.OUTLIERS])
-def test_a_log_of_every_tenth_batch(rule: Rule) -> None:
-    """What others took is not known of each, though their totals are."""
-    run = recorded(waits_ns=[10] * 400, step_ns=90, batch=0, every=10, warmup=None)
-    assert outcome(rule, run) is Unknown.BATCHES_LEFT_OUT
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def reported(count: int, run: Run) -> Report:
 
 def test_a_run_that_was_looked_into_has_the_section() -> None:
     """With a figure and a table, and a heading for each of several runs."""
-    (section,) = whatif(Report.of([staged("log", epochs=1, batches=90)]))
+    (section,) = whatif(Report.of([staged(epochs=1, batches=90)]))
     assert (section.name, section.heading) == ("what-if", "What if")
     kinds = [type(block) for block in section.blocks]
     assert kinds == [Figure, Table, Text, Text]
@@ -61,14 +61,14 @@ def test_a_run_that_was_looked_into_has_the_section() -> None:
 
 
 def test_other_runs_have_none() -> None:
-    """Those that replayed, or have too few batches to predict from, have none."""
-    for run in (recorded("log"), recorded("replay"), staged("log", epochs=1, batches=3)):
+    """Those that logged or replayed, or have too few batches to predict from, have none."""
+    for run in (recorded("log"), recorded("replay"), staged("log"), staged(epochs=1, batches=3)):
         assert whatif(Report.of([run])) == []
 
 
 def test_many_ranks_have_none() -> None:
     """Predicting takes its time, and they are alike."""
-    assert whatif(reported(MOST_RUNS + 1, staged("log", epochs=1, batches=90))) == []
+    assert whatif(reported(MOST_RUNS + 1, staged(epochs=1, batches=90))) == []
 
 
 def test_a_curve_is_computed_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

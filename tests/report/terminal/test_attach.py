@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.attach.job import Training
-from loadeval.analysis.rules.finding import Rule
 from loadeval.probes.stacks import ProcessSamples, StackProblem, ThreadSamples
-from loadeval.report.page.attach import attached_page
 from loadeval.report.terminal.attach import attached_screen
-from loadeval.report.wording.attach import NO_STACKS, headline, line
+from loadeval.report.wording.attach import NO_STACKS, headline
 from tests import attached
 from tests.attached import PID, process, report_of
 
@@ -73,7 +71,6 @@ def test_a_loader_that_is_not_known_is_said() -> None:
 def test_why_there_are_no_stacks_is_said(problem: StackProblem) -> None:
     report = report_of(process(PID, problem=problem))
     assert NO_STACKS[problem] in headline(report)
-    assert "not measured" in line(report)
 
 
 def test_without_stacks_workers_may_sleep_for_want_of_work() -> None:
@@ -82,13 +79,6 @@ def test_without_stacks_workers_may_sleep_for_want_of_work() -> None:
     text = text_of(report_of(process(PID, problem=StackProblem.NOT_PERMITTED), [asleep]))
     assert "workers sleep in poll_schedule_timeout, system call poll" in text
     assert "blocked" not in text
-
-
-def test_a_training_in_one_line() -> None:
-    said = line(attached.attached())
-    assert said.startswith("100: waits 50.5% [")
-    assert said.endswith("; storage latency")
-    assert "\n" not in said
 
 
 def test_a_thread_that_reads_and_an_end_are_said() -> None:
@@ -109,10 +99,3 @@ def test_of_many_workers_some_are_listed() -> None:
     assert "and 12 more workers" in text
     assert "worker 108" in text
     assert "worker 109" not in text
-
-
-def test_the_page_has_a_section_for_each_training() -> None:
-    report = attached.attached()
-    page = attached_page([report, replace(report, findings=())])
-    assert page.count('id="training-100"') == 2
-    assert Rule.STORAGE_LATENCY.value in page

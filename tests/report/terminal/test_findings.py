@@ -56,13 +56,14 @@ FINDING = Finding(
     places=(PLACE,),
 )
 NO_IDEAL = Remark(Unknown.NO_IDEAL)
+TOO_FEW = Remark(Unknown.TOO_FEW_BATCHES, {"batches": 7, "needed": 20})
 CHECKS = (
     Check(Rule.STALLS, "found"),
     Check(Rule.DRIFT, "nothing found"),
     Check(Rule.OUTLIERS, "nothing found"),
     Check(Rule.CAPACITY, "not measured", NO_IDEAL),
     Check(Rule.CONTENTION, "not measured", NO_IDEAL),
-    Check(Rule.WAITING, "not measured", Remark(Unknown.BATCHES_LEFT_OUT, {"every": 1000})),
+    Check(Rule.WAITING, "not measured", TOO_FEW),
 )
 SENTENCE = "Loading is not the limit: even with ideal loading GPU 0 is idle 60.0% of the time."
 ADVISED = (
@@ -105,8 +106,8 @@ def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
         "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms.\n"
         f"  Source: {WORDS[Rule.IDLE_GPU].source}.\n"
         "Nothing found: drift, outliers.\n"
-        f"Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (the log "
-        "keeps one batch in 1,000)."
+        f"Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (7 "
+        "steady-state batches, of 20 needed)."
     )
 
 

@@ -23,7 +23,6 @@ STATE = LiveState(
     mode="log",
     unit="images",
     created="2026-01-31T12:00:00+00:00",
-    every=1,
     epoch_batches=5_000,
     elapsed_ns=723 * SECOND,
     epoch=3,
@@ -111,13 +110,6 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert "time waiting    34.0%            not measured" in shown
     assert "epoch 3, batch 1,234; 1 batch in total" in shown
     assert "in the last" not in shown
-
-
-def test_a_run_that_keeps_one_batch_in_n_says_so() -> None:
-    """Its outliers are the slowest batches of its aggregates."""
-    shown = screen(replace(STATE, every=1_000), width=120)
-    assert shown.startswith("resnet (log, one batch in 1,000)")
-    assert "twice the median of 15.0 ms, among the slowest of each aggregate" in shown
 
 
 @pytest.mark.parametrize("created", ["not recorded", "9999-12-31T23:59:59+00:00"])

@@ -124,7 +124,6 @@ def test_operators_fit_a_terminal() -> None:
         (OperatorLimit.BUSY, "decode, which is busy 100.0% of the time"),
         (OperatorLimit.THREADS_BUSY, "the pipeline's threads, busy 50.0% of the time"),
         (OperatorLimit.QUEUES, "decode, which always has work waiting"),
-        (OperatorLimit.COSTLIEST, "possibly decode"),
         (None, "none found"),
     ],
 )

@@ -209,10 +209,9 @@ def test_facts_of_an_alternating_run() -> None:
 
 
 def test_the_full_report() -> None:
-    """The verdict first, then findings, metrics, and both runs; a lone run compares nothing."""
+    """The verdict first, then findings, metrics, and both runs."""
     report = Report.of([recorded(), recorded("replay")])
     assert report.comparison is not None
     text = printed(*full_report(report))
     assert text.startswith(printed(comparison_report(report.comparison)))
     assert text.index("\nFindings") < text.index("\nSystem metrics") < text.index("\nrun ")
-    assert full_report(Report.of([recorded()])) == []

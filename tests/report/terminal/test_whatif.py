@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 VALUES: dict[Assumption, dict[str, Value]] = {
     Assumption.CPU_TIME_GROWS: {"least": 0.0, "most": 0.12},
     Assumption.BLOCKED_IN_PARALLEL: {"share": 0.41},
-    Assumption.BANDWIDTH_SHARED: {"share": 0.6},
     Assumption.STORAGE_NOT_KNOWN: {"share": 0.6},
     Assumption.LOCK_LIMITS: {"share": 0.6},
     Assumption.HAND_OVER_USUAL: {"hand_over_ns": 200_000},

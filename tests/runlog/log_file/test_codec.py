@@ -16,13 +16,10 @@ from hypothesis.extra.numpy import arrays
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.histogram import BINS
 from loadeval.runlog.log_file.codec import (
-    BYTES,
     ELEMENTS,
     KINDS,
     TIMES,
-    VARIES,
     decode,
     encode,
     to_text,
@@ -37,11 +34,8 @@ from loadeval.runlog.log_file.fields import (
     WITH_GAPS,
 )
 from loadeval.runlog.model import (
-    Aggregate,
     Block,
-    Excerpt,
     GpuIdle,
-    Header,
     LoaderInfo,
     PaddedBatches,
     Prefetch,
@@ -110,34 +104,6 @@ def blocks(draw: Draw, kind: Any = Block) -> Any:
 
 
 @st.composite
-def aggregates(draw: Draw) -> Any:
-    """Totals of one batch or several, that fit together."""
-    batches = draw(st.integers(1, 9))
-    first = draw(WHOLE.filter(lambda first: first + 9 <= LARGEST))
-    shortest, longest = sorted((draw(WHOLE), draw(WHOLE)))
-    step_ns = draw(WHOLE if batches > 1 else st.none() | WHOLE)
-    histograms = {}
-    for what, count in (("wait", batches), ("step", batches * (step_ns is not None))):
-        counts = np.bincount(
-            draw(arrays(np.int64, count, elements=st.integers(0, BINS - 1))), minlength=BINS
-        )
-        histograms[f"{what}_bins"] = st.just(np.flatnonzero(counts))
-        histograms[f"{what}_counts"] = st.just(counts[counts > 0])
-    return draw(
-        objects(
-            Aggregate,
-            batches=st.just(batches),
-            first=st.just(first),
-            slowest_batch=st.integers(first, first + batches - 1),
-            shortest_wait_ns=st.just(shortest),
-            longest_wait_ns=st.just(longest),
-            step_ns=st.just(step_ns),
-            **histograms,
-        )
-    )
-
-
-@st.composite
 def readings(draw: Draw) -> Any:
     """Quantities of any name, as many values each as there are times."""
     rows = draw(st.integers(0, 4))
@@ -155,10 +121,7 @@ def prefetches(draw: Draw) -> Any:
 
 LINES = {
     **{name: objects(kind) for name, kind in KINDS.items()},
-    "header": objects(Header, every=st.integers(1, LARGEST)),
     "block": blocks(),
-    "excerpt": blocks(Excerpt),
-    "aggregate": aggregates(),
     "prefetch": prefetches(),
     "stages": blocks(StageTimes),
     "padding": blocks(PaddedBatches),
@@ -234,26 +197,6 @@ LINE: dict[str, dict[str, Any]] = {
         "samples": [4, 4],
         "nbytes": None,
     },
-    "aggregate": {
-        "epoch": 2,
-        "first": 5,
-        "batches": 3,
-        "request_ns": 100,
-        "wait_ns": 30,
-        "step_ns": 70,
-        "samples": 12,
-        "nbytes": None,
-        "shortest_wait_ns": 5,
-        "longest_wait_ns": 15,
-        "slowest_batch": 7,
-        "slowest_request_ns": 160,
-        "slowest_wait_ns": 10,
-        "slowest_step_ns": 30,
-        "wait_bins": [5, 10, 15],
-        "wait_counts": [1, 1, 1],
-        "step_bins": [20, 30],
-        "step_counts": [2, 1],
-    },
     "epoch": {
         "epoch": 0,
         "cause": "failed",
@@ -295,9 +238,6 @@ LINE: dict[str, dict[str, Any]] = {
         "transform_calls": {"Crop": [2, 2]},
         "elements_before": {"Crop": [64.0, None]},
         "elements_after": {"Crop": [16.0, None]},
-        "bytes_before": {"Crop": [256.0, None]},
-        "bytes_after": {"Crop": [64.0, None]},
-        "varies": {"Crop": [1.0, None]},
     },
     "worker_start": {
         "epoch": 0,
@@ -326,11 +266,7 @@ LINE: dict[str, dict[str, Any]] = {
     "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }
-BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS, *BYTES, *VARIES)
-LINE["excerpt"] = {**LINE["block"], "batch": [0, 100]}
-OPEN: dict[str, Any] = {"first": 7, "batches": 1, "step_ns": None, "slowest_step_ns": None}
-OPEN |= {"wait_bins": [10], "wait_counts": [1], "step_bins": [], "step_counts": []}
-"""What an aggregate of one batch whose step is not known has otherwise."""
+BLOCK, BY_TRANSFORM = LINE["block"], (*TIMES, *ELEMENTS)
 
 
 def wrong(line: str, **changes: Any) -> str:
@@ -354,16 +290,6 @@ NO_COLUMN = [3, "0", {}, False, *([0, value] for value in (*NO_COUNT, {}, LARGES
         ("block", "request_ns", [*NO_COLUMN, [0, None]]),
         ("block", "wait_ns", [*NO_COLUMN, [0, None], None]),
         *(("block", name, NO_COLUMN) for name in ("step_ns", "samples", "nbytes")),
-        ("excerpt", "batch", [[0, None], None]),
-        *(("aggregate", name, [*NO_COUNT, None]) for name in ("epoch", "first", "wait_ns")),
-        ("aggregate", "batches", [*NO_COUNT, 0]),
-        *(("aggregate", name, NO_COUNT) for name in ("step_ns", "samples", "slowest_step_ns")),
-        ("aggregate", "step_ns", [None]),
-        ("aggregate", "slowest_batch", [4, 8]),
-        ("aggregate", "shortest_wait_ns", [16]),
-        ("aggregate", "wait_bins", [None, [5, 5, 15], [5, 10, BINS], [5, 10, -1]]),
-        ("aggregate", "wait_counts", [[1, None, 1], [1, 1, 2], [2**61] * 3]),
-        ("aggregate", "step_counts", [[3]]),
         ("epoch", "cause", ["over", None]),
         *(("epoch", name, NO_COUNT) for name in ("request_ns", "wait_ns")),
         ("epoch", "error", [3]),
@@ -398,16 +324,22 @@ def test_a_wrong_value_is_named(kind: str, field: str, values: list[Any]) -> Non
         assert f"'{field}', where " in wrong(kind, **{field: value}), value
 
 
-@pytest.mark.parametrize("group", [ELEMENTS, BYTES, VARIES])
-def test_sizes_of_transforms_may_be_missing(group: tuple[str, ...]) -> None:
+def test_older_stages_with_bytes_and_what_varied_are_read() -> None:
+    older = {key: {"Crop": [256.0, None]} for key in ("bytes_before", "bytes_after", "varies")}
+    decoded = decode({"type": "stages", **LINE["stages"], **older})
+    assert isinstance(decoded, StageTimes)
+    assert decoded.transform_ns["Crop"][0] == 5
+
+
+def test_sizes_of_transforms_may_be_missing() -> None:
     """Older logs do not have them; one without the other is refused."""
-    older = {name: value for name, value in LINE["stages"].items() if name not in group}
+    older = {name: value for name, value in LINE["stages"].items() if name not in ELEMENTS}
     decoded = decode({"type": "stages", **older})
     assert isinstance(decoded, StageTimes)
-    assert [getattr(decoded, name) for name in group] == [{}] * len(group)
-    assert not encode(decoded).keys() & set(group)
-    for name in group if len(group) > 1 else ():
-        assert f"has other transforms in {group[0]!r} than in" in wrong("stages", **{name: ...})
+    assert [getattr(decoded, name) for name in ELEMENTS] == [{}, {}]
+    assert not encode(decoded).keys() & set(ELEMENTS)
+    for name in ELEMENTS:
+        assert "has other transforms in 'elements_before' than in" in wrong("stages", **{name: ...})
 
 
 def test_older_stages_have_no_memory_of_workers() -> None:
@@ -444,15 +376,13 @@ def test_readings_and_times_of_transforms_are_finite_numbers(column: Any) -> Non
         *(("block", {name: [10] * 3}, "3 and 2") for name in OPTIONAL_COLUMNS if name in BLOCK),
         *(("stages", {name: [10] * 3}, "3 and 2") for name in STAGE_COLUMNS),
         ("stages", {name: {"batch": [1.5]} for name in BY_TRANSFORM}, "1 and 2"),
-        ("excerpt", {"batch": [0]}, "1 and 2"),
         ("readings", {"values": {"power_watts": [1]}}, "1 and 2"),
-        ("aggregate", {**OPEN, "step_bins": [1], "step_counts": [1]}, "1 and 0"),
     ],
 )
 def test_columns_are_of_one_length(kind: str, changes: dict[str, Any], lengths: str) -> None:
-    """Both lengths are named; a batch whose step is not known is in no histogram of steps."""
+    """Both lengths are named."""
     first, second = lengths.split(" and ")
-    assert re.match(rf"has {first} (values|batches) in .* {second} in ", wrong(kind, **changes))
+    assert re.match(rf"has {first} values in .* {second} in ", wrong(kind, **changes))
 
 
 @pytest.mark.parametrize("kind", ["blocks", None, 3, ["block"], {}, True])
@@ -471,12 +401,12 @@ def header(monkeypatch: pytest.MonkeyPatch) -> Fields:
 
 
 @pytest.mark.usefixtures("header")
-@pytest.mark.parametrize("version", [3, 0, None, "1", 1.0, True, ...])
+@pytest.mark.parametrize("version", [2, 0, None, "1", 1.0, True, ...])
 def test_other_versions_are_errors(version: Any) -> None:
     assert "has format 'other' version 1" in wrong("header", format="other")
     said = wrong("header", version=version, surprise=1)
     assert said.startswith("has format 'loadeval-run' version ")
-    assert said.endswith("where 'loadeval-run' version 1 or 2 was expected")
+    assert said.endswith("where 'loadeval-run' version 1 was expected")
 
 
 @pytest.mark.parametrize(
@@ -503,21 +433,6 @@ def test_a_wrong_value_of_a_header_is_named(header: Fields, name: str, value: An
         f"'{name}', (where|which the format does not know)", wrong("header", **changed)
     )
     assert "has no 'adapter'" in wrong("header", loader={"backend": "loader"})
-
-
-def test_a_header_that_thins_is_of_version_2() -> None:
-    """It tells one in how many batches is kept; version 1 knows nothing of that."""
-    thinned, plain = encode(make_header(every=100)), encode(make_header())
-    assert (thinned["version"], thinned["every"]) == (2, 100)
-    assert (plain["version"], "every" in plain) == (1, False)
-    for line, said in (
-        ({**plain, "every": 100}, "has 'every', which the format does not know"),
-        ({**plain, "version": 2}, "has no 'every'"),
-        ({**thinned, "every": 1}, "has 1 as 'every', where a whole number, 2 or more"),
-        ({**thinned, "every": 0}, "has 0 as 'every', where a whole number, 2 or more"),
-    ):
-        with pytest.raises(RunLogError, match=said):
-            decode(line)
 
 
 def test_long_values_are_shortened() -> None:

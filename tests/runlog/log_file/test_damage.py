@@ -53,7 +53,7 @@ def test_a_log_cut_anywhere_is_read_or_refused(log: Path, tmp_path: Path) -> Non
             lines = content[:length].splitlines()
             cut_off = content[length - 1 : length + 1].count(b"\n") == 0
             kinds = [json.loads(line)["type"] for line in (lines[:-1] if cut_off else lines)]
-            served = [kind for kind in kinds if kind in {"block", "excerpt", "epoch"}]
+            served = [kind for kind in kinds if kind in {"block", "epoch"}]
             within_an_epoch = served[-1:] != ["epoch"]
             notes = read_run(path).notes
             assert any("is cut off" in note for note in notes) is cut_off
@@ -135,33 +135,33 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert "Is a directory" in refusal(tmp_path)
 
 
-def test_damage_is_told_with_its_line_and_a_way_out(real_log: Path) -> None:
+def test_damage_is_told_with_its_line_and_a_way_out(log: Path) -> None:
     """What came before is good; only the beginning of a line may stand without its end."""
-    lines = real_log.read_bytes().splitlines(keepends=True)
+    lines = log.read_bytes().splitlines(keepends=True)
     for content in ([*lines[:2], b"garbage\n", *lines[2:]], [*lines[:2], b"garbage"]):
-        said = refusal(real_log, b"".join(content))
+        said = refusal(log, b"".join(content))
         assert said.startswith("line 3 is no line of a run log")
         assert said.endswith("cut off before this line, it can still be read")
-    real_log.write_bytes(b"".join(lines[:2]))
-    assert len(read_run(real_log).steps) > 0
+    log.write_bytes(b"".join(lines[:2]))
+    assert len(read_run(log).steps) > 0
 
 
-def test_a_log_has_one_header(real_log: Path) -> None:
-    header, block, *_ = real_log.read_bytes().splitlines(keepends=True)
-    assert refusal(real_log, header + header).startswith("line 2 is out of order: one header")
-    assert refusal(real_log, block + header).startswith("line 1 is out of order: one header")
+def test_a_log_has_one_header(log: Path) -> None:
+    header, block, *_ = log.read_bytes().splitlines(keepends=True)
+    assert refusal(log, header + header).startswith("line 2 is out of order: one header")
+    assert refusal(log, block + header).startswith("line 1 is out of order: one header")
 
 
 @pytest.mark.parametrize("line", [b'{"type":"event","time_ns":1,"message":""}\n', b"\n", b"{"])
-def test_nothing_follows_the_end_line(real_log: Path, line: bytes) -> None:
-    content = real_log.read_bytes()
+def test_nothing_follows_the_end_line(log: Path, line: bytes) -> None:
+    content = log.read_bytes()
     number = len(content.splitlines()) + 1
-    assert refusal(real_log, content + line).startswith(f"line {number} ")
+    assert refusal(log, content + line).startswith(f"line {number} ")
 
 
-def test_the_end_line_counts(real_log: Path) -> None:
-    content = real_log.read_bytes().replace(b'"batches":5', b'"batches":7')
-    said = refusal(real_log, content)
+def test_the_end_line_counts(log: Path) -> None:
+    content = log.read_bytes().replace(b'"batches":5', b'"batches":7')
+    said = refusal(log, content)
     assert "says that the run had 7 batches, where 5 were expected" in said
 
 
@@ -177,22 +177,22 @@ def epoch_end(epoch: int, cause: str, request_ns: int | None, wait_ns: int | Non
     return json.dumps({**fields, "wait_ns": wait_ns, "error": None}).encode() + b"\n"
 
 
-def test_time_does_not_go_back(real_log: Path) -> None:
+def test_time_does_not_go_back(log: Path) -> None:
     """No request of an epoch comes before the last delivery, nor does the epoch's end."""
-    header = real_log.read_bytes().splitlines(keepends=True)[0]
+    header = log.read_bytes().splitlines(keepends=True)[0]
     first = block(7, [0, 20], [10, 10])
     end = epoch_end(7, "exhausted", 29, 0)
     for lines in ([block(7, [0, 9], [10, 10])], [first, block(7, [29], [1])], [first, end]):
-        said = refusal(real_log, b"".join([header, *lines]))
+        said = refusal(log, b"".join([header, *lines]))
         assert said.startswith(f"line {len(lines) + 1} goes back in time")
     others = [first, block(8, [3], [1]), block(7, [30], [0]), block(7, [], [])]
-    real_log.write_bytes(b"".join([header, *others]))
-    assert len(read_run(real_log).steps) == 4
+    log.write_bytes(b"".join([header, *others]))
+    assert len(read_run(log).steps) == 4
 
 
-def test_an_epoch_ends_once(real_log: Path) -> None:
-    header = real_log.read_bytes().splitlines(keepends=True)[0]
+def test_an_epoch_ends_once(log: Path) -> None:
+    header = log.read_bytes().splitlines(keepends=True)[0]
     end = epoch_end(7, "broken off", None, None)
     for line in (end, block(7, [50], [1])):
-        said = refusal(real_log, header + end + line)
+        said = refusal(log, header + end + line)
         assert said.startswith("line 3 is of epoch 7, where none was expected after its epoch line")

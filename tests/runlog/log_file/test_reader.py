@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -259,74 +258,3 @@ def test_nothing_is_measured_in_an_epoch_that_is_over(alternating_log: Path, lin
     alternating_log.write_bytes(header + text + end)
     run = read_run(alternating_log)
     assert len(run.prefetches) + len(run.windows) == 1
-
-
-def test_what_is_thinned_is_a_log(thinned_log: Path) -> None:
-    """The rows that were kept have their numbers, and no step is made up between them."""
-    run = read_run(thinned_log)
-    assert run.steps.epoch.tolist() == [0, 0, 1]
-    assert run.steps.batch.tolist() == [0, 2, 0]
-    assert run.steps.step_ns.tolist() == [5, 5, UNKNOWN]
-    assert [
-        (aggregate.epoch, aggregate.first, aggregate.batches, aggregate.step_ns)
-        for aggregate in run.aggregates
-    ] == [
-        (0, 0, 1, 5),
-        (0, 1, 3, 15),
-        (1, 0, 1, None),
-    ]
-    assert (run.batches, run.closed) == (5, True)
-    assert repr(run).endswith("5 batches)")
-    assert run.notes[0].startswith("the detail of one batch in 2 is kept")
-
-
-def test_a_thinned_run_comes_back_from_its_metrics(thinned_log: Path, tmp_path: Path) -> None:
-    run = read_run(thinned_log)
-    write_metrics(run, tmp_path / "metrics.json")
-    again = read_run(tmp_path / "metrics.json")
-    for name in Steps.__slots__:
-        assert getattr(again.steps, name).tolist() == getattr(run.steps, name).tolist()
-    assert [encode(aggregate) for aggregate in again.aggregates] == [
-        encode(aggregate) for aggregate in run.aggregates
-    ]
-    for name in ("header", "ends", "events", "closed", "notes"):
-        assert getattr(again, name) == getattr(run, name)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ('"batch":[0,2]', '"batch":[0,3]', "line 2 has batch 3 of its epoch, where number 2 was"),
-        ('"batch":[0,2]', '"batch":[2,4]', "line 2 has batch 2 of its epoch, where number 0 was"),
-        ('"first":1,"batches":3', '"first":1,"batches":4', "has 3 batches in"),
-        ('"first":1', '"first":0', "begins with batch 0 of its epoch, where number 1 was expected"),
-        ('"request_ns":15,"wait_ns":30', '"request_ns":14,"wait_ns":30', "goes back in time"),
-        ('"batches":5}', '"batches":3}', "says that the run had 3 batches, where 5 were expected"),
-        ('"mode":"log"', '"mode":"replay"', "line 1 keeps one batch in 2 in mode 'replay'"),
-        ('"every":2', '"every":4', "line 2 has batch 2 of its epoch, where number 4 was expected"),
-    ],
-)
-def test_what_cannot_be_is_an_error(thinned_log: Path, before: str, after: str, said: str) -> None:
-    """Numbers, times and sums of a thinned log fit together."""
-    text = thinned_log.read_text()
-    assert before in text
-    thinned_log.write_text(text.replace(before, after, 1))
-    with pytest.raises(RunLogError, match=re.escape(said)):
-        read_run(thinned_log)
-
-
-def test_excerpts_that_were_lost_are_missed(thinned_log: Path) -> None:
-    lines = thinned_log.read_text().splitlines(keepends=True)
-    thinned_log.write_text("".join(line for line in lines if '"batch":[0,2]' not in line))
-    with pytest.raises(RunLogError, match="after 0 batches in the excerpts of epoch 0, where 2 of"):
-        read_run(thinned_log)
-
-
-def test_kinds_of_logs_are_not_mixed(real_log: Path, thinned_log: Path) -> None:
-    real, thinned = (log.read_text().splitlines() for log in (real_log, thinned_log))
-    for header, lines in ((thinned[0], real), (real[0], thinned)):
-        for line in lines:
-            if json.loads(line)["type"] in {"block", "excerpt", "aggregate"}:
-                real_log.write_text(f"{header}\n{line}\n")
-                with pytest.raises(RunLogError, match=r"line 2 is (of another kind|an aggregate)"):
-                    read_run(real_log)

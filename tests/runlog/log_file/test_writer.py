@@ -72,9 +72,9 @@ def test_the_summary_says_what_is_unknown() -> None:
     ]
 
 
-def test_a_run_comes_back_from_its_metrics(real_log: Path, tmp_path: Path) -> None:
+def test_a_run_comes_back_from_its_metrics(log: Path, tmp_path: Path) -> None:
     """A metrics file holds the figures, and the same run as the log it was made from."""
-    run = read_run(real_log)
+    run = read_run(log)
     path = tmp_path / "metrics.json"
     write_metrics(run, path)
     again = read_run(path)

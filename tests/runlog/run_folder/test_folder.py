@@ -23,7 +23,6 @@ from loadeval.runlog.run_folder.folder import (
     read_batches,
     read_ranks,
     read_whole,
-    replayed_logs,
 )
 from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 from tests.runs.given import write_run
@@ -152,14 +151,6 @@ def test_of_several_programs_those_count_that_train(tmp_path: Path) -> None:
     assert logs_in(tmp_path) == [tmp_path / "rank0-validation.jsonl"]
     says(tmp_path, "rank0-run2", "rank0-run2.jsonl")
     assert logs_in(tmp_path) == [tmp_path / "rank0-run2.jsonl"]
-
-
-def test_a_replay_is_told_apart(tmp_path: Path) -> None:
-    says(tmp_path, "rank0", "rank0.jsonl")
-    assert replayed_logs(tmp_path) == []
-    says(tmp_path, "rank0-replay", "rank0-replay.jsonl")
-    assert logs_in(tmp_path) == [tmp_path / "rank0.jsonl"]
-    assert replayed_logs(tmp_path) == [tmp_path / "rank0-replay.jsonl"]
 
 
 def test_the_rank_of_any_of_its_loaders_is_in_the_name(tmp_path: Path) -> None:

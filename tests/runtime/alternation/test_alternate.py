@@ -19,7 +19,7 @@ from loadeval import LoaderEvaluator
 from loadeval.runlog.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
-from loadeval.runtime.alternation.alternate import AlternatingEpoch
+from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import (
     FIXED_REAL_BLOCK,
     Progress,
@@ -30,9 +30,8 @@ from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from loadeval.runlog.columns import Values
     from loadeval.runlog.model import Run, Steps
 
 MS = 1_000_000
@@ -313,58 +312,6 @@ def test_no_pair_begins_after_the_budget_of_batches() -> None:
     assert 50 <= len(evaluator.recorded().steps) < 80
 
 
-def test_a_precise_run_stops_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the first pair with which it is, told by the iterations of the pairs so far."""
-    asked: list[list[set[float]]] = []
-
-    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
-        asked.append([set(values.tolist()) for values in (*real, *ideal)])
-        return len(real) == 2
-
-    monkeypatch.setattr("loadeval.evaluator._stop_rule", lambda _: enough)
-    evaluator, _, clock = alternating(400)
-    assert train(evaluator, clock) == list(range(400))
-    run = evaluator.recorded()
-    assert [end.cause for end in run.ends] == ["unmeasured"]
-    assert {window.pair for window in run.windows} == {0, 1}
-    real, ideal = {LOAD_NS + STEP_NS}, {STEP_NS}
-    assert asked == [[real, ideal], [real, real, ideal, ideal]]
-
-
-def test_the_iterations_of_a_pair_are_those_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each counted batch, over several epochs too, in the order of the rows."""
-    asked: list[Sequence[Sequence[Values]]] = []
-    monkeypatch.setattr(
-        "loadeval.evaluator._stop_rule", lambda _: lambda *pairs: asked.append(pairs)
-    )
-    evaluator, _, clock = alternating(30)
-    for number, _ in enumerate(chain.from_iterable(repeat(evaluator, 20))):
-        clock.advance(STEP_NS + number)
-    steps = evaluator.recorded().steps
-    iterations_ns = steps.wait_ns + steps.step_ns
-    assert len(asked) >= 2
-    for arm, of_pairs in enumerate(asked[-1]):
-        for pair, given_ns in enumerate(of_pairs):
-            of_block = (steps.pair == pair) & (steps.arm == arm)
-            assert given_ns.tolist() == iterations_ns[of_block].tolist()
-
-
-@pytest.mark.parametrize("joined", ["before wrapping", "after wrapping"])
-def test_distributed_training_is_not_stopped_early(
-    monkeypatch: pytest.MonkeyPatch, joined: str
-) -> None:
-    """Where several ranks train together precision= is off, and the log says so, once."""
-    if joined == "before wrapping":
-        monkeypatch.setenv("WORLD_SIZE", "2")
-    evaluator, _, clock = alternating(400, precision=0.05)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    train(evaluator, clock)
-    assert len(evaluator.recorded().steps) == 400
-    train(evaluator, clock)
-    (event,) = evaluator.recorded().events
-    assert "all ranks" in event.message
-
-
 def environment() -> dict[str, Any]:
     return dict(alternating(1)[0].recorded().header.environment)
 
@@ -597,17 +544,37 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
 
 @pytest.mark.parametrize(
     ("prefetched", "said"),
-    [(4, "some up to two blocks later"), (0, "they draw different numbers")],
+    [
+        (4, "alternating changes the order of batches, so losses differ"),
+        (0, "alternating loads ahead, so random numbers may differ"),
+    ],
 )
-def test_what_it_changes_of_a_training_is_said_once(
-    prefetched: int, said: str, caplog: pytest.LogCaptureFixture
+def test_what_it_changes_of_a_training_is_said_once_in_a_process(
+    prefetched: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """When the first epoch begins, with the mode that changes nothing; it is no warning."""
-    evaluator, _, clock = alternating(40, prefetched)
-    train(evaluator, clock, epochs=2)
-    (record,) = caplog.records
-    assert said in record.message
-    assert "mode='log'" in record.message
+    """In one short line, however many loaders alternate; it is no warning."""
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    for _ in range(2):
+        evaluator, _, clock = alternating(40, prefetched)
+        train(evaluator, clock, epochs=2)
+    assert [record.message for record in caplog.records] == [
+        f"loadeval: {said}; mode='log' does not"
+    ]
+
+
+@pytest.mark.parametrize(("rank", "times"), [("0", 1), ("1", 0)])
+def test_of_several_ranks_the_first_says_what_it_changes(
+    rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    evaluator, _, clock = alternating(40, 4)
+    train(evaluator, clock)
+    assert len(caplog.records) == times
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])

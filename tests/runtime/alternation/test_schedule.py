@@ -32,7 +32,6 @@ from loadeval.runtime.serving.loop import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.columns import Values
     from loadeval.runlog.model import Arm
 
     Pair = dict[Arm, PlannedBlock]
@@ -315,30 +314,19 @@ def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
 
 def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
     """Training may leave each epoch with its first counted batch."""
-    asked = []
-
-    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
-        asked.append((real, ideal))
-        return False
-
-    schedule = Schedule(length=MANY, enough=enough)
+    schedule = Schedule(length=MANY)
     noted_head(schedule, 100 * MS, 100 * MS)
     for _ in range(2):
         block = schedule.block
         assert block is not None
         for _ in range(block.counted):
             schedule.advance(1, [5])
-    assert asked == [([], [])]
     assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (32, 8)
 
 
-@pytest.mark.parametrize("limit", ["pairs", "batches", "enough"])
-def test_a_run_ends_with_a_pair(limit: str) -> None:
-    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
-        return len(real) == len(ideal) == 3
-
-    options = {"pairs": {"pairs": 3}, "batches": {"batches": 60}, "enough": {"enough": enough}}
-    schedule = Schedule(**options[limit])  # type: ignore[arg-type]
+@pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
+def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
+    schedule = Schedule(**limit)  # type: ignore[arg-type]
     noted_head(schedule, 100 * MS, 100 * MS)
     for _ in range(3):
         assert not schedule.is_over
@@ -471,23 +459,6 @@ def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> 
     schedule.begin_epoch(3)
     assert schedule.block is block
     assert schedule.left == left
-
-
-def test_the_precision_of_whole_epochs_is_of_all_their_batches() -> None:
-    """The first wait too."""
-    asked: list[tuple[list[Values], list[Values]]] = []
-
-    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
-        asked.append(([*real], [*ideal]))
-        return True
-
-    schedule = Schedule(length=4, enough=enough)
-    for _ in range(3):
-        whole_epoch(schedule, 4)
-    ((real, ideal),) = asked
-    assert [values.tolist() for values in real] == [[(20 + 3 * 5) / 4]]
-    assert [values.tolist() for values in ideal] == [[(20 + 3 * 5) / 4]]
-    assert schedule.is_over
 
 
 @given(st.integers(1, 5), DEPTHS)

@@ -132,11 +132,6 @@ def test_both_arms_are_looked_at(tmp_path: Path) -> None:
     assert arms == {0, 1}
 
 
-def test_a_log_of_one_batch_in_n_has_the_padding_of_as_many() -> None:
-    batches = [batch_of(length) for length in LENGTHS]
-    assert looked_at(recorded(batches, every=5)) == looked_at(recorded(batches))
-
-
 def test_an_epoch_that_is_read_on_has_its_numbers() -> None:
     """The batch after an exception is the next one."""
 

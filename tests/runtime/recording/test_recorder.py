@@ -126,14 +126,13 @@ def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
     assert len(evaluator.recorded().steps) == 20
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path, every: int) -> None:
+def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path) -> None:
     """It counts its own batches alone, in memory, and its exit leaves the log open."""
     path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(6), every=every, log_file=path)
+    evaluator = LoaderEvaluator(range(6), log_file=path)
     epoch = iter(evaluator)
     next(epoch)
-    for in_child in (lambda: _serve_in_child(evaluator, every), evaluator.close):
+    for in_child in (lambda: _serve_in_child(evaluator), evaluator.close):
         child = get_context("fork").Process(target=in_child)
         child.start()
         child.join()
@@ -143,21 +142,19 @@ def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path, every: int)
     assert (read_run(path).closed, read_run(path).batches) == (True, 6)
 
 
-def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
+def _serve_in_child(evaluator: LoaderEvaluator) -> None:
     assert list(evaluator) == [0, 1, 2, 3, 4, 5]
-    run = evaluator.recorded()
-    assert (run.batches, run.steps.batch.tolist()) == (6, list(range(0, 6, every)))
+    assert evaluator.recorded().batches == 6
     evaluator.close()
 
 
-@pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("logged", [True, False])
 def test_in_another_process_a_run_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool
 ) -> None:
     path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
     options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
-    evaluator = LoaderEvaluator(range(4), every=every, **options)
+    evaluator = LoaderEvaluator(range(4), **options)
     list(evaluator)
     evaluator.recorded()  # the log is written by now
     monkeypatch.setattr(os, "getpid", lambda: -1)

@@ -43,7 +43,6 @@ class StagedLoader(SerialLoader):
         self.said = [] if said is None else said
         self.fails = fails
         self.rows: list[int] = []
-        self.can_probe = False
 
     def __iter__(self) -> Iterator[Any]:
         rows, self.rows = self.rows, []
@@ -70,8 +69,6 @@ class Fetches:
         self.epochs: list[tuple[int, list[int]]] = []
         self.facts: list[Any] = [StageNote("no transforms")]
         self.do("stages")
-        if loader.can_probe:
-            self.probe_transforms = lambda: self.do("probe")
 
     def begin(self, loader: StagedLoader) -> Callable[[int], object]:
         self.do("begin")
@@ -194,28 +191,16 @@ def test_a_loader_is_looked_into_where_it_alternates_or_on_request(
     assert bool(evaluator.recorded().stages) is is_asked
 
 
-@pytest.mark.parametrize("is_made", [False, True])
-@pytest.mark.parametrize("probe", [False, True])
-def test_what_can_tell_what_is_random_is_asked_to(*, is_made: bool, probe: bool) -> None:
-    """Before the first epoch, and on request alone; of loaders that are made for each epoch too."""
-    loader = StagedLoader()
-    loader.can_probe = True
-    with LoaderEvaluator(
-        (lambda: loader) if is_made else loader, stages=True, probe_transforms=probe
-    ) as evaluator:
-        assert len(list(evaluator)) == 6
-    assert loader.said.count("probe") == probe
-    if probe:
-        assert loader.said.index("probe") < loader.said.index("begin")
-
-
-def test_a_loader_that_cannot_tell_what_is_random_is_only_timed() -> None:
-    """And so is one that is not looked into."""
-    loaders = StagedLoader(), range(6)
-    for loader in loaders:
-        with LoaderEvaluator(loader, stages=True, probe_transforms=True) as evaluator:
-            assert len(list(evaluator)) == 6
-        assert not [event for event in evaluator.recorded().events if "looked" in event.message]
+@pytest.mark.parametrize("options", [{"batches": 4}, {"mode": "alternate", "pairs": 1}], ids=str)
+def test_a_loader_is_left_alone_where_recording_ends(options: dict[str, Any]) -> None:
+    """Within the epoch, which may be endless."""
+    loader = StagedLoader(100)
+    evaluator = LoaderEvaluator(loader, stages=True, clock=loader.clock, **options)
+    for _ in evaluator:
+        loader.clock.advance(5 * MS)
+        is_left = "close" in loader.said
+    assert is_left
+    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
 
 
 def test_an_epoch_that_nobody_reads_has_no_number() -> None:
@@ -291,22 +276,6 @@ def test_times_that_no_log_can_hold_end_looking_into_the_loader(
         assert list(evaluator) == list(range(6))
     (message,) = missing(read_run(path))
     assert "RunLogError: has [-7] as 'fetch_ns', where" in message
-
-
-@pytest.mark.parametrize("logged", [True, False])
-def test_one_batch_in_n_is_kept(tmp_path: Path, logged: bool) -> None:
-    """Its number in its epoch decides; there is no line without a batch."""
-    path = tmp_path / "run.jsonl"
-    options: dict[str, Any] = {"log_file": path} if logged else {}
-    evaluator = LoaderEvaluator(StagedLoader(8), stages=True, every=3, **options)
-    for _ in range(2):
-        for _ in evaluator:
-            evaluator.recorded()  # takes what there is, batch by batch
-    run = evaluator.recorded()
-    assert batches_by_epoch(run) == {0: [0, 3, 6], 1: [0, 3, 6]}
-    if logged:
-        evaluator.close()
-        assert path.read_text().count('"type":"stages"') == 6
 
 
 class Maker:

@@ -1,0 +1,42 @@
+"""JPEGs by simplejpeg, decoded no larger than needed, in the workers of a DataLoader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import simplejpeg
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+RESIZED, CROPPED = 256, 224  # the shorter side, and a square in the middle
+
+
+class JPEGs(Dataset[tuple[torch.Tensor, int]]):
+    """Images, 3 x 224 x 224 bytes, and their classes."""
+
+    def __init__(self, samples: list[tuple[str, int]]) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        path, label = self.samples[index]
+        data = Path(path).read_bytes()
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+        scale = RESIZED / min(height, width)
+        height, width = round(scale * height), round(scale * width)
+        decoded = simplejpeg.decode_jpeg(data, "RGB", min_height=height, min_width=width)
+        image = Image.fromarray(decoded).resize((width, height), Image.Resampling.BILINEAR)
+        left, top = (width - CROPPED) // 2, (height - CROPPED) // 2
+        image = image.crop((left, top, left + CROPPED, top + CROPPED))
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), label
+
+
+def make_loader(
+    samples: list[tuple[str, int]], batch_size: int, workers: int
+) -> DataLoader[tuple[torch.Tensor, int]]:
+    """Batches of images and their classes, in random order."""
+    return DataLoader(JPEGs(samples), batch_size, shuffle=True, num_workers=workers)

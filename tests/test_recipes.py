@@ -1,0 +1,49 @@
+"""Recipes load the same images from a folder of JPEGs, whatever library decodes them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.backends import RECIPES
+from tests.images import crops
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Higher than wide, wider than high, large enough for a JPEG to be decoded at half its size, and
+# smaller than what it is resized to.
+BOXES = [(0, 0, 400, 600), (0, 100, 512, 400), (0, 0, 512, 576), (100, 100, 290, 300)]
+PIXELS = {"pillow": 0, "pillow_draft": 4, "opencv": 4, "simplejpeg": 4, "dali": 1, "spdl": 0}
+"""How much the pixels of each may differ, of 255 levels on average; a crop aside makes 6."""
+
+
+def loaded(name: str, samples: list[tuple[str, int]], workers: int) -> dict[int, Any]:
+    """The images that one epoch serves, by their class."""
+    if name == "dali":
+        pytest.importorskip("nvidia.dali")
+    recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
+    images = {}
+    for batch, labels in recipe.make_loader(samples, 3, workers):
+        assert batch.shape[1:] == (3, 224, 224)
+        assert len(batch) == len(labels) <= 3
+        images |= {int(label): image.numpy() for image, label in zip(batch, labels, strict=True)}
+    return images
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_each_serves_the_same_images_and_classes(name: str, tmp_path: Path) -> None:
+    """The last batch too, which is smaller; near Pillow's pixels."""
+    samples = []
+    for number, jpeg in enumerate(crops(*BOXES)):
+        path = tmp_path / f"{number}.jpg"
+        path.write_bytes(jpeg)
+        samples.append((str(path), number))
+    reference, images = loaded("pillow", samples, 0), loaded(name, samples, 1)
+    assert sorted(images) == sorted(reference) == [0, 1, 2, 3]
+    for number, image in images.items():
+        difference = np.abs(image.astype(np.int16) - reference[number]).mean()
+        assert difference <= PIXELS[name], (number, difference)
