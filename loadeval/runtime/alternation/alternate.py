@@ -104,11 +104,16 @@ class Alternation:
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
             )
 
-    def look(self, on: bool) -> None:
-        """Read instruments from now on, or none but the clock and what measures a GPU."""
-        if on != self.looks:
+    def look(self, on: bool) -> bool:
+        """Read instruments from now on, or none but the clock and what measures a GPU.
+
+        Returns whether that changes what is done.
+        """
+        changes = self.progress.has_instruments and on != self.looks
+        if changes:
             self.looks = on
             self._look(on)
+        return changes
 
     @property
     def instrumented(self) -> bool:
@@ -268,8 +273,7 @@ class AlternatingEpoch:
         yield from self._uncounted_held()
 
     def _blocks(self, block: PlannedBlock) -> Iterator[Span]:
-        if block.instrumented != self._shared.looks:
-            self._shared.look(block.instrumented)
+        if self._shared.look(block.instrumented):
             self._settled_batches = 0
         return self._ideal(block) if block.arm == "ideal" else self._real(block)
 

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.runlog.blocks import (
+    INSTRUMENTED_EVERY,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     block_for,
     head_for,
     two_blocks_for,
+    with_instruments,
 )
 from loadeval.runlog.model import SECOND_NS
 
@@ -54,8 +56,6 @@ FIXED_REAL_BLOCK = 32
 
 Those of the first pairs double up to it, so that a short run has pairs too.
 """
-INSTRUMENTED_EVERY = 3
-"""One pair in so many, the second first, is for the instruments, whose cost is in no figure."""
 SHORT_IN_A_ROW = 2
 """After so many epochs in a row that are too short for two blocks, the next ones will be too."""
 
@@ -367,7 +367,7 @@ class Schedule(Progress):
         pairs = FEWEST_PAIRS if noise > FEWEST_REAL_PER_IDEAL else MORE_PAIRS
         pairs = max(pairs, self._pairs or 0)
         if self.has_instruments:
-            pairs = math.ceil(pairs * INSTRUMENTED_EVERY / (INSTRUMENTED_EVERY - 1))
+            pairs = with_instruments(pairs)
         budget = self._batches_for_pairs() // pairs
         room = max(budget - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
         spare = (room - SMALLEST_BLOCK - least) // 4
