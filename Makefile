@@ -11,7 +11,7 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= .venv/bin/pytest \
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
-	"torch==2.1.0" "pillow==10.0.0" "fsspec==2023.6.0"
+	"torch==2.1.0" "pillow==10.0.0"
 CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
@@ -54,7 +54,7 @@ test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest
 test-newest:  ## the same with the newest versions of all but torch, whatever constraints.txt says
 	[ -e .venv-newest ] || { $(PYTHON) -m venv .venv-newest && echo "*" > .venv-newest/.gitignore; }
 	.venv-newest/bin/pip install --quiet --disable-pip-version-check --upgrade \
-		--upgrade-strategy eager $(TEST_PACKAGES) pillow "$(NOT_NEWEST)" --editable ".[report,cluster,export]"
+		--upgrade-strategy eager $(TEST_PACKAGES) pillow "$(NOT_NEWEST)" --editable ".[report]"
 	.venv-newest/bin/pip check
 	$(call test-core,.venv-newest) $(INSIDE_TORCH)
 
@@ -109,7 +109,7 @@ promises: .venv/.dev  ## what findings predict, and then measure; reproductions 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python bench/truth.py
 
-predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do, and the diffs of tune, bring (some 50 minutes)
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do brings (some 45 minutes)
 	.venv/bin/python bench/prediction.py
 	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
 	.venv/bin/python bench/prediction.py --tune
@@ -175,7 +175,7 @@ clean:
 define new-environment
 	$(1) -m venv $(2)
 	echo "*" > $(2)/.gitignore
-	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report,cluster]"
+	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report]"
 endef
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt

@@ -4,7 +4,7 @@ Each workload is recorded once, with one or two workers. The speed-ups that are 
 are then measured by plain loops, all settings in turns with the recorded ones. Beside them stands
 plain division: the loader's time by the number of workers, no faster than the step. `--tune`
 compares `tune` with a grid search instead. Exit status 1 when a workload fails, or tune's settings
-are slower, or took longer, than they may.
+have less than 95% of the throughput of the grid's best.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from loadeval import compare_backends, tune
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.prediction_loaders import QUICK_SETTINGS, Workload, workloads
-    from bench.prediction_runs import Outcome, outcomes
-    from bench.prediction_tuning import TUNED, Tuned, tuned
+    from bench.prediction_runs import Outcome, outcomes, speedups
 else:  # a script finds its siblings by their plain names
     from prediction_loaders import QUICK_SETTINGS, workloads
-    from prediction_runs import outcomes
-    from prediction_tuning import TUNED, tuned
+    from prediction_runs import outcomes, speedups
 
 HEADS = (
     "workload",
@@ -56,9 +56,19 @@ TUNE_HEADS = (
     "throughput, tune / grid",
     "grid took",
     "tune took",
-    "time, tune / grid",
-    "both reached",
+    "reached",
 )
+GRID = [
+    {"num_workers": 0},
+    *(
+        {"num_workers": workers, "prefetch_factor": prefetch}
+        for workers in (1, 2, 3, 4, 6, 8)
+        for prefetch in (2, 4)
+    ),
+]
+TUNED = ("jpeg", "latency", "step")
+AS_GOOD = 0.95
+"""Throughput with tune's settings over that with the grid's best, at least."""
 
 
 def summary(results: Sequence[Outcome]) -> dict[str, float]:
@@ -109,14 +119,23 @@ def predict(workload: Workload, results: list[Outcome]) -> str:
     return ", ".join(f"{outcome.setting} {outcome.ratio:.2f}" for outcome in ours)
 
 
-def compare_tuning(workload: Workload, results: list[Tuned]) -> str:
-    """Add what tune and the grid came to, and tell it."""
-    ours = tuned(workload)
-    results += ours
-    return ", ".join(
-        f"{each.ratio:.2f} of the grid's best in {each.tune_s / each.grid_s:.2f} of its time"
-        for each in ours
-    )
+def compare_tuning(workload: Workload, rows: list[list[str]]) -> float:
+    """Add a row of what the grid and tune came to, and return tune's throughput over the grid's."""
+    began = time.perf_counter()
+    loaders = {str(number): workload.loader(**options) for number, options in enumerate(GRID)}
+    measured = compare_backends(loaders, workload.train, batches=80, rounds=4).backends
+    rates = {each.name: each.real.value for each in measured if each.real is not None}
+    best = GRID[int(max(rates, key=rates.__getitem__))]
+    grid_s = time.perf_counter() - began
+    began = time.perf_counter()
+    ours = tune(workload.loader, workload.train, settings={"num_workers": workload.workers}).best
+    tune_s = time.perf_counter() - began
+    ratio = speedups(workload, {"tune": ours, "grid": best}, "grid")["tune"]
+    said = [", ".join(f"{name}={value}" for name, value in each.items()) for each in (best, ours)]
+    reached = "yes" if ratio.value >= AS_GOOD else "no"
+    rows.append([workload.name, *said, f"{ratio.value:.2f}", f"{grid_s:.0f} s", f"{tune_s:.0f} s"])
+    rows[-1].append(reached)
+    return ratio.value
 
 
 def chosen_by(options: argparse.Namespace, folder: Path, default: Sequence[str]) -> list[Workload]:
@@ -146,7 +165,7 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
     predictions: list[Outcome] = []
-    tunings: list[Tuned] = []
+    tunings: list[list[str]] = []
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -157,7 +176,9 @@ def main() -> int:
             began = time.perf_counter()
             try:
                 if options.tune:
-                    summary_text = compare_tuning(workload, tunings)
+                    ratio = compare_tuning(workload, tunings)
+                    failed |= ratio < AS_GOOD
+                    summary_text = f"{ratio:.2f} of the throughput of the grid's best"
                 else:
                     summary_text = predict(workload, predictions)
             except Exception as error:  # noqa: BLE001 - the other workloads go on
@@ -170,8 +191,8 @@ def main() -> int:
         "python": sys.version.split()[0],
     }
     if tunings:
-        show(TUNE_HEADS, [tuning.row() for tuning in tunings], options.markdown)
-        numbers["tuning"] = [{**asdict(tuning), "reached": tuning.is_reached} for tuning in tunings]
+        show(TUNE_HEADS, tunings, options.markdown)
+        numbers["tuning"] = [dict(zip(TUNE_HEADS, row, strict=True)) for row in tunings]
     if predictions:
         show(HEADS, [prediction.row() for prediction in predictions], options.markdown)
         numbers["summary"] = summary(predictions)
@@ -181,7 +202,7 @@ def main() -> int:
         ]
     if options.json:
         options.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
-    return 1 if failed or not all(tuning.is_reached for tuning in tunings) else 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

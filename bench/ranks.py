@@ -38,7 +38,7 @@ READ_S = 0.02
 SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
 """Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
 HEADS = (
-    *("ranks", "batches each", "logs", "show", "compare", "report", "CPU time at most"),
+    *("ranks", "batches each", "logs", "compare", "report", "CPU time at most"),
     *("memory at most", "page"),
 )
 
@@ -124,7 +124,7 @@ def row(folder: Path, ranks: int, batches: int) -> list[str]:
     write_all(folder, ranks, batches)
     nbytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
     page = folder / "page.html"
-    commands = (("show",), ("compare", "--json"), ("report", "-o", str(page)))
+    commands = (("compare", "--json"), ("report", "-o", str(page)))
     measured = [measure(name, str(folder), *more) for name, *more in commands]
     return [
         f"{ranks:,}",

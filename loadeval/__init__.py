@@ -11,17 +11,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.machine import (
-        Basis,
-        Demand,
-        Lift,
-        Lifted,
-        Machine,
-        MachinePlan,
-        Need,
-        NotKnown,
-        plan,
-    )
     from loadeval.analysis.predict.prediction import (
         Assumption,
         Limit,
@@ -37,12 +26,10 @@ if TYPE_CHECKING:
     from loadeval.backends import compare_backends
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
-    from loadeval.in_place import evaluate_in_place
-    from loadeval.launch.install import install, uninstall
+    from loadeval.launch.install import install
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
-    from loadeval.report.tuning import Tuning
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.log_file.reader import read_run
     from loadeval.runlog.model import LoaderInfo, Readings, Run
@@ -50,10 +37,9 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
-    from loadeval.runtime.feeding import FedLoader, LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.runtime.registry import adapter_for
-    from loadeval.tuning import tune
+    from loadeval.tuning import Tuning, tune
 
 __all__ = [
     "Adapter",
@@ -61,33 +47,23 @@ __all__ = [
     "Backend",
     "BackendComparison",
     "BackendResult",
-    "Basis",
     "CacheError",
     "Check",
     "CodeSamples",
-    "Demand",
     "Diagnosis",
     "Estimate",
     "Fact",
-    "FedLoader",
     "Finding",
     "Headroom",
     "IterableAdapter",
     "Level",
-    "Lift",
-    "Lifted",
     "Limit",
     "LoaderEvaluator",
-    "LoaderFeeding",
     "LoaderInfo",
     "LoaderModel",
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
-    "Machine",
-    "MachinePlan",
-    "Need",
-    "NotKnown",
     "OperatorReport",
     "OperatorTimes",
     "Place",
@@ -114,18 +90,15 @@ __all__ = [
     "compare_backends",
     "describe",
     "diagnose",
-    "evaluate_in_place",
     "install",
     "is_array",
     "leaves",
     "map_leaves",
-    "plan",
     "plot_comparison",
     "plot_worker_curve",
     "quantities",
     "read_run",
     "tune",
-    "uninstall",
     "whatif",
 ]
 
@@ -143,22 +116,16 @@ _MODULES = {
         "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.estimate.verdict": ("Verdict",),
-        "analysis.machine": (
-            *("Basis", "Demand", "Lift", "Lifted", "Machine", "MachinePlan", "Need", "NotKnown"),
-            "plan",
-        ),
         "analysis.predict.prediction": (
             *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
         ),
         "analysis.predict.whatif": ("LoaderModel", "whatif"),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
-        "in_place": ("evaluate_in_place",),
-        "launch.install": ("install", "uninstall"),
+        "launch.install": ("install",),
         "report.backends": ("BackendComparison",),
         "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),
-        "report.tuning": ("Tuning",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.log_file.reader": ("read_run",),
@@ -166,10 +133,9 @@ _MODULES = {
         "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
         "runtime.alternation.backends": ("Backend",),
         "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
-        "runtime.feeding": ("FedLoader", "LoaderFeeding"),
         "runtime.recording.stages": ("LoaderStages", "StageNote"),
         "runtime.registry": ("adapter_for",),
-        "tuning": ("tune",),
+        "tuning": ("Tuning", "tune"),
     }.items()
     for name in names
 }

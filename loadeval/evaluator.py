@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Run
-    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.replay.cache import BatchCache
+    from loadeval.track import Tracking
 
 OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer", "_assigned"})
 """A LoaderEvaluator stores these attributes itself."""
@@ -289,9 +289,9 @@ class LoaderEvaluator(DALICompatible):
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
-            every 10 seconds, and attaches the page, and of an alternating run the figure, at the
-            end (docs/howto/dashboards.md). A function is called, on another thread, with the
-            batches so far and a dict of the scalars. In distributed training only rank 0 tracks.
+            every 10 seconds, and the lost share of an alternating run at the end
+            (docs/howto/dashboards.md). A function is called, on another thread, with the batches
+            so far and a dict of the scalars. In distributed training only rank 0 tracks.
         redact: whether the log has placeholders for paths, host and user names, and the texts of
             exceptions (SECURITY.md).
         overwrite: whether `log_file` may replace an existing file.
@@ -441,10 +441,9 @@ def _tracking(settings: EvaluatorSettings) -> Tracking | None:
     """
     if settings.track is None or place_among_ranks().get("rank"):
         return None
-    from loadeval.runtime.background.tracking import Tracking  # noqa: PLC0415 - few runs are tracked
-    from loadeval.track import tracker_for  # noqa: PLC0415 - likewise
+    from loadeval.track import Tracking  # noqa: PLC0415 - few runs are tracked
 
-    return Tracking(tracker_for(settings.track))
+    return Tracking(settings.track)
 
 
 def _restored(

@@ -19,23 +19,19 @@ DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
 WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
     "slow_to_fast.py": {"slow-to-fast.png"},
-    "tune.py": {"tune.png"},
     "generator.py": {"documents.txt", "run.jsonl", "comparison.png"},
     "video.py": {"run.jsonl", "comparison.png"},
     "distributed.py": {"rank0.jsonl"},
     "migrate_from_dali.py": {"real.json", "ideal.json", "two-runs.png", "alternate.jsonl"},
 }
 """The files that each example leaves behind; on a GPU there may be more."""
-BY_CHANCE = {"tune.py"}
-"""What is best."""
-ELSEWHERE = {"lightning_fit.py", "train.py", "trainer.py"}
-"""Run by tests/frameworks/test_examples.py, and by tests/launch/test_run_doc.py."""
+ELSEWHERE = {"train.py"}
+"""Run by tests/launch/test_run_doc.py."""
 NEEDS = {
     "migrate_from_dali.py": ["nvidia.dali"],
 }
 OPTIONS = {
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
-    "tune.py": "--photographs 96 --batches 24 --trials 3",
     "generator.py": "--documents 250",
     "video.py": "--videos 40 --epochs 3",
     "distributed.py": "--samples 960 --epochs 2",
@@ -130,15 +126,6 @@ def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Out
     assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
 
 
-def test_tune_has_a_row_for_each_setting(outcomes: dict[str, Outcome]) -> None:
-    """The present ones first, and what is best as code."""
-    printed = outcomes["tune.py"].printed
-    rows = re.findall(r"^num_workers=\d.*\d \[[\d.,]+, [\d.,]+\]", printed, re.MULTILINE)
-    assert 2 <= len(rows) <= 3
-    assert rows[0].startswith("num_workers=1 ")
-    assert re.search(r"^Settings: num_workers=\d", printed, re.MULTILINE)
-
-
 def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
     """Its three epochs are whole, and equally long."""
     epochs = read_run(outcomes["generator.py"].folder / "run.jsonl").steps.epoch.tolist()
@@ -221,12 +208,9 @@ def test_an_example_is_told_of(name: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
 
 
-@pytest.mark.parametrize("name", sorted({*WRITES} - BY_CHANCE))
+@pytest.mark.parametrize("name", sorted(WRITES))
 def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
-    """The lines that the document shows begin as those of today do; their figures are chance.
-
-    Of BY_CHANCE it is chance which lines are printed, too.
-    """
+    """The lines that the document shows begin as those of today do; their figures are chance."""
     section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {name.removesuffix('.py')}\n")[1]
     block = re.search(r"```console\n\$ [^\n]*\n(.*?)```", section, re.DOTALL)
     assert block is not None

@@ -45,8 +45,7 @@ BLOCK = re.compile(
 SMALLER = {
     "COUNT = 768": "COUNT = 64",
     "EPOCHS = 16": "EPOCHS = 2",
-    "run_log_speed.py 1000000": "run_log_speed.py 1000",
-    "benchmarks/ranks.py": "benchmarks/ranks.py --ranks 4 --batches 100",
+    "bench/ranks.py": "bench/ranks.py --ranks 4 --batches 100",
 }
 """What a page does at full length, and the tests do not."""
 LOGS = {
@@ -62,17 +61,6 @@ LOGS = {
     "production-monitor": {"training": "log"},
 }
 """Runs that are there before the page's first block."""
-TO_TUNE = """
-import time
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-def make_loader(**settings):
-    return DataLoader(TensorDataset(torch.arange(1600)), batch_size=4, **settings)
-
-def step(batch):
-    time.sleep(0.005)
-"""
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
 TRAIN = (
@@ -158,8 +146,7 @@ def run_commands(text: str, codes: dict[str, int]) -> None:
         run = smaller(command)
         if run.startswith("make "):
             run = run.replace("make ", f"make -n -C {ROOT} ")
-        if "tests/benchmarks" in run:
-            run = run.replace("tests/", f"{ROOT}/tests/")
+        run = run.replace("python bench/", f"python {ROOT}/bench/")
         done = subprocess.run(["/bin/bash", "-c", run], capture_output=True, text=True, check=False)
         codes[command] = done.returncode
         assert done.returncode in allowed, (run, done.stdout[-2000:], done.stderr[-2000:])
@@ -198,9 +185,8 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
     for name, mode in LOGS.get(page.stem, {}).items():
         record_texts(tmp_path / f"{name}.jsonl", mode)
-    if page.stem in {"json", "cores-per-gpu"}:  # what is predicted needs a loader looked into
+    if page.stem == "json":  # what is predicted needs a loader looked into
         shutil.copy(DEMO, tmp_path / "run.jsonl")
-        (tmp_path / "train.py").write_text(TO_TUNE)
     scope, codes = what_readers_have(), dict[str, int]()
     for block in blocks_of(page):
         if block.mark:

@@ -59,10 +59,10 @@ def test_files_have_the_permissions_of_the_umask(tmp_path: Path, umask: int) -> 
     record(tmp_path / "log.jsonl", metrics_file=tmp_path / "metrics.json")
     assert runner("report")(log)[0] == 0
     assert runner("compare")(log, "-o", tmp_path / "figure.png")[0] == 0
-    for form in ("chrome", "csv", "openmetrics", "parquet", "tensorboard"):
+    for form in ("chrome", "csv"):
         assert runner("export")(log, "-f", form)[0] == 0
     modes = modes_in(tmp_path)
-    assert len(modes) >= 10
+    assert len(modes) >= 8
     assert set(modes.values()) == {0o666 & ~umask}
 
 
@@ -110,7 +110,7 @@ def test_nothing_is_sent(tmp_path: Path, options: tuple[str, ...]) -> None:
     (tmp_path / "run").mkdir()
     launched(tmp_path / "run", *options, **watched)
     (folder,) = (tmp_path / "run" / "work" / "loadeval-runs").iterdir()
-    command = [sys.executable, *LOADEVAL, "report", str(folder), "--redact"]
+    command = [sys.executable, *LOADEVAL, "report", str(folder)]
     subprocess.run(command, env={**environment(), **watched}, check=True, capture_output=True)
     assert not seen.exists()
     asking = "import socket; socket.socket().close(); socket.getaddrinfo('localhost', 80)"

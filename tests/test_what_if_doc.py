@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
 from typer.testing import CliRunner
 
-from loadeval import Tuning
+from loadeval import tune
 from loadeval.cli.main import app
+from loadeval.testing import FakeClock, ScriptedLoader
 from tests.runs import DEMO
 
 PAGE = (Path(__file__).parents[1] / "docs" / "what-if.md").read_text(encoding="utf-8")
@@ -54,24 +54,20 @@ def test_python_draws_the_curve(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert (tmp_path / "whatif.png").exists()
 
 
-class Waiting(Dataset[torch.Tensor]):
-    def __len__(self) -> int:
-        return 4000
+class Loader(ScriptedLoader):
+    """A batch takes 40 ms of its clock, divided by its workers."""
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.002)  # as storage would
-        return torch.tensor(index)
+    def __init__(self, clock: FakeClock, num_workers: int) -> None:
+        super().__init__([torch.ones(4)] * 50, [40_000_000 // num_workers] * 50, clock)
 
 
-@pytest.mark.check
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_python_tunes(capsys: pytest.CaptureFixture[str]) -> None:
-    def make_loader(**settings: Any) -> DataLoader[torch.Tensor]:
-        return DataLoader(Waiting(), batch_size=4, **settings)
-
-    names: dict[str, Any] = {"make_loader": make_loader, "step": lambda _batch: time.sleep(0.002)}
-    exec(TUNE, names)
-    assert "num_workers" in capsys.readouterr().out
-    assert isinstance(names["best"], Tuning)
-    assert isinstance(names["loader"], DataLoader)
-    assert names["loader"].num_workers > 1
+    clock = FakeClock()
+    names: dict[str, Any] = {
+        "make_loader": lambda **settings: Loader(clock, **settings),
+        "step": lambda _batch: clock.advance(10_000_000),
+        "tune": partial(tune, clock=clock),
+    }
+    exec(TUNE.replace("from loadeval import tune\n", ""), names)
+    assert "num_workers=4" in capsys.readouterr().out
+    assert len(names["loader"]) == 50

@@ -41,8 +41,7 @@ BROKEN_OFF = (
 )
 PYTHON_INSIDE = (
     "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
-    "to build the pipeline again; pass a function that makes it, such as "
-    "lambda **settings: make_pipeline(batch_size=64, **settings)"
+    "to build the pipeline again; change its settings where it is made"
 )
 DISTRIBUTIONS = ("nvidia-dali-cuda120", "nvidia-dali-cuda130")
 NAMES = {"num_workers": "num_threads", "prefetch_depth": "prefetch_queue_depth"}

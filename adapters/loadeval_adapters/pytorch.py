@@ -21,16 +21,15 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-from loadeval_adapters.pytorch_fed import DataLoaderFeeding
 from loadeval_adapters.pytorch_objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import FrameType
 
-    from loadeval import LoaderFeeding, LoaderStages
+    from loadeval import LoaderStages
 
-IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
+IN_PLACE = "Measure it in place instead: install(dataloader)"
 UNPREPARED = (
     "Accelerate is in use, and its prepare() ignores a LoaderEvaluator: it would neither move "
     "batches to the device nor notice the end of an epoch. " + IN_PLACE + " before prepare(), or "
@@ -60,16 +59,7 @@ HAS_BEGUN = (
     "its settings where it is made"
 )
 
-OWN_CONSTRUCTOR = (
-    "{name} has a constructor of its own, so that it cannot be made again with other settings"
-)
-KEPT_BY_WORKERS = (
-    "the dataset is iterable-style, and its workers persist: what they yield in an epoch may "
-    "depend on those before it, so that settings cannot take turns"
-)
-OUT_OF_ORDER = "in_order=False serves batches out of order, and settings in turns serve them in it"
-
-TUNABLE = (
+CHANGEABLE = (
     "num_workers",
     "prefetch_factor",
     "pin_memory",
@@ -77,9 +67,10 @@ TUNABLE = (
     "in_order",
     "multiprocessing_context",
     "batch_size",
+    "timeout",
+    "drop_last",
 )
-NOT_TUNED = ("timeout", "drop_last")
-"""Further settings that a loader can be given before its first epoch."""
+"""Settings that a loader can be given before its first epoch."""
 OF_BATCHES = ("batch_size", "drop_last")
 """Settings of a DataLoader's own batch sampler."""
 WITHOUT_WORKERS: dict[str, Any] = {
@@ -90,8 +81,6 @@ WITHOUT_WORKERS: dict[str, Any] = {
     "timeout": 0,
 }
 """What a DataLoader insists on where `num_workers` is 0; `in_order` means nothing then."""
-DEFAULTS: dict[str, Any] = {**WITHOUT_WORKERS, "prefetch_factor": 2, "pin_memory": False}
-"""The default arguments of a DataLoader with workers."""
 NAMES = {
     name: name for name in ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory")
 }
@@ -130,8 +119,6 @@ class PyTorchAdapter(IterableAdapter):
     )
     setting_names = NAMES
     distributions: ClassVar[tuple[str, ...]] = ("torch",)
-    defaults = DEFAULTS
-    without_workers = WITHOUT_WORKERS
     _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -224,53 +211,10 @@ class PyTorchAdapter(IterableAdapter):
             self._has_warned_of_another = True
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Arguments of a DataLoader; nothing of a subclass with a constructor of its own.
-
-        `batch_size` is among them unless a batch sampler, or the dataset, makes the batches.
-        """
-        given = _arguments(loader, _constructor(loader))
-        present = {name: given[name] for name in TUNABLE if name in given}
-        if present.get("batch_size", 0) is None:
-            del present["batch_size"]
-        context = present.get("multiprocessing_context")
-        if context is not None:
-            present["multiprocessing_context"] = context.get_start_method()
-        return present
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Another DataLoader of the same dataset, sampler, generator and functions.
-
-        These are shared: if both loaders shuffle, they draw from the same generator. Without
-        workers, settings that need some become None or False. With another number of workers the
-        batches of an iterable-style dataset differ as it divides its samples among them.
-        """
-        given = _arguments(loader, _constructor(loader))
-        if not given or not settings.keys() <= self.tunable(loader).keys():
-            return super().reconfigured(loader, settings)
-        chosen = given | dict(settings)
-        insists = {} if chosen["num_workers"] else self.without_workers
-        return type(loader)(**chosen | {key: insists[key] for key in insists if key in given})
-
     def _changeable(self, loader: Any) -> list[str]:
         """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
-        given = _arguments(loader, DataLoader) if _iterates_as_torch(loader) else {}
-        return [name for name in (*TUNABLE, *NOT_TUNED) if name in given]
-
-    def feeding(self, loader: Any) -> LoaderFeeding | None:
-        """Feeds DataLoaders of the same dataset and functions; None if it is iterable-style."""
-        given = _arguments(loader, _constructor(loader))
-        if not given:
-            raise UsageError(OWN_CONSTRUCTOR.format(name=type(loader).__name__))
-        if not given.get("in_order", True):
-            raise UsageError(OUT_OF_ORDER)
-        if isinstance(loader.dataset, IterableDataset):
-            if loader.persistent_workers:
-                raise UsageError(KEPT_BY_WORKERS)
-            return None
-        return DataLoaderFeeding(
-            loader, given, self.without_workers, super().describe(loader).length
-        )
+        given = _arguments(loader) if _iterates_as_torch(loader) else {}
+        return [name for name in CHANGEABLE if name in given]
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
         """Of an iterable-style dataset also the number of workers."""
@@ -287,8 +231,8 @@ class PyTorchAdapter(IterableAdapter):
         """
         if getattr(loader, "_iterator", None) is not None:
             raise UsageError(HAS_BEGUN)
-        given = _arguments(loader, DataLoader)
-        of_workers = {name: value for name, value in self.without_workers.items() if name in given}
+        given = _arguments(loader)
+        of_workers = {name: value for name, value in WITHOUT_WORKERS.items() if name in given}
         workers = settings.get("num_workers", loader.num_workers)
         insists = {} if workers else of_workers
         kind = DataLoader if workers != loader.num_workers else OfAsManyWorkers
@@ -317,21 +261,13 @@ def _iterates_as_torch(loader: Any) -> bool:
     return getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
 
 
-def _constructor(loader: Any) -> Any:
-    """The class whose constructor made `loader`, if it keeps its arguments; else None."""
-    kind: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-    return kind if kind.__module__ in KEEP_THEIR_ARGUMENTS else None
-
-
-def _arguments(loader: Any, kind: Any) -> dict[str, Any]:
-    """Arguments with which `kind` makes a DataLoader like `loader`; empty if it is None."""
-    if kind is None:
-        return {}
+def _arguments(loader: Any) -> dict[str, Any]:
+    """Arguments that make a DataLoader like `loader`."""
     has_own_sampler = loader.batch_sampler is None or loader.batch_size is not None
     implied = {"batch_sampler"} if has_own_sampler else {"batch_size", "sampler", "drop_last"}
     if isinstance(loader.dataset, IterableDataset):
         implied.add("sampler")
-    names = list(inspect.signature(kind.__init__).parameters)[1:]
+    names = list(inspect.signature(DataLoader.__init__).parameters)[1:]
     return {name: getattr(loader, name) for name in names if name not in {"shuffle", *implied}}
 
 

@@ -117,8 +117,9 @@ class Transforms:
     def restore(self) -> None:
         """Leave everything as it was found."""
         self.pause()
-        self._holders.clear()
         self._classes.clear()
+        for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
+            held.clear()  # the dataset may be freed now
 
     def pause(self) -> None:
         """Let transforms run as they were found, until `resume`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError, Watch
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
 from loadeval_adapters.pytorch import PyTorchAdapter
 
 try:
@@ -20,14 +20,11 @@ except ImportError:  # before version 0.10
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval import LoaderFeeding
 
 INEXACT = (
     "mode='alternate' reads batches ahead of training, so a state_dict() taken during an epoch "
     "skips batches that training has not seen; use mode='log' to resume training from it"
 )
-
-NO_STATE = "the state_dict() of a {name} would not know of batches that other loaders served"
 
 
 class ResumableAdapter(IterableAdapter):
@@ -74,10 +71,6 @@ class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
         """Stop all workers; a state that `epoch` began from is to be loaded again."""
         super().release(loader, epoch)
         loader.load_state_dict(loader.next_iter_state or self._began_from or {})
-
-    def feeding(self, loader: Any) -> LoaderFeeding:
-        """Raises UsageError: a state tells where in the epoch its own sampler is."""
-        raise UsageError(NO_STATE.format(name=type(loader).__name__))
 
 
 class NodesAdapter(ResumableAdapter):

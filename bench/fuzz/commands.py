@@ -16,30 +16,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("show",),
-    ("show", "--full"),
-    ("show", "--stages"),
-    ("show", "--json"),
     ("compare",),
     ("compare", "--full"),
     ("compare", "--json"),
     ("compare", "--output", "figure.svg"),
     ("compare", "--fail-above", "20"),
-    ("compare", "--price", "2.5"),
     ("report", "--output", "page.html"),
     ("whatif", "--num-workers", "4"),
     ("whatif", "--batch-size", "8", "--cpus", "1.5", "--prefetch-factor", "1", "--json"),
     ("whatif", "--out-of-order", "--faster", "GaussianBlur=2", "--output", "figure.svg"),
-    ("plan", "--json"),
-    ("plan", "--devices", "2", "--step", "20ms", "--read", "1GB/s", "--output", "page.html"),
     ("watch", "--once"),
     ("watch", "--once", "--json"),
     *(
         ("export", "--format", name, "--overwrite", "--output", f"exported-{name}")
-        for name in ("chrome", "csv", "openmetrics", "parquet", "tensorboard")
+        for name in ("chrome", "csv")
     ),
 )
-OF_FOLDERS = ("show", "compare", "report", "watch")
+OF_FOLDERS = ("compare", "report", "watch")
 WRONG_USE = 2
 LOST = (3, 4)
 """The exit codes of --fail-above."""

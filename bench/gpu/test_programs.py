@@ -304,10 +304,10 @@ def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
             continue
         again = partial(programs.bare, f"{backend}-again", command)
         held, comparison = trained_alike(bare.result(), measured.result(), again)
-        show = [*LOADEVAL, "show", str(programs.logs(backend)), "--json"]
-        shown = programs.start(f"{backend}-shown", show).result()
-        runs = [] if shown.problem else json.loads(shown.out)["runs"]
-        ranks = [row["rank"] for run in runs for row in run.get("job", {}).get("ranks", [])]
+        compare = [*LOADEVAL, "compare", str(programs.logs(backend)), "--json"]
+        shown = programs.start(f"{backend}-shown", compare).result()
+        job = {} if shown.problem else json.loads(shown.out).get("job", {})
+        ranks = [row["rank"] for row in job.get("ranks", [])]
         note(
             RANKS,
             backend,

@@ -1,7 +1,7 @@
 """A pytest plugin: test modules of other projects get wrapped loaders under the loaders' names.
 
 LE_MODE says how: "log", "alternate" or "replay" for a LoaderEvaluator, "inplace-log" and so on for
-evaluate_in_place, and nothing for the loaders themselves. A test module that takes its DataLoader
+install(loader), and nothing for the loaders themselves. A test module that takes its DataLoader
 from a module `wrapdl` gets this one.
 """
 
@@ -29,7 +29,7 @@ def wrapping(kind: type) -> type:
     def new(_: type, *args: Any, **options: Any) -> Any:
         loader = kind(*args, **options)
         if MODE.startswith(IN_PLACE):
-            loadeval.evaluate_in_place(loader, MODE.removeprefix(IN_PLACE))
+            loadeval.install(loader, MODE.removeprefix(IN_PLACE))
             return loader
         return loadeval.LoaderEvaluator(loader, MODE)
 

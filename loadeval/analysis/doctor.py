@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from loadeval.analysis.remark import Value
-    from loadeval.probes.machine import DataSize, Machine
+    from loadeval.probes.machine import Machine
 
 DEFAULT_PREFETCH = 2
 DEFAULT_BATCH_BYTES = 32_000_000
@@ -73,10 +73,6 @@ class DoctorCode(Enum):
     MEMORY = "memory"
     MEMORY_TOO_SMALL = "memory too small"
     MEMORY_FILLS = "memory fills"
-    DATA_NOT_GIVEN = "data not given"
-    DATA_COUNTED_IN_PART = "data counted in part"
-    DATA_FITS = "data fits"
-    DATA_TOO_LARGE = "data too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,14 +106,13 @@ class RunMemory:
 class LoaderPlan:
     """The loader that the machine is judged for.
 
-    `workers` is None where as many as there are CPUs are assumed, `data` where the size of the
-    data set was not given, and `memory` where no run was.
+    `workers` is None where as many as there are CPUs are assumed, and `memory` where no run was
+    given.
     """
 
     workers: int | None = None
     prefetch: int = DEFAULT_PREFETCH
     batch_bytes: int = DEFAULT_BATCH_BYTES
-    data: DataSize | None = None
     memory: RunMemory | None = None
 
 
@@ -289,25 +284,6 @@ def _dali(machine: Machine, _: LoaderPlan) -> Result:
     )
 
 
-def _page_cache(machine: Machine, plan: LoaderPlan) -> Result:
-    """Whether the data set can stay in memory from epoch to epoch."""
-    available_bytes = machine.memory_available_bytes
-    if available_bytes is None:
-        return _not_measured(DoctorCode.MEMORY_NOT_KNOWN)
-    room: dict[str, Value] = {
-        "available_bytes": available_bytes,
-        "memory_bytes": machine.memory_bytes,
-    }
-    if plan.data is None:
-        return _not_measured(DoctorCode.DATA_NOT_GIVEN, **room)
-    values = room | {"data_bytes": plan.data.nbytes, "counted_whole": plan.data.whole}
-    if plan.data.nbytes > available_bytes:
-        return _change(DoctorCode.DATA_TOO_LARGE, **values)
-    if not plan.data.whole:
-        return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **values)
-    return _ok(DoctorCode.DATA_FITS, **values)
-
-
 def _memory(machine: Machine, plan: LoaderPlan, run: RunMemory) -> Result:
     """Whether what the run took fits, and for how long: the kernel kills who wants more."""
     available_bytes, workers = machine.memory_available_bytes, _workers_of(machine, plan)
@@ -355,7 +331,6 @@ CHECKS: Mapping[str, Callable[[Machine, LoaderPlan], Result]] = {
     "NVML": _nvml,
     "GPM": _gpm,
     "DALI": _dali,
-    "page cache": _page_cache,
 }
 
 

@@ -77,9 +77,8 @@ class LiveState:
     are the last ones. `silent_ns` is for how long no batch came, where that is far longer than
     usual and the run has not said that it, or its recording, ended. `events` are the last three.
 
-    `rank` is that of the process in a distributed training, and `last_batch_ns` when the last
-    batch was delivered. `arms` has sums over all batches whose step has ended, warm-up included.
-    `memory_bytes` is what the training `process` and its `workers` took when it was last read.
+    `arms` has sums over all batches whose step has ended, warm-up included. `memory_bytes` is what
+    the training `process` and its `workers` took when it was last read.
     """
 
     name: str
@@ -101,8 +100,6 @@ class LiveState:
     events: tuple[str, ...]
     ended: bool
     silent_ns: int | None
-    rank: int | None = None
-    last_batch_ns: int | None = None
     arms: Mapping[Arm, BatchSums] = field(default_factory=dict)
     memory_bytes: Mapping[str, float] = field(default_factory=dict)
 
@@ -213,7 +210,6 @@ class LiveRun:
         elapsed_ns = self.latest_ns + (0 if self._ended else quiet_ns)
         silent_ns = self._silent_ns(elapsed_ns)
         epoch, batch = self._place or (None, None)
-        rank = header.environment.get("rank")
         return LiveState(
             name=header.name,
             mode=header.mode,
@@ -234,8 +230,6 @@ class LiveRun:
             events=tuple(self._events),
             ended=self._ended,
             silent_ns=silent_ns,
-            rank=rank if isinstance(rank, int) else None,
-            last_batch_ns=self._last_batch_ns if self._place else None,
             arms=dict(self._arms),
             memory_bytes=dict(self._memory_bytes),
         )

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import BATCHES, BackendReport, names_of, unit_of
 from loadeval.analysis.baseline import BaselineReport, Examined
-from loadeval.analysis.cost import Cost, cost_of
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.cautions import same_unit
 from loadeval.analysis.estimate.metrics import Metrics
@@ -135,8 +134,7 @@ class Report:
 
     `comparison` is of one alternating run, or of a real and an ideal one; `backends` of several
     that each loaded; both are None for one run that did not alternate. Of the ranks of one `job`
-    it is what the job's run says. `baseline` compares with an earlier run, and `cost` is what
-    loading costs, where that is asked for.
+    it is what the job's run says. `baseline` compares with an earlier run.
     """
 
     runs: tuple[RunReport, ...]
@@ -144,7 +142,6 @@ class Report:
     backends: BackendReport | None
     job: JobReport | None = None
     baseline: BaselineReport | None = None
-    cost: Cost | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Report:
@@ -196,14 +193,6 @@ class Report:
     def against(self, baseline: Report) -> Report:
         """The same, compared with an earlier run. Raises UsageError as `examined` does."""
         return replace(self, baseline=BaselineReport.of(self.examined, baseline.examined))
-
-    def priced(self, price: float) -> Report:
-        """The same with what loading costs, at the `price` of a device for an hour.
-
-        Raises UsageError as `examined` does.
-        """
-        examined = self.examined
-        return replace(self, cost=cost_of(examined.run, examined.headroom, price))
 
     @property
     def sides(self) -> list[Side]:

@@ -15,7 +15,6 @@ from loadeval.cli.console import (
     ABOVE_LIMIT,
     UNDECIDED,
     AsJson,
-    Price,
     errors_printed,
     print_json,
     print_lines,
@@ -40,8 +39,6 @@ from loadeval.report.terminal.screen import screen
 from loadeval.report.terminal.text import backends_text, full_report
 from loadeval.report.wording.baseline import slower_sentence
 from loadeval.report.wording.verdict import gate_sentence
-from loadeval.runlog.remote import text_of
-from loadeval.runlog.run_folder.folder import is_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +100,6 @@ def compare(
     fail_slower: Annotated[
         float | None, typer.Option("--fail-slower", metavar="PERCENT", help=FAIL_SLOWER)
     ] = None,
-    price: Price = None,
 ) -> None:
     """Tell how much faster training would be with ideal loading.
 
@@ -116,7 +112,7 @@ def compare(
     _check_percentage("--fail-slower", fail_slower)
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        report = report_of(runs, price)
+        report = report_of(runs)
         if len(runs) == 1 and report.runs[0].run.header.mode == "replay":
             raise UsageError(why_not_compared(report.runs[0].run))
         if fail_above is not None and report.comparison is None:
@@ -154,7 +150,7 @@ def _check_percentage(option: str, percent: float | None) -> None:
 def _print(report: Report, runs: Sequence[Path], *, full: bool) -> None:
     width, more = screen_width(), next_commands(runs, report)
     if report.baseline is not None:
-        print_lines(baseline_screen(report.baseline, report.cost, more, width, full=full))
+        print_lines(baseline_screen(report.baseline, more, width, full=full))
         if not full:
             return
         typer.echo()
@@ -165,7 +161,7 @@ def _print(report: Report, runs: Sequence[Path], *, full: bool) -> None:
     elif report.comparison or report.backends or report.job:
         print_lines(screen(report, more, width))
     else:
-        loaders = loaders_in(runs[0]) if is_folder(runs[0]) else []
+        loaders = loaders_in(runs[0]) if runs[0].is_dir() else []
         print_lines(launch_screen([(runs[0].name, report)], loaders, more, width))
 
 
@@ -181,7 +177,7 @@ def _drawn(report: Report) -> Figure:
 
 def next_commands(runs: Sequence[Path], report: Report) -> Rows:
     """The commands that say more about `runs`."""
-    paths = shlex.join(map(text_of, runs))
+    paths = shlex.join(map(str, runs))
     return [
         *backends_command(runs, report),
         *straggler_command(report),
@@ -208,4 +204,4 @@ def straggler_command(report: Report) -> Rows:
         return []
     rank = report.job.stragglers.ranks[0]
     (path,) = (candidate.path for candidate in report.job.ranks if candidate.rank == rank)
-    return [("straggler", f"loadeval show {shlex.quote(str(path))} --full")] if path else []
+    return [("straggler", f"loadeval compare {shlex.quote(str(path))} --full")] if path else []

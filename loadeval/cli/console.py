@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import sys
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,13 +21,7 @@ from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, Table
 from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.redacted_copies import redacted_copies
-from loadeval.runlog.run_folder.folder import (
-    is_folder,
-    logs_in,
-    read_ranks,
-    read_whole,
-)
+from loadeval.runlog.run_folder.folder import logs_in, read_ranks, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,21 +38,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
 Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)]
 Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
-PRICE = (
-    "What a device costs for an hour: tell what is lost to data loading in a day of training, in "
-    "device-hours and money. Devices are counted by the ranks of the job."
-)
-
-
-def _checked_price(price: float | None) -> float | None:
-    if price is not None and not 0 < price < math.inf:
-        raise typer.BadParameter(f"it is {price:g}; expected a price above 0, such as 2.5")
-    return price
-
-
-Price = Annotated[
-    float | None, typer.Option("--price", metavar="PRICE", help=PRICE, callback=_checked_price)
-]
 FAILED = 1
 ABOVE_LIMIT = 3
 UNDECIDED = 4
@@ -71,23 +49,21 @@ EXIT_CODES = (
 )
 
 
-def report_of(paths: Sequence[Path], price: float | None = None) -> Report:
+def report_of(paths: Sequence[Path]) -> Report:
     """What is said of these files, and of the ranks in these folders, each of which is one job.
 
-    Of two runs of the same loader in the same mode the second is compared with the first. `price`
-    is as in Report.priced. Raises UsageError where a file was given twice.
+    Of two runs of the same loader in the same mode the second is compared with the first. Raises
+    UsageError where a file was given twice.
     """
     _check_different(paths)
     subjects = list(map(_read, paths))
     runs = [subject.run if isinstance(subject, JobReport) else subject for subject in subjects]
     if len(subjects) == 1:
-        report = _by_itself(subjects[0])
-    elif are_before_and_after(runs):
+        return _by_itself(subjects[0])
+    if are_before_and_after(runs):
         before, after = map(_by_itself, subjects)
-        report = after.against(before)
-    else:
-        report = Report.of(runs)
-    return report if price is None else report.priced(price)
+        return after.against(before)
+    return Report.of(runs)
 
 
 def report_of_training(ranks: Sequence[Path], folder: Path) -> Report:
@@ -96,11 +72,6 @@ def report_of_training(ranks: Sequence[Path], folder: Path) -> Report:
     Raises UsageError where they are not of one job.
     """
     return _by_itself(run_or_job(ranks, folder))
-
-
-def reports_of(paths: Sequence[Path]) -> list[Report]:
-    """A report of each run or job in `paths`."""
-    return [_by_itself(_read(path)) for path in paths]
 
 
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
@@ -121,7 +92,7 @@ def _by_itself(subject: JobReport | Run) -> Report:
 
 def _read(path: Path) -> JobReport | Run:
     """The run in a file; in a folder, the run or the job."""
-    return run_or_job(logs_in(path), path) if is_folder(path) else read_run(path)
+    return run_or_job(logs_in(path), path) if path.is_dir() else read_run(path)
 
 
 def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:
@@ -135,11 +106,6 @@ def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:
             "one for each rank; give those to look at by name"
         )
     return JobReport.of(ranks, read_whole, folder.name)
-
-
-def files_to_read(paths: Sequence[Path], *, redact: bool) -> AbstractContextManager[Sequence[Path]]:
-    """The files to read: `paths`, or copies with placeholders that are removed at the end."""
-    return redacted_copies(paths) if redact else nullcontext(paths)
 
 
 def new_console() -> Console:

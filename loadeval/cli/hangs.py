@@ -11,7 +11,6 @@ import typer
 from loadeval.cli.console import say, screen_width, shown_path
 from loadeval.launch.hangs import HangWatch
 from loadeval.report.terminal.hangs import hang_lines
-from loadeval.runlog.remote import url_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,9 +36,11 @@ HangAfter = Annotated[
 class HangTeller:
     """Says once in each silence why no batch comes to the trainings whose logs are at `path`."""
 
-    def __init__(self, path: Path, hang_after_s: float | None, *, redact: bool = False) -> None:
+    def __init__(
+        self, path: Path, hang_after_s: float | None = None, *, redact: bool = False
+    ) -> None:
         self._watch: HangWatch | None = None
-        if hang_after_s != 0 and url_of(path) is None:
+        if hang_after_s != 0:
             self._watch = HangWatch(path, hang_after_s, redact=redact)
 
     def poll(self) -> bool:

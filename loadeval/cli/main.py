@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.adapters import adapters
 from loadeval.cli.attach import attach
 from loadeval.cli.backends import backends
 from loadeval.cli.compare import compare
@@ -16,10 +15,8 @@ from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
-from loadeval.cli.plan import plan
 from loadeval.cli.report import report
 from loadeval.cli.run import RUN_EXIT_CODES, run
-from loadeval.cli.show import show
 from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
 from loadeval.cli.whatif import whatif
@@ -54,20 +51,17 @@ def main(
 
 for command in (
     demo,
-    show,
     compare,
     report,
     whatif,
-    plan,
-    tune,
     backends,
     watch,
     attach,
     export,
     doctor,
-    adapters,
 ):
     app.command(epilog=EXIT_CODES)(command)
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}
 app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
+app.command(epilog=EXIT_CODES, context_settings=OPTIONS_FIRST)(tune)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
 from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import (
-    Price,
-    Redact,
-    errors_printed,
-    files_to_read,
-    report_of,
-)
+from loadeval.cli.console import errors_printed, report_of
 from loadeval.report.formatting import printable
 from loadeval.report.page.page import (
-    EXTENSION,
     check_replaceable,
     default_path,
     page_of,
@@ -40,8 +33,6 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
-    redact: Redact = False,
-    price: Price = None,
 ) -> None:
     """Write a page with the verdict, the findings and figures of runs.
 
@@ -51,11 +42,5 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        with files_to_read(runs, redact=redact) as files:
-            page, names = path, runs
-            if redact:
-                page, names = Path(f"report{EXTENSION}"), [Path(file.name) for file in files]
-            options = [] if price is None else ["--price", f"{price:g}"]
-            text = page_of(report_of(files, price), names, page, options)
-        write_page(text, path)
+        write_page(page_of(report_of(runs), runs, path), path)
     typer.echo(f"Page written to {printable(path)}")

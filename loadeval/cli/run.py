@@ -66,8 +66,8 @@ SET = (
 )
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
 TRACK = (
-    "Pass throughput and waits on to this tracker while it trains, and the page at the end: to the "
-    "run that the program has begun there, or to one of its own."
+    "Pass throughput and waits on to this tracker while it trains: to the run that the program has "
+    "begun there, or to one of its own."
 )
 ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 MOST_TRAININGS = 4
@@ -187,7 +187,7 @@ def _report(settings: RunSettings, folder: Path, code: int) -> None:
     lines = launch_screen(
         [(logs[0].name, report) for logs, report in reports],
         loaders,
-        _more(folder, reports, loaders[0][0].log, " --redact" if settings.redact else ""),
+        _more(folder, reports, loaders[0][0].log),
         Console(stderr=True).width,
         alternates=settings.mode == "alternate",
         overrides=bool(settings.settings),
@@ -204,9 +204,7 @@ def _reports_of(folder: Path, logs: list[Path]) -> list[tuple[list[Path], Report
         return [([log], report_of_training([log], folder)) for log in logs]
 
 
-def _more(
-    folder: Path, reports: Sequence[tuple[list[Path], Report]], first_log: str, redact: str
-) -> Rows:
+def _more(folder: Path, reports: Sequence[tuple[list[Path], Report]], first_log: str) -> Rows:
     """Where the logs are, and the commands that say more of each training."""
     short = shown_path(folder)
     more = [("logs", short)]
@@ -219,6 +217,6 @@ def _more(
         more += [
             *straggler_command(report),
             ("everything", f"loadeval compare {place} --full"),
-            ("page", f"loadeval report {place}{redact}"),
+            ("page", f"loadeval report {place}"),
         ]
     return more

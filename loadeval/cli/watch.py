@@ -15,15 +15,14 @@ from rich.text import Text
 from loadeval.analysis.followed import FollowedRun
 from loadeval.analysis.live import LiveJob
 from loadeval.cli.console import errors_printed, new_console, print_json
-from loadeval.cli.hangs import HangAfter, HangTeller
-from loadeval.cli.serve import address_in, serve
+from loadeval.cli.hangs import HangTeller
 from loadeval.errors import RunLogError
 from loadeval.report.terminal.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.run_folder.folder import is_folder, logs_so_far
+from loadeval.runlog.run_folder.folder import logs_so_far
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
@@ -34,10 +33,6 @@ RUN = (
     "of the logs of its ranks, or of a `loadeval run`."
 )
 INTERVAL = "Seconds between two updates."
-SERVE = (
-    "Serve the state at http://localhost:PORT/metrics for Prometheus instead, until Ctrl-C; "
-    "0.0.0.0:PORT lets other machines ask too."
-)
 SHORTEST_S = 0.1
 LONGEST_S = 86_400
 
@@ -49,10 +44,6 @@ def watch(
     as_json: Annotated[
         bool, typer.Option("--json", help="With --once: print one JSON object instead.")
     ] = False,
-    served_at: Annotated[
-        str | None, typer.Option("--serve", metavar="[HOST:]PORT", help=SERVE)
-    ] = None,
-    hang_after: HangAfter = None,
 ) -> None:
     """Follow the run log of a running training.
 
@@ -66,16 +57,12 @@ def watch(
         )
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    if once and served_at is not None:
-        raise typer.BadParameter("--serve goes on until Ctrl-C: leave out --once")
     with errors_printed():
         try:
-            if served_at is not None:
-                serve(run, _ranks(run), address_in(served_at))
-            elif once:
+            if once:
                 _show_once(run, as_json)
             else:
-                _follow(run, interval, hang_after)
+                _follow(run, interval)
         except KeyboardInterrupt:
             return
 
@@ -135,21 +122,12 @@ def _no_sleep(_: float) -> None:
 
 
 def _states(path: Path, interval_s: float) -> Iterator[LiveState | LiveJob | None]:
-    if not is_folder(path):
+    if not path.is_dir():
         yield from states(path, interval_s)
         return
     for job in job_states(path, interval_s):
         # A folder with one rank is that run.
         yield job.ranks[0][1] if job is not None and len(job.ranks) == 1 else job
-
-
-def _ranks(path: Path) -> Iterator[Sequence[tuple[str, LiveState]]]:
-    """The state of each rank under the name of its log, now, each time it is asked for."""
-    for state in _states(path, 0.0):
-        if isinstance(state, LiveJob):
-            yield state.ranks
-        else:
-            yield [] if state is None else [(state.name, state)]
 
 
 def _similar(path: Path) -> list[Path]:
@@ -190,8 +168,8 @@ def _show_once(path: Path, as_json: bool) -> None:
         typer.echo(_line(state))
 
 
-def _follow(path: Path, interval_s: float, hang_after_s: float | None) -> None:
-    console, hangs = new_console(), HangTeller(path, hang_after_s)
+def _follow(path: Path, interval_s: float) -> None:
+    console, hangs = new_console(), HangTeller(path)
     if not console.is_terminal:
         _print_lines(path, interval_s, hangs)
         return

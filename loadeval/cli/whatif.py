@@ -27,7 +27,7 @@ from loadeval.report.json import whatif_as_dict
 from loadeval.report.terminal.whatif import curve_lines, prediction_lines
 from loadeval.report.wording.ranks import PREDICTED_OF_RANK
 from loadeval.runlog.model import Run
-from loadeval.runlog.run_folder.folder import is_folder, logs_in
+from loadeval.runlog.run_folder.folder import logs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +107,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
 
 def slowest_log(path: Path) -> Path:
     """The log at `path`; in a folder that of the rank that was last most often, said on stderr."""
-    if not is_folder(path):
+    if not path.is_dir():
         return path
     logs = logs_in(path)
     job = run_or_job(logs, path)

@@ -13,7 +13,6 @@ import numpy as np
 
 from loadeval.export.events import PROCESS, enclosing, event, length, moment, track_names
 from loadeval.export.stage_tracks import stage_events
-from loadeval.export.tables import reading_series
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
 
@@ -151,11 +150,12 @@ class Timeline:
 
 
 def _counters(run: Run) -> Iterator[str]:
-    for readings, quantity, values in reading_series(run):
-        name = f"{readings.probe} {readings.subject}: {quantity}"
-        for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
-            if isfinite(value):
-                yield event("C", name, ts=moment(time_ns), args={"value": value})
+    for readings in run.readings:
+        for quantity, values in readings.values.items():
+            name = f"{readings.probe} {readings.subject}: {quantity}"
+            for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
+                if isfinite(value):
+                    yield event("C", name, ts=moment(time_ns), args={"value": value})
 
 
 def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, int] | None:

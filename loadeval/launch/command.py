@@ -5,29 +5,29 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import psutil
 
 from loadeval.analysis.live import LiveRun
-from loadeval.errors import LoadevalError
+from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
 from loadeval.runlog.log_file.reader import Follower
 from loadeval.runlog.model import Header
-from loadeval.runlog.redaction import host_placeholder, run_salt, share_salt
+from loadeval.runlog.redaction import share_salt
 from loadeval.runlog.run_folder.processes import NothingMeasured, processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from loadeval.launch.settings import RunSettings
+    from loadeval.runlog.run_folder.processes import ProcessRecord
 
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
@@ -38,6 +38,8 @@ GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
 RANKS_S = 10.0
 """How much later than the first rank the others may have served as many batches."""
+CLOCKS_DIFFER_MS = 2000
+"""Two processes may differ by so much on when a third was started, when the clock is set."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """A shell's exit codes for a command that does not exist, or cannot be executed."""
 
@@ -46,13 +48,15 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 class Ended:
     """How a command ended.
 
-    `code` is the return code of subprocess; `was_stopped` tells whether we ended the command, after
-    enough batches, and `was_aborted` whether we did because it hung.
+    `code` is the return code of subprocess; `was_stopped` tells whether we sent a signal that ends
+    the command, after enough batches, and `was_aborted` whether we did because it hung.
+    `was_interrupted` tells whether we got a Ctrl-C meanwhile.
     """
 
     code: int
     was_stopped: bool
     was_aborted: bool = False
+    was_interrupted: bool = False
 
 
 def name_of(command: Sequence[str]) -> str:
@@ -81,6 +85,7 @@ def run(
     settings: RunSettings,
     stop_after: int | None = None,
     is_hanging: Callable[[], bool] | None = None,
+    output: IO[bytes] | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
@@ -88,20 +93,24 @@ def run(
     itself. Once `is_hanging`, which is asked often, returns True, it and all processes below it get
     SIGTERM, and SIGKILL where they have not ended after that time.
 
-    It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
+    It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
+    we get. Raises
     LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
     """
     if settings.redact:
         share_salt()
-    with _signals_passed_on() as give:
+    with _signals_passed_on() as (give, numbers):
         try:
-            child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
+            child = subprocess.Popen(  # noqa: S603 - what the user asked for
+                command, env=environment(settings, os.environ), stdout=output, stderr=output
+            )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
         abortion = Abortion(child.pid, is_hanging or bool)
         ended = _run_until(child, Path(settings.folder), stop_after, abortion.poll)
-        return replace(ended, was_aborted=abortion.finish())
+        interrupted = signal.SIGINT in numbers
+        return replace(ended, was_aborted=abortion.finish(), was_interrupted=interrupted)
 
 
 class CannotStartError(LoadevalError):
@@ -171,15 +180,17 @@ def remove_marks(folder: Path) -> None:
 
 
 @contextmanager
-def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+def _signals_passed_on() -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], None], list[int]]]:
     """Collect the signals that we get, and pass them on to the child once it is known.
 
-    The child gets a terminal's Ctrl-C by itself.
+    The child gets a terminal's Ctrl-C by itself. Yields what to give it to, and the signals.
     """
     children: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
+    received: list[int] = []
 
     def passed_on(number: int, _: object) -> None:
+        received.append(number)
         if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
             return
         for child in children:
@@ -197,7 +208,7 @@ def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
     numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, passed_on) for number in numbers}
     try:
-        yield give
+        yield give, received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -224,27 +235,24 @@ def _run_until(
     *,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
-    hosts = {socket.gethostname(), host_placeholder(socket.gethostname(), run_salt())}
+    command = psutil.Process(child.pid)
     counters: dict[str, BatchCounter] = {}
-    pids: list[int] = []
-    signalled: set[int] = set()
+    recorded: list[ProcessRecord] = []
+    signalled: set[psutil.Process] = set()
     reached_s: float | None = None
     stopped_s: float | None = None
-    is_terminated = False
+    was_stopped = is_terminated = False
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
-            return Ended(child.wait(POLL_S), stopped_s is not None)
+            return Ended(child.wait(POLL_S), was_stopped)
         poll()
         if stop_after is None:
             continue
         reached, ranks = 0, 1
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
-            processes = processes_in(folder)
-            pids = [
-                process.pid for process in processes if not process.ended and process.host in hosts
-            ]
-            mains = [process.main.log for process in processes if process.main is not None]
+            recorded = processes_in(folder)
+            mains = [record.main.log for record in recorded if record.main is not None]
             counted = [counters.setdefault(log, BatchCounter(folder / log)) for log in mains]
             reached = sum(counter.batches() >= stop_after for counter in counted)
             ranks = max((counter.ranks for counter in counted), default=1)
@@ -255,12 +263,50 @@ def _run_until(
             stopped_s = now_s()
         if stopped_s is None:
             continue
-        # The launcher gets no signal: it would kill its ranks. One may only now begin.
-        _signal(set(pids) - signalled, signal.SIGINT)
-        signalled.update(pids)
+        # A launcher gets no signal: it would kill its ranks. One may only now begin.
+        training = _training_processes(command, recorded)
+        if not training and not signalled:
+            training = {command}
+        new, signalled = training - signalled, signalled | training
+        was_stopped |= _signal(new, signal.SIGINT)
         if not is_terminated and now_s() - stopped_s > GRACE_S:
             is_terminated = True
-            _signal([*pids, child.pid], signal.SIGTERM)
+            was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
+
+
+def _training_processes(
+    command: psutil.Process, recorded: Iterable[ProcessRecord]
+) -> set[psutil.Process]:
+    """The processes of `command` that have `recorded` themselves, and have not ended.
+
+    Nothing else may get a signal: what a file names may be a process of somebody else, which has
+    its number by now, or has it outside of the namespace in which the program is process 1.
+    """
+    starts = {
+        record.pid: record.started_ms
+        for record in recorded
+        if not record.ended and record.started_ms is not None
+    }
+    found: set[psutil.Process] = set()
+    with suppress(psutil.NoSuchProcess):
+        for process in [command, *command.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):
+                started_ms = process.create_time() * 1000
+                if any(
+                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS
+                    for pid in _pids_of(process.pid) & starts.keys()
+                ):
+                    found.add(process)
+    return found
+
+
+def _pids_of(pid: int) -> set[int]:
+    """The number of a process, and those that it has in namespaces within ours."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
+            if line.startswith("NSpid:"):
+                return {int(number) for number in line.split()[1:]}
+    return {pid}
 
 
 class Abortion:
@@ -295,10 +341,18 @@ class Abortion:
                 process.send_signal(number)
 
 
-def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
+def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
+    """Send a signal to each; whether one could be sent. What could not is said."""
+    is_sent = False
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            try:
+                process.send_signal(number)
+                is_sent = True
+            except psutil.AccessDenied:
+                name = signal.Signals(number).name
+                warn(f"no permission to send {name} to process {process.pid}, which goes on")
+    return is_sent
 
 
 class BatchCounter:

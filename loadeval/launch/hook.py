@@ -21,7 +21,7 @@ from loadeval.launch.iterators import (
     serve_by,
     serving,
 )
-from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.loadeval_inject import FOLDER, failed
 from loadeval.launch.made_at import is_library, note_made
 from loadeval.runtime.adapter import Watch
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from loadeval.launch.measured import MeasuredLoader
+    from loadeval.launch.one_loader import OneLoader
     from loadeval.launch.session import Session
 
     Iter = Callable[[Any], Iterator[Any]]
@@ -43,11 +45,14 @@ SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 class _Hook:
     """What is patched in this process, and its session once there is one.
 
-    `watched` has the declarations for modules that were imported or are waited for.
+    `watched` has the declarations for modules that were imported or are waited for. `ones` are the
+    single loaders that are measured, and `alternating` those of a session that has ended.
     """
 
     def __init__(self) -> None:
         self.session: Session | None = None
+        self.ones: list[OneLoader] = []
+        self.alternating: list[MeasuredLoader] = []
         self.is_off = False
         self.pid = os.getpid()
         self.replaced: list[tuple[type, str, Any, Any]] = []
@@ -93,13 +98,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     return [module_name for module_name in declared if module_name not in sys.modules]
 
 
-def _is_patched(kind: type) -> bool:
-    return any(replaced is kind for replaced, *_ in _hook.replaced)
-
-
 def _patch_loader(kind: type, watch: Watch) -> None:
-    if _is_patched(kind):
-        return
     _patch_iterable(kind)
     for method, loader_for in watch.methods.items():
         _replace(kind, method, _measured_method(vars(kind)[method], loader_for))
@@ -123,24 +122,56 @@ def current() -> Session | None:
     return _hook.session
 
 
-def unpatch() -> None:
-    """Restore the classes, unless another tool has replaced our methods.
+def end_session() -> None:
+    """Measure nothing more with the session."""
+    session = _hook.session
+    loaders = [] if session is None else session.loaders
+    _hook.alternating = [loader for loader in loaders if loader.mode == "alternate"]
+    _hook.session, _hook.is_off = None, True
+    _restore()
+
+
+def add(one: OneLoader, name: str, adapter: str) -> None:
+    """Measure one loader of the module `name`, and those that are built from it; see patch."""
+    if _hook.session is None and not os.environ.get(FOLDER):
+        _hook.is_off = True  # no command measures this process
+    patch(name, adapter)
+    _hook.ones.append(one)
+
+
+def remove(one: OneLoader) -> None:
+    """Measure it no more."""
+    _hook.ones.remove(one)
+    _restore()
+
+
+def ones() -> list[OneLoader]:
+    """The single loaders that are measured; the last one is the newest."""
+    return list(_hook.ones)
+
+
+def _restore() -> None:
+    """Restore the classes once nothing is measured, unless another tool has replaced our methods.
 
     An iterator that alternates serves its epoch to the end: batches may be prefetched.
     """
-    session = _hook.session
-    loaders = [] if session is None else session.loaders
-    is_ahead = any(loader.is_read and loader.mode == "alternate" for loader in loaders)
-    kept = [entry for entry in _hook.replaced if is_ahead and entry[1] in {SERVE, "__next__"}]
+    if _hook.ones or not _hook.is_off:
+        return
+    is_ahead = any(loader.is_read for loader in _hook.alternating)
+    kept = []
     for entry in reversed(_hook.replaced):
         kind, name, ours, original = entry
-        if entry not in kept and vars(kind).get(name) is ours:
-            if original is None:
-                delattr(kind, name)
-            else:
-                setattr(kind, name, original)
-    _hook.replaced[:] = kept
-    _hook.session, _hook.is_off = None, True
+        standing = vars(kind).get(name)
+        if is_ahead and name in {SERVE, "__next__"}:
+            kept.append(entry)
+        elif standing is not ours:
+            if standing is not original:
+                kept.append(entry)
+        elif original is None:
+            delattr(kind, name)
+        else:
+            setattr(kind, name, original)
+    _hook.replaced[:] = reversed(kept)
 
 
 def _has_own_iter(kind: type) -> bool:
@@ -180,6 +211,12 @@ def _patch_iter(kind: type) -> None:
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
+    """Put `ours` there, unless one of ours is there, or below what another tool put there."""
+    for replaced, of_name, earlier, original in _hook.replaced:
+        if replaced is kind and of_name == name:
+            if vars(kind).get(name) is original:  # another tool took ours out
+                setattr(kind, name, earlier)
+            return
     _hook.replaced.append((kind, name, ours, vars(kind).get(name)))
     setattr(kind, name, ours)
 
@@ -201,6 +238,9 @@ def _measured(kind: type, original: Iter) -> Iter:
         # A subclass that calls this by super() is measured once, by its own __iter__.
         is_own = next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is kind
         frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
+        one = _one_for(self, frame) if is_own else None
+        if one is not None:
+            return one.epoch(self, original)
         session, epoch = _session_for(frame) if is_own else None, None
         if session is not None:
             evaluates = _is_called_by(frame, "evaluations")
@@ -267,8 +307,16 @@ def _patch_step(kind: type, name: str, needed: str) -> None:
             _hook.session.stepped()
         return result
 
-    if not _is_patched(kind):
-        _replace(kind, name, counted)
+    _replace(kind, name, counted)
+
+
+def _one_for(loader: Any, caller: FrameType | None) -> OneLoader | None:
+    """Whose measurement an epoch of `loader` belongs to: the one made for it, or the newest."""
+    if not _hook.ones or _is_inside(caller):
+        return None
+    newest_first = _hook.ones[::-1]
+    own = [one for one in newest_first if one.original.loader() is loader]
+    return next((one for one in own + newest_first if one.original.serves(loader)), None)
 
 
 def _session_for(caller: FrameType | None) -> Session | None:

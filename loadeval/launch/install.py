@@ -1,57 +1,161 @@
-"""Measure every known loader of this process, in a notebook for example."""
+"""Measure the loaders of this process, or one of them, in a notebook for example."""
 
 from __future__ import annotations
 
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import Finder, said
+from loadeval.launch.one_loader import TORCH, OneLoader, is_dataloader, unwrapped
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings, check
+from loadeval.runtime.measurement import free_name
 from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+    from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.runlog.model import Run
+    from loadeval.runtime.measurement import Measurement
 
 _finders: list[Any] = []
+_log_files: set[Path] = set()
+"""Where this process has written the logs of single loaders."""
+
+
+class Installed:
+    """What `install` measures, until you close it, or leave the `with` block.
+
+    Attributes:
+        folder: the folder of the logs; None where one loader is measured.
+    """
+
+    def __init__(
+        self,
+        measurement: Callable[[], Measurement | None],
+        end: Callable[[], None],
+        folder: Path | None = None,
+        loader: Any = None,
+    ) -> None:
+        self.folder = folder
+        self._measurement, self._end = measurement, end
+        self._loader = loader  # what a framework builds is compared with it
+
+    @property
+    def log(self) -> Path | None:
+        """The log of the loader, or of the training loader; None where there is none."""
+        measurement = self._measurement()
+        file = None if measurement is None else measurement.settings.log_file
+        return None if file is None else Path(file)
+
+    def recorded(self) -> Run:
+        """Everything measured so far of the loader, or of the training loader.
+
+        Raises UsageError where no loader was iterated yet.
+        """
+        measurement = self._measurement()
+        if measurement is None:
+            raise UsageError("nothing was measured yet: no known loader was iterated")
+        return measurement.recorder.run()
+
+    def headroom(self) -> Headroom:
+        """How much faster training would be if loading were free; for mode "alternate".
+
+        Raises UsageError in other modes, and where no loader was iterated yet.
+        """
+        from loadeval.analysis.estimate.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+
+        return headroom(self.recorded())
+
+    def close(self) -> None:
+        """Stop measuring, and finish the logs. Closing it twice is fine."""
+        self._end()
+        self._loader = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 def install(
+    loader: Any = None,
     mode: str = "log",
     *,
     batches: int | None = None,
-    output: str | os.PathLike[str] | None = None,
     redact: bool = False,
+    output: str | os.PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     allow_changes: bool = False,
-) -> Path:
-    """Measure every known loader that this process iterates, from now on, as `loadeval run` does.
+    **options: Any,
+) -> Installed:
+    """Measure every known loader that this process iterates from now on, or the one given.
 
-    The training loader is iterated with gradients on, and optimizers make steps between its
-    batches. It is measured in `mode`; others are logged beside it, in logs of their own.
-    `batches` and `redact` are as in LoaderEvaluator.
+    **Without a loader** it is as if `loadeval run` had started this process. The training loader is
+    iterated with gradients on, and optimizers make steps between its batches. It is measured in
+    `mode`; others are logged beside it, in logs of their own. `batches` and `redact` are as in
+    LoaderEvaluator. The training loader gets `settings` in place of its own before its first
+    epoch, such as {"num_workers": 4}; the others get those whose name begins with "validation.".
+    Settings that change what is trained on, such as `batch_size`, need `allow_changes=True`. The
+    logs are in the folder `output`, which must be new or empty, or in one in `loadeval-runs`.
+    Measuring goes on until you close what is returned, or Python exits.
 
-    The training loader gets `settings` in place of its own before its first epoch, such as
-    {"num_workers": 4}; the others get those whose name begins with "validation.". Settings that
-    change what is trained on, such as `batch_size`, need `allow_changes=True`.
+    **With a loader**, a torch DataLoader, every epoch of it is measured, with no wrapper: pass the
+    loader itself to the framework. That includes epochs of loaders that a framework builds from it:
+    Lightning does for distributed training, Accelerate in `prepare` and when it resumes in the
+    middle of an epoch. Another loader over the same dataset, such as one for validation, is not
+    measured. If Accelerate or Fabric has already prepared the loader, what they do with its batches
+    counts as part of the step. `mode` and `options` are those of LoaderEvaluator, such as
+    `log_file`; if this process measures one loader after another with the same `log_file`, the new
+    log gets a number: run-1.jsonl. Measuring goes on until you close what is returned, or the
+    loader is garbage-collected.
 
-    Returns the folder of the logs: `output`, which must be new or empty, or one in
-    `loadeval-runs`. Measuring ends with `uninstall()`, or when Python exits.
+    Installing again ends what was installed before, of this process or of the same loader.
 
-    Raises UsageError for an invalid argument, or if this process is measured already. A loader that
-    does not take its settings raises it when it is iterated.
+    Raises UsageError for an invalid argument, for a loader that is no torch DataLoader, or if
+    `loadeval run` measures this process already. A loader that does not take its settings raises it
+    when it is iterated.
     """
-    if hook.current() is not None:
+    of_all = {
+        "output": output,
+        "settings": settings,
+        "allow_changes": allow_changes or None,
+    }
+    given = [name for name, value in of_all.items() if value is not None]
+    if loader is not None and given:
         raise UsageError(
-            "this process is measured already; call loadeval.uninstall() before you install again"
+            f"{given[0]}= is for all loaders of a process: leave it out, or the loader; the log of "
+            "one loader goes to log_file="
         )
+    if loader is not None:
+        return _install_one(loader, mode, **{**options, "batches": batches, "redact": redact})
+    if options:
+        name = next(iter(options))
+        raise UsageError(
+            f"{name}= is for one loader, and none is given: install(dataloader, {name}=...)"
+        )
+    earlier = hook.current()
+    if earlier is not None and earlier.of_command:
+        raise UsageError("this process is measured already, by `loadeval run`: omit install()")
     run_settings = RunSettings(
         folder="",
         mode=mode,  # type: ignore[arg-type]  # checked next
@@ -61,28 +165,65 @@ def install(
         allow_changes=allow_changes,
     )
     check(run_settings)
+    if earlier is not None:
+        _end(earlier)
     name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
     output_folder = None if output is None else Path(output)
     name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
-    hook.use(Session(replace(run_settings, folder=str(folder))))
+    session = Session(replace(run_settings, folder=str(folder)))
+    hook.use(session)
     adapters = {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
     finder = Finder(adapters, lambda name: hook.patch(name, adapters.get(name)))
     sys.meta_path.insert(0, finder)
     _finders.append(finder)
     for name in adapters:
         finder.patch(name)
-    return folder
+
+    def training() -> Measurement | None:
+        return None if session.main is None else session.main.measurement
+
+    return Installed(training, partial(_end, session), folder)
 
 
-def uninstall() -> Path | None:
-    """End what `install()` began. Returns the training loader's log; None if there is no log."""
-    session = hook.current()
-    if session is None:
+def _end(session: Session) -> None:
+    if hook.current() is session:
+        hook.end_session()
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _finders]
+        _finders.clear()
+        session.close()
+
+
+def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
+    loader = unwrapped(loader)
+    if not is_dataloader(loader):
+        raise UsageError(
+            f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
+            "wrap other loaders with LoaderEvaluator(loader)"
+        )
+    for one in hook.ones():
+        if one.original.has_sampler_of(loader):
+            one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
+            one.end()
+    log_file = _free_log_file(**options)
+    evaluator = LoaderEvaluator(loader, mode, **{**options, "log_file": log_file})
+    evaluator._closer.detach()  # noqa: SLF001 - the loader may be measured on when it is gone
+    if log_file is not None:
+        _log_files.add(Path(log_file).absolute())
+    one = OneLoader(loader, evaluator._measurement, hook.remove)  # noqa: SLF001 - it goes on without the evaluator
+    point = registered()[TORCH]
+    hook.add(one, TORCH, f"{point.module}:{point.attr}")
+    return Installed(lambda: one.measurement, one.end, loader=loader)
+
+
+def _free_log_file(
+    log_file: str | os.PathLike[str] | None = None, *, overwrite: bool = False, **_: Any
+) -> str | os.PathLike[str] | None:
+    """`log_file`, or a numbered one if this process has already written to that."""
+    if log_file is None:
         return None
-    hook.unpatch()
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _finders]
-    _finders.clear()
-    session.close()
-    return session.main_log
+    path = Path(log_file).absolute()
+    others = [one.measurement.settings.log_file for one in hook.ones()]
+    is_open = any(path == Path(other).absolute() for other in others if other is not None)
+    return free_name(path) if is_open or (path in _log_files and not overwrite) else log_file

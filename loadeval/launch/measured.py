@@ -11,8 +11,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
+from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.one_loader import plain
 from loadeval.runlog.run_folder.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun, Watch
 from loadeval.runtime.registry import adapter_for
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.launch.tuned import ProgramTuning
     from loadeval.runlog.model import Mode
     from loadeval.runtime.recording.recorder import OpenEpoch
 
@@ -35,7 +35,7 @@ class MeasuredLoader:
     `kind` distinguishes them from other loaders of the process; `has_gradients` tells whether
     gradients were on when its first batch was requested or, before that, when its iterator was.
     `place_of` is called when an epoch's first batch is requested, and returns the loader in whose
-    log the epoch belongs.
+    log the epoch belongs. `dataset` returns what was last read, as long as it exists.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class MeasuredLoader:
         self.mode, self.log, self.kind = mode, log, kind
         self.has_gradients = has_gradients
         self.is_dataset = getattr(adapter_for(loader), "watch", Watch()).is_dataset
-        self.tuning: ProgramTuning | None = None
         self.optimizer_steps = self.epochs = 0
         self.follows_training = False
         self._place_of = place_of
         self._reads: weakref.WeakSet[Read] = weakref.WeakSet()
         self._last: Callable[[], Any] = lambda: None
+        self.dataset: Callable[[], Any] = lambda: None
         recorder = self.measurement.recorder
         recorder.expects_batches = False  # it was asked for an epoch, which may stay unread
         self._begin = recorder.begin_epoch
@@ -94,10 +94,6 @@ class MeasuredLoader:
 
         def begun(loader: Any) -> Iterator[Any]:
             requested.append(loader)
-            if self.tuning is not None:
-                tuned = self.tuning.epoch(self, loader, original)
-                iterators.append(tuned)
-                return tuned
             epoch = original(loader)
             iterators.append(epoch)
             if self.mode != "replay" and keeps_type(loader, epoch):
@@ -111,6 +107,7 @@ class MeasuredLoader:
             self._reads.add(read)
             with suppress(TypeError):  # it takes no weak reference
                 self._last = weakref.ref(loader)
+            self.dataset = dataset_reference(loader)
             # Nothing else shows when the first batch is requested.
             begin = partial(self._began, weakref.ref(read))
             self.measurement.recorder.begin_epoch = begin  # type: ignore[method-assign]
@@ -178,6 +175,27 @@ class MeasuredLoader:
         self.measurement.recorder.close()
         self.log.unlink(missing_ok=True)
         return True
+
+
+def dataset_of(loader: Any) -> Any:
+    """The dataset of a loader of torch's, without what Accelerate wraps it in; else None."""
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is None or not isinstance(loader, (torch_data.DataLoader, IteratedByTorch)):
+        return None
+    return plain(loader.dataset)
+
+
+def dataset_reference(loader: Any) -> Callable[[], Any]:
+    """Returns the dataset of `loader` while it exists; of a list, while `loader` does."""
+    try:
+        return weakref.ref(dataset_of(loader))
+    except TypeError:
+        pass
+    try:
+        reference = weakref.ref(loader)
+    except TypeError:
+        return lambda: None
+    return lambda: None if reference() is None else dataset_of(reference())
 
 
 class Read:

@@ -17,14 +17,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import psutil
+
 from loadeval.errors import LoadevalWarning, UsageError, warn
-from loadeval.in_place import samplers_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
-from loadeval.launch.measured import MeasuredLoader, are_gradients_on
+from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
+from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
-from loadeval.launch.tuned import ProgramTuning
 from loadeval.runlog.log_file.writer import REMOVED, why
 from loadeval.runlog.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.runlog.run_folder.processes import ProcessRecord
@@ -67,11 +68,11 @@ class Session:
     def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
-        self._settings, self._of_command = settings, of_command
+        self._settings, self.of_command = settings, of_command
         self._overrides = Overrides(settings)
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
-        self._pid = os.getpid()
+        self._pid, self._started_ms = os.getpid(), started_ms()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
         self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -81,7 +82,6 @@ class Session:
         self._has_ended = False
         self._has_stepped = False
         self._track = settings.track
-        self._tuning = None if settings.tune is None else ProgramTuning(settings.tune, self.folder)
 
     def epoch(
         self, loader: Any, original: Iter, *, evaluates: bool = False
@@ -96,7 +96,7 @@ class Session:
             with self._lock:
                 self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
         except UsageError as error:
-            note_refused(self.folder, error, in_one_line=self._of_command)
+            note_refused(self.folder, error, in_one_line=self.of_command)
             raise
         try:
             with self._lock:
@@ -118,8 +118,6 @@ class Session:
         if hasattr(self, "_unhook"):
             self._unhook()
             self._unwrap()
-        if self._tuning is not None:
-            self._tuning.close()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -156,20 +154,23 @@ class Session:
                 warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
     @property
-    def main_log(self) -> Path | None:
-        """The training loader's log; None before any loader was iterated."""
+    def main(self) -> MeasuredLoader | None:
+        """The training loader; None before any loader was iterated."""
         main = self._record(ended=True).main if self.loaders else None
-        return None if main is None else self.folder / main.log
+        logs = {loader.log.name: loader for loader in self.loaders}
+        return None if main is None else logs[main.log]
 
     def _record(self, *, ended: bool) -> ProcessRecord:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
         loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
         host = host_placeholder(host, self._salt) if self._settings.redact else host
-        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
+        return ProcessRecord(
+            self._name, self._rank, self._pid, host, ended, loaders, self._started_ms
+        )
 
     def _measured(self, loader: Any) -> MeasuredLoader:
-        """The measured loader for `loader`: its own, or one of its kind that is not being read."""
+        """The measured loader for `loader`: its own, or one whose place it takes."""
         known = self._known(loader)
         if known is not None:
             return known
@@ -184,7 +185,7 @@ class Session:
         if has_gradients and mode != "replay":
             options["track"] = self._tracker_once()
         if mode == "log":
-            options["stages"] = self._tuning is None  # settings in turns are looked into
+            options["stages"] = True
         kind, _ = _kind_of(loader)
         measured = MeasuredLoader(
             loader,
@@ -195,7 +196,6 @@ class Session:
             self.began,
             has_gradients=has_gradients,
         )
-        measured.tuning = self._tuning
         self.loaders.append(measured)
         self.save()
         return measured
@@ -211,15 +211,23 @@ class Session:
     def _known(self, loader: Any) -> MeasuredLoader | None:
         has_gradients = self.has_gradients(loader)
         kind, is_rebuilt = _kind_of(loader)
-        for measured in self.loaders:
-            if measured.has_gradients != has_gradients or measured.kind != kind:
-                continue
+        alike = [
+            measured
+            for measured in self.loaders
+            if measured.has_gradients == has_gradients and measured.kind == kind
             # Lightning begins an epoch before it has dropped the one before.
+            if measured.reads(loader)
+            or (not measured.is_read and (is_rebuilt or measured.is_of(loader)))
+        ]
+        dataset = dataset_of(loader)
+        for measured in alike:
             if measured.reads(loader) or (
-                not measured.is_read and (is_rebuilt or measured.is_of(loader))
+                dataset is not None and _is_same(measured.dataset(), dataset)
             ):
                 return measured
-        return None
+        # Accelerate keeps the streams of all evaluations, each of which Trainer makes anew.
+        is_anew = not has_gradients and length_of(dataset) is None
+        return next((one for one in alike if is_anew or one.dataset() is None), None)
 
     def _mode_of(self, loader: Any) -> Mode:
         mode = self._settings.mode
@@ -320,6 +328,19 @@ class Session:
             self.save()
 
 
+def started_ms() -> int | None:
+    """When the system started this process, in milliseconds since 1970; None if unknown."""
+    try:
+        # /proc may be of another namespace, in which os.getpid() is some other process.
+        pid = int(Path("/proc/self").readlink().name)
+    except (OSError, ValueError):
+        pid = os.getpid()
+    try:
+        return int(psutil.Process(pid).create_time() * 1000)
+    except psutil.Error:
+        return None
+
+
 def _reason(error: OSError) -> str:
     """Why a file in the folder of the run is not written."""
     return REMOVED if isinstance(error, FileNotFoundError) else why(error)
@@ -328,8 +349,8 @@ def _reason(error: OSError) -> str:
 def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     """What stays the same when a loader is built again, by a framework or for each epoch.
 
-    And whether that alone tells it from all other loaders of the program. If not, another loader of
-    its kind takes its place only once it is gone.
+    And whether another loader of its kind takes its place while it is there. One over another
+    dataset does so only once the dataset that was read is gone.
     """
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or not isinstance(loader, torch_data.DataLoader):
@@ -340,6 +361,14 @@ def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     is_stream = isinstance(dataset, torch_data.IterableDataset)
     samples = None if is_stream else length_of(dataset)
     return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
+
+
+def _is_same(dataset: Any, other: Any) -> bool:
+    """Whether these are one dataset, or alike by what Hugging Face's know themselves by."""
+    fingerprint = getattr(dataset, "_fingerprint", None)
+    return dataset is other or (
+        isinstance(fingerprint, str) and fingerprint == getattr(other, "_fingerprint", None)
+    )
 
 
 def _rank(environment: Mapping[str, str]) -> int:

@@ -31,30 +31,13 @@ AS_JSON = {"True": "true", "False": "false", "None": "null"}
 
 
 @dataclass(frozen=True, slots=True)
-class TuneOptions:
-    """How `loadeval tune -- COMMAND` tunes the training loader; see tune.
-
-    `stops` tells whether the program is to end once it is tuned, and `width` how wide the screen
-    is.
-    """
-
-    space: Mapping[str, list[Any]] = field(default_factory=dict)
-    batches: int = 80
-    rounds: int = 4
-    trials: int = 6
-    stops: bool = False
-    width: int = 80
-
-
-@dataclass(frozen=True, slots=True)
 class RunSettings:
     """What `loadeval run` tells the processes of its command, by their environment.
 
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
     The training loader gets `settings` in place of its own, other loaders those whose name begins
-    with VALIDATION; with `allow_changes` also such as change what is trained on. `tune` is None
-    where nothing is tuned. `track` names the tracker that the first training loader is passed on
-    to, as in LoaderEvaluator.
+    with VALIDATION; with `allow_changes` also such as change what is trained on. `track` names the
+    tracker that the first training loader is passed on to, as in LoaderEvaluator.
     """
 
     folder: str
@@ -63,16 +46,12 @@ class RunSettings:
     redact: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
     allow_changes: bool = False
-    tune: TuneOptions | None = None
     track: str | None = None
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
         """The settings in `environment`. Raises KeyError or ValueError where there are none."""
-        options = json.loads(environment.get(SETTINGS, "{}"))
-        tune = options.pop("tune", None)
-        tune_options = None if tune is None else TuneOptions(**tune)
-        return cls(environment[FOLDER], **options, tune=tune_options)
+        return cls(environment[FOLDER], **json.loads(environment.get(SETTINGS, "{}")))
 
     def environment(self) -> dict[str, str]:
         """The environment variables that hold these settings."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadeval.errors import UsageError
 from loadeval.probes.cgroup import tightest_cpu
 from loadeval.probes.gpu import Driver, driver
 from loadeval.probes.host import MachineLoad
@@ -24,8 +22,6 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 SHM = Path("/dev/shm")  # noqa: S108 - where loaders share batches, not a file of ours
 NVML = "nvidia-ml-py"
 DALI = "nvidia-dali-cuda"
-WALK_S = 0.5
-"""No longer than this are the files of a data set added up."""
 WITHOUT_LIMIT = sys.maxsize
 
 
@@ -53,14 +49,6 @@ class Machine:
     packages: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class DataSize:
-    """The size of a data set in bytes; that of a part of it where it is not `whole`."""
-
-    nbytes: int
-    whole: bool = True
-
-
 def read_machine() -> Machine:
     """The facts now."""
     threads_from, threads = _threads(os.environ)
@@ -85,33 +73,6 @@ def read_machine() -> Machine:
         driver=driver(),
         packages=_packages(),
     )
-
-
-def size_of(path: Path, limit_s: float = WALK_S) -> DataSize:
-    """The bytes of a file, or of all files below a folder that are found in `limit_s` seconds.
-
-    Raises UsageError where there is no such path, or it cannot be read.
-    """
-    deadline_s = time.monotonic() + limit_s
-    try:
-        if path.is_file():
-            return DataSize(path.stat().st_size)
-        total, folders = 0, [str(path)]
-        while folders:
-            with os.scandir(folders.pop()) as entries:
-                for entry in entries:
-                    if time.monotonic() >= deadline_s:
-                        return DataSize(total, whole=False)
-                    if entry.is_dir(follow_symlinks=False):
-                        folders.append(entry.path)
-                    elif entry.is_file():
-                        total += entry.stat().st_size
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {error.filename}: {error.strerror}; expected a file or a folder with "
-            "the data, or give its size"
-        ) from error
-    return DataSize(total)
 
 
 def _threads(environment: Mapping[str, str]) -> tuple[str | None, int | None]:

@@ -25,7 +25,6 @@ from loadeval.report.formatting import (
 from loadeval.report.tables import Table
 from loadeval.report.wording import advice, backends, lost, metrics, page, ranks, runs, verdict
 from loadeval.report.wording import plan as plan_words
-from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -91,7 +90,6 @@ class ShownFact:
 def report_facts(report: Report) -> list[ShownFact]:
     """All facts but those of the charts; of one run by itself, its figures."""
     job = [] if report.job is None else job_facts(report.job)
-    job += [] if report.cost is None else [_text("", cost_sentence(report.cost), On.PAGE)]
     if report.comparison is not None:
         return [*comparison_facts(report.comparison), *job]
     if report.backends is not None:

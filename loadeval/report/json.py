@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
-from loadeval.report.wording import machine as machine_words
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.baseline import baseline_cautions, baseline_headline
-from loadeval.report.wording.cost import cost_sentence
 from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.plan import action_in_short, limit_in_words
 from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
@@ -18,14 +16,12 @@ from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
 from loadeval.report.wording.whatif import assumption_in_words, limit_sentence, shortage_in_words
-from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.baseline import BaselineReport, ChangedFinding
-    from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.memory import Growth
     from loadeval.analysis.estimate.metrics import Metrics
@@ -33,7 +29,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
-    from loadeval.analysis.machine import MachinePlan
     from loadeval.analysis.predict.prediction import Prediction, WorkerCurve
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Comparison, Report, RunReport
@@ -56,22 +51,21 @@ NOT_FIGURES = (
 
 
 def report_as_dict(report: Report) -> dict[str, Any]:
-    """A comparison: headroom, both arms, metrics and diagnosis; several backends; or a job.
+    """A comparison: headroom, both arms, metrics and diagnosis; or one run, or several backends.
 
-    With the baseline and the cost that were asked for; then also one run by itself.
+    With the ranks of a job, and the baseline that was asked for.
     """
-    asked_for: dict[str, Any] = {}
-    if report.baseline is not None:
-        asked_for["baseline"] = baseline_as_dict(report.baseline)
-    if report.cost is not None:
-        asked_for["cost"] = cost_as_dict(report.cost)
-    if report.job is not None:
-        return {**job_report_as_dict(report, report.job), **asked_for}
     if report.backends is not None:
         return backends_as_dict(report.backends)
     if report.comparison is None:
-        return {**shown_as_dict(report), **asked_for}
-    return {**_comparison_as_dict(report, report.comparison), **asked_for}
+        found = run_as_dict(report.runs[0])
+    else:
+        found = _comparison_as_dict(report, report.comparison)
+    if report.job is not None:
+        found["job"] = job_as_dict(report.job)
+    if report.baseline is not None:
+        found["baseline"] = baseline_as_dict(report.baseline)
+    return found
 
 
 def _comparison_as_dict(report: Report, comparison: Comparison) -> dict[str, Any]:
@@ -85,20 +79,6 @@ def _comparison_as_dict(report: Report, comparison: Comparison) -> dict[str, Any
         "diagnosis": diagnosis_as_dict(comparison.diagnosis),
         "plan": plan_as_dict(comparison.plan),
     }
-
-
-def job_report_as_dict(report: Report, job: JobReport) -> dict[str, Any]:
-    """The ranks of a job, and the job as a run, or as a comparison where it alternated."""
-    if report.comparison is None:
-        return shown_as_dict(report)
-    return {**_comparison_as_dict(report, report.comparison), "job": job_as_dict(job)}
-
-
-def shown_as_dict(report: Report) -> dict[str, Any]:
-    """One run by itself; or the ranks of a job, and the job as a run."""
-    (run,) = report.runs
-    job = {} if report.job is None else {"job": job_as_dict(report.job)}
-    return {**run_as_dict(run), **job}
 
 
 def job_as_dict(job: JobReport) -> dict[str, Any]:
@@ -125,19 +105,16 @@ def job_as_dict(job: JobReport) -> dict[str, Any]:
 
 
 def run_as_dict(report: RunReport) -> dict[str, Any]:
-    """One run by itself; of an alternating one the figures of each arm."""
+    """One run by itself, which logged."""
     run, header = report.run, report.run.header
-    summaries = {side.name: asdict(side.summary) for side in report.sides}
-    alternates = header.mode == "alternate"
     return {
-        "path": str(run.path) if run.path is None else text_of(run.path),
+        "path": str(run.path),
         "name": header.name,
         "mode": header.mode,
         "unit": header.unit,
         "created": header.created,
         "warmup": header.warmup,
         "loader": asdict(header.loader),
-        "cache": None if header.cache is None else asdict(header.cache),
         "closed": run.closed,
         "notes": list(run.notes),
         "events": [asdict(event) for event in run.events],
@@ -147,7 +124,7 @@ def run_as_dict(report: RunReport) -> dict[str, Any]:
         "threads": threads_as_dict(report.threads),
         "diagnosis": None if report.diagnosis is None else diagnosis_as_dict(report.diagnosis),
         "plan": None if report.plan is None else plan_as_dict(report.plan),
-        **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
+        "summary": asdict(report.sides[0].summary),
     }
 
 
@@ -193,11 +170,6 @@ def baseline_as_dict(baseline: BaselineReport) -> dict[str, Any]:
 
 def _changed_finding(changed: ChangedFinding) -> dict[str, Any]:
     return {"finding": finding_as_dict(changed.finding), "checked": changed.checked}
-
-
-def cost_as_dict(cost: Cost) -> dict[str, Any]:
-    """What loading costs in a day of training."""
-    return {**asdict(cost), "basis": cost.basis.value, "words": cost_sentence(cost)}
 
 
 def metrics_as_dict(metrics: Metrics) -> dict[str, Any]:
@@ -296,29 +268,6 @@ def prediction_as_dict(prediction: Prediction) -> dict[str, Any]:
         "shortages": [
             {**_remark_as_dict(shortage), "words": shortage_in_words(shortage)}
             for shortage in prediction.shortages
-        ],
-    }
-
-
-def machine_as_dict(plan: MachinePlan) -> dict[str, Any]:
-    """What feeding the devices of a machine takes, and how busy that keeps them."""
-    return {
-        **asdict(plan),
-        "limit": plan.limit.value,
-        "words": machine_words.headline(plan),
-        "caution": machine_words.caution(plan) or None,
-        "demands": [
-            {
-                **asdict(demand),
-                "need": demand.need.value,
-                "basis": None if demand.basis is None else demand.basis.value,
-                "why": None if demand.why is None else demand.why.value,
-            }
-            for demand in plan.demands
-        ],
-        "lifts": [{**asdict(lifted), "lift": lifted.lift.value} for lifted in plan.lifts],
-        "by_cpus": [
-            {"cpus": cpus, "utilisation": asdict(utilisation)} for cpus, utilisation in plan.by_cpus
         ],
     }
 

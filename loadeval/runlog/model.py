@@ -36,8 +36,6 @@ EventKind = Literal[
 ]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
-FED = "fed"
-"""A setting of a run: each block was fed to a loader whose queue was empty."""
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 """These columns of a block tell what is known of each batch."""

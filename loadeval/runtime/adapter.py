@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from loadeval.runtime.feeding import LoaderFeeding
     from loadeval.runtime.recording.stages import LoaderStages
 
 OVERRIDES = "_loadeval_overrides"
@@ -37,8 +36,6 @@ NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
 )
-
-NOT_FED = "loadeval cannot choose what batches of {name} are made of, as it can of a DataLoader's"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +119,6 @@ class Adapter(Protocol):
         order, unless `allow_changes`. What the loader's constructor raises passes through.
         """
 
-    def feeding(self, loader: Any) -> LoaderFeeding | None:
-        """Makes loaders like `loader` that load what they are given; UsageError where it cannot.
-
-        None where what it serves depends on its settings, and settings may have whole epochs.
-        """
-
 
 class IterableAdapter:
     """The adapter of any iterable.
@@ -140,15 +131,11 @@ class IterableAdapter:
         watch: what `loadeval run` watches for.
         setting_names: what the user calls settings that loadeval gives advice on; see LoaderInfo.
         distributions: the packages whose versions a run log has, if they are installed.
-        defaults: the values of settings that the loader was not given.
-        without_workers: the values of settings that a loader without workers insists on.
     """
 
     watch: ClassVar[Watch] = Watch()
     setting_names: ClassVar[Mapping[str, str]] = {}
     distributions: ClassVar[tuple[str, ...]] = ()
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    without_workers: ClassVar[Mapping[str, Any]] = {}
     _has_said_kept = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -220,22 +207,8 @@ class IterableAdapter:
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Raises UsageError, which names those of `settings` that are not in `tunable(loader)`."""
-        name, present = type(loader).__name__, self.tunable(loader)
-        instead = (
-            f"pass a function that makes it, such as lambda **settings: {name}(..., **settings)"
-        )
-        if not present:
-            raise UsageError(f"cannot make this {name} again with other settings; {instead}")
-        others = ", ".join(setting for setting in settings if setting not in present)
-        raise UsageError(
-            f"cannot make this {name} again with another {others}: expected settings among "
-            f"{', '.join(present)}; for others {instead}"
-        )
-
-    def feeding(self, loader: Any) -> LoaderFeeding | None:
         """Raises UsageError."""
-        raise UsageError(NOT_FED.format(name=type(loader).__name__))
+        raise UsageError(only_where_made(loader, settings))
 
     def reconfigure(
         self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
@@ -422,11 +395,11 @@ class FactoryAdapter:
         """No settings: the callable itself can make other loaders."""
         return {}
 
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:  # noqa: ARG002 - it would have to be made
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """Raises UsageError."""
         raise UsageError(
-            f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
-            "such as lambda **settings: DataLoader(dataset, **settings)"
+            f"cannot change the settings of what {loader!r} makes; expected {', '.join(settings)} "
+            "where it makes it"
         )
 
     def reconfigure(
@@ -438,10 +411,6 @@ class FactoryAdapter:
     ) -> None:
         """Raises UsageError."""
         self.reconfigured(loader, settings)
-
-    def feeding(self, loader: Any) -> LoaderFeeding:  # noqa: ARG002 - it would have to be made
-        """Raises UsageError."""
-        raise UsageError(NOT_FED.format(name="what a function makes"))
 
 
 class MadeStages:

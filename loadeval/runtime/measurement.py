@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.recorder import Recorder
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.runtime.serving.loop import EpochPlan
@@ -62,8 +61,8 @@ class Measurement:
     """Serves and records epochs of a loader, in any mode.
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
-    `probes` are read while epochs are served, and `tracking` gets what is recorded. What only one
-    mode needs is imported in that mode.
+    `probes` are read while epochs are served, and `tracking`, a Tracking, gets what is recorded.
+    What only one mode needs is imported in that mode.
     """
 
     _schedule: Schedule
@@ -74,7 +73,7 @@ class Measurement:
         settings: EvaluatorSettings,
         cache: BatchCache | None = None,
         probes: Probes = NO_PROBES,
-        tracking: Tracking | None = None,
+        tracking: Any = None,
     ) -> None:
         self.settings = settings
         self.annotation = annotation_for(settings.annotate)
@@ -299,7 +298,7 @@ class Measurement:
         info: LoaderInfo,
         fill_ns: int,
         probes: Probes,
-        tracking: Tracking | None,
+        tracking: Any,
     ) -> Recorder:
         settings, cache = self.settings, self.cache
         file = None if settings.redact else settings.log_file

@@ -1,16 +1,12 @@
-"""Finds the adapter for a loader, and lists all registered adapters."""
+"""Finds the adapter for a loader."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import re
 import warnings
-from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, EntryPoint, distributions, entry_points
-from pathlib import Path
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
@@ -18,7 +14,6 @@ from loadeval.runtime.adapter import FactoryAdapter, IterableAdapter, is_iterabl
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from importlib.machinery import ModuleSpec
 
     from loadeval.runtime.adapter import Adapter
 
@@ -102,78 +97,3 @@ def _made(point: EntryPoint) -> Adapter:
         )
         return IterableAdapter()
     return adapter
-
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """One registered adapter; None is "not known".
-
-    `module` is the prefix of the modules where its loaders' classes live, and `adapter` its
-    class, as the entry point names it. `distribution` and `distribution_version` are of the
-    package that registered it. `installed` tells whether there is such a module here, and
-    `framework` and `framework_version` which package it came with.
-    """
-
-    module: str
-    adapter: str
-    distribution: str | None
-    distribution_version: str | None
-    installed: bool
-    framework: str | None
-    framework_version: str | None
-
-
-def registrations() -> list[Registration]:
-    """The registered adapters, ordered by module. Neither adapters nor modules are imported."""
-    files = [
-        (distribution, distribution.read_text("RECORD") or "") for distribution in distributions()
-    ]
-    return [_registration(point, files) for _, point in sorted(registered().items())]
-
-
-def _registration(point: EntryPoint, files: list[tuple[Distribution, str]]) -> Registration:
-    distribution, spec = point.dist, _located(point.name)
-    owner = None if spec is None else _owner(spec, point.name, files)
-    return Registration(
-        module=point.name,
-        adapter=point.value,
-        distribution=None if distribution is None else distribution.name,
-        distribution_version=None if distribution is None else distribution.version,
-        # A folder that nobody installed, with data or leftovers, is also found as a package.
-        installed=owner is not None or (spec is not None and spec.origin is not None),
-        framework=None if owner is None else owner.name,
-        framework_version=None if owner is None else owner.version,
-    )
-
-
-def _located(module: str) -> ModuleSpec | None:
-    """What an import of `module` would find; the packages around it are not imported."""
-    top, *inner = module.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except ValueError:  # a module made by hand, which is nowhere
-        return None
-    for part in inner:
-        if spec is None:
-            return None
-        # A package without __init__.py is only found by its full name once its parent is imported.
-        spec = PathFinder.find_spec(part, spec.submodule_search_locations or [])
-    return spec
-
-
-def _owner(
-    spec: ModuleSpec, module: str, files: list[tuple[Distribution, str]]
-) -> Distribution | None:
-    """The distribution that installed `module` where `spec` is; None if that is unclear."""
-    path = module.replace(".", "/")
-    folders = spec.submodule_search_locations
-    if folders is None:  # a module: its file, without what follows its name
-        folders = [str(Path(spec.origin or spec.name).with_name(spec.name))]
-    places = set(map(Path, folders))
-    listed = re.compile(rf"^{re.escape(path)}[/.]", re.MULTILINE)
-    owners = [
-        distribution
-        for distribution, record in files
-        if listed.search(record) and Path(str(distribution.locate_file(path))) in places
-    ]
-    return owners[0] if len(owners) == 1 else None

@@ -89,7 +89,7 @@ def test_queues_are_as_the_user_writes_them(dali_pipeline: Make) -> None:
 
 def test_an_executor_without_queues_has_no_depth(dali_pipeline: Make) -> None:
     loader = dali_pipeline(**EXECUTORS["simple"])
-    with pytest.raises(UsageError, match="another prefetch_queue_depth"):
+    with pytest.raises(UsageError, match="change prefetch_queue_depth there"):
         reconfigured(loader, prefetch_queue_depth=3)
 
 
@@ -145,5 +145,5 @@ def test_python_is_not_serialised(made: Make) -> None:
 def test_an_iterator_with_a_constructor_is_not_made_again(dali_pipeline: Make) -> None:
     loader = Mine(dali_pipeline())
     assert tunable(loader) == {}
-    with pytest.raises(UsageError, match="make this Mine again"):
+    with pytest.raises(UsageError, match="this Mine can get other settings only where it is made"):
         reconfigured(loader, num_threads=3)

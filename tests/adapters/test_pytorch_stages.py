@@ -29,7 +29,7 @@ from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from bench.faults.texts import bpe, text
-from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, StageNote, install, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler, short_switches
@@ -838,7 +838,7 @@ def test_a_loader_can_be_copied_and_pickled_while_it_is_measured() -> None:
 
 def test_in_place() -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
-    evaluator = evaluate_in_place(loader, stages=True)
+    evaluator = install(loader, stages=True)
     assert len(list(loader)) == 5
     evaluator.close()
     assert len(evaluator.recorded().stages[0]) == 5

@@ -12,10 +12,10 @@ from spdl.dataloader import DataLoader as SPDLLoader
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-import loadeval
 from loadeval import IterableAdapter, UsageError, read_run
 from loadeval.runtime.registry import adapter_for
 from tests.dali_loaders import iterator, trained
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,11 +240,11 @@ def test_install_gives_them_to_loaders_of_other_libraries(
         return [str(batch) for batch in loader], adapter_for(loader).describe(loader).workers
 
     batches, workers = epoch()
-    folder = loadeval.install(output=tmp_path / "logs", settings={"num_threads": 3})
+    folder = install(output=tmp_path / "logs", settings={"num_threads": 3})
     try:
         assert epoch() == (batches, 3)
     finally:
-        loadeval.uninstall()
+        uninstall()
     assert workers != 3
     assert read_run(folder / "rank0.jsonl").header.loader.overrides == {"num_threads": 3}
 
@@ -309,5 +309,5 @@ def test_a_loader_of_another_class_takes_no_place() -> None:
 
 
 def test_a_callable_has_no_settings() -> None:
-    with pytest.raises(UsageError, match="let it take them as arguments"):
+    with pytest.raises(UsageError, match="expected num_workers where it makes it"):
         reconfigure(lambda: iter([1]), num_workers=2)

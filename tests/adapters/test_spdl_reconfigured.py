@@ -159,5 +159,5 @@ def merging() -> Any:
 def test_what_cannot_be_made_again_says_so(made: Any) -> None:
     loader = made()
     assert tunable(loader) == {}
-    with pytest.raises(UsageError, match="pass a function that makes it"):
+    with pytest.raises(UsageError, match="only where it is made"):
         reconfigured(loader)

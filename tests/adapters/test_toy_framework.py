@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import LoaderEvaluator, Rule, describe, diagnose, read_run, tune
+from loadeval import LoaderEvaluator, Rule, describe, diagnose, read_run
 from loadeval.runlog.run_folder.processes import processes_in
 from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
@@ -166,20 +166,3 @@ def test_advice_names_its_settings(lanes: Any, tmp_path: Path) -> None:
     assert raised
     assert raised[0]["present"] == 1
     assert int(str(raised[0]["proposed"])) > 1
-
-
-@pytest.mark.check
-def test_its_settings_are_tuned(lanes: Any) -> None:
-    """They are doubled and halved, as nothing is predicted."""
-    report = tune(
-        lanes.LaneLoader(400, lanes=1),
-        batches=24,
-        rounds=3,
-        max_trials=2,
-        probes=(),
-        progress=False,
-    )
-    present, tried, *_ = report.trials
-    assert present.settings == {}
-    assert set(tried.settings) <= {"lanes", "ahead"}
-    assert tried.settings

@@ -16,7 +16,7 @@ from loadeval.analysis.doctor import (
     checkup,
 )
 from loadeval.probes.gpu import Driver
-from loadeval.probes.machine import WITHOUT_LIMIT, DataSize, Machine
+from loadeval.probes.machine import WITHOUT_LIMIT, Machine
 
 GB = 10**9
 OK, CHANGE, NOT_MEASURED = CheckStatus
@@ -67,16 +67,11 @@ def workers(count: int) -> LoaderPlan:
     return LoaderPlan(workers=count)
 
 
-def data(gigabytes: int, *, whole: bool = True) -> LoaderPlan:
-    return LoaderPlan(data=DataSize(gigabytes * GB, whole))
-
-
 def test_a_machine_in_order() -> None:
-    """Nothing is to be changed, and only what was not asked is not measured."""
+    """Nothing is to be changed."""
     checks = checkup(FINE, PLAN)
     assert [check.name for check in checks] == list(CHECKS)
-    assert {check.status for check in checks if check.name != "page cache"} == {OK}
-    assert checks[-1].status is NOT_MEASURED
+    assert {check.status for check in checks} == {OK}
 
 
 # Machines that are FINE but for some facts: what a check finds, and some of its numbers.
@@ -189,15 +184,6 @@ CASES: dict[str, list[tuple[dict[str, Any], LoaderPlan, CheckStatus, Code, dict[
             {"needed_cuda_major": 13, "cuda_major": 12, "package": "nvidia-dali-cuda120"},
         ),
         (FOR_CUDA_13 | NO_DRIVER, PLAN, OK, Code.DALI, {}),
-    ],
-    # Data that fits is read from disk once; nothing follows from a part of it that fits.
-    "page cache": [
-        ({"memory_available_bytes": None}, PLAN, NOT_MEASURED, Code.MEMORY_NOT_KNOWN, {}),
-        ({}, PLAN, NOT_MEASURED, Code.DATA_NOT_GIVEN, {"available_bytes": 200 * GB}),
-        ({}, data(140), OK, Code.DATA_FITS, {"data_bytes": 140 * GB}),
-        ({}, data(201), CHANGE, Code.DATA_TOO_LARGE, {"counted_whole": True}),
-        ({}, data(201, whole=False), CHANGE, Code.DATA_TOO_LARGE, {"counted_whole": False}),
-        ({}, data(3, whole=False), NOT_MEASURED, Code.DATA_COUNTED_IN_PART, {}),
     ],
 }
 

@@ -259,14 +259,6 @@ def test_the_last_memory_that_was_read_is_kept() -> None:
     assert state.memory_bytes == {"process": 7.0}
 
 
-def test_the_rank_and_the_last_batch_are_told() -> None:
-    """Of a process that trains alone there is no rank, and before the first batch none was last."""
-    state = after(replace(header(), environment={"rank": 3, "world_size": 4}), block([5]))
-    assert (state.rank, state.last_batch_ns) == (3, 6 * SECOND)
-    assert (after(header()).rank, after(header()).last_batch_ns) == (None, None)
-    assert after(replace(header(), environment={"rank": []})).rank is None
-
-
 def test_empty_blocks_are_nothing() -> None:
     """A line that holds no batch changes nothing."""
     assert after(header(), block([])).epoch is None

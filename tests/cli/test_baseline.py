@@ -1,4 +1,4 @@
-"""`loadeval compare BEFORE AFTER`, `--fail-slower` and `--price`, and the same on the page."""
+"""`loadeval compare BEFORE AFTER` and `--fail-slower`, and the same on the page."""
 
 from __future__ import annotations
 
@@ -144,18 +144,16 @@ def test_the_folder_of_a_job_against_another(tmp_path: Path, in_pairs: bool) -> 
         folders[-1].mkdir()
         for rank in runs_of(training, **more):
             write_run(rank, folders[-1] / f"{rank.header.name}.jsonl")
-    code, out, _ = run(folders[1], folders[0], "--price", 2)
+    code, out, _ = run(folders[1], folders[0])
     assert code == 0
     assert out.startswith("Slower than the baseline: 0.")
-    assert "(3 devices)" in out
-    document = json.loads(run(folders[1], folders[0], "--price", 2, "--json")[1])
+    document = json.loads(run(folders[1], folders[0], "--json")[1])
     assert document["job"]["world_size"] == 3
-    assert document["cost"]["devices"] == 3
     assert document["baseline"]["pace"] == "slower"
 
 
 def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
-    """Beside what `show` says of the run."""
+    """Beside what is said of the run."""
     _, out, _ = run(logs["before"], logs["slow"], "--json")
     document = json.loads(out)
     assert document["mode"] == "log"
@@ -164,7 +162,6 @@ def test_json_has_the_baseline(logs: dict[str, Path]) -> None:
     assert baseline["epochs"]["ratio"]["value"] == pytest.approx(21 / 24.5, rel=0.01)
     assert baseline["changes"] == [{"where": "loader", "name": "workers", "before": 2, "now": 1}]
     assert [change["finding"]["rule"] for change in baseline["new_findings"]] == ["waiting"]
-    assert "cost" not in document
 
 
 def test_everything_is_printed_below_the_baseline(logs: dict[str, Path]) -> None:
@@ -174,52 +171,26 @@ def test_everything_is_printed_below_the_baseline(logs: dict[str, Path]) -> None
     assert out.index("Caution: Two runs") < out.index("\nFindings\n") < out.index("wait, p95")
 
 
-def test_the_page_has_the_baseline_and_the_cost(logs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_page_has_the_baseline(logs: dict[str, Path], tmp_path: Path) -> None:
     """In a section of its own, and with the command that made it."""
     page = tmp_path / "page.html"
-    assert write_page(logs["before"], logs["slow"], "--price", 2.5, "-o", page)[0] == 0
+    assert write_page(logs["before"], logs["slow"], "-o", page)[0] == 0
     text = page.read_text("utf-8")
     assert "Against the baseline" in text
     assert "Slower than the baseline: 0.86x" in text
     assert "loader: workers" in text
-    assert "at 2.5 for each (1 device: the log names no other ranks)" in text
-    assert f"loadeval compare {logs['before']} {logs['slow']} --price 2.5" in text
+    assert f"loadeval compare {logs['before']} {logs['slow']}" in text
     assert write_page(logs["slow"], "-o", page)[0] == 0
-    plain = page.read_text("utf-8")
-    assert "Against the baseline" not in plain
-    assert "device-hours" not in plain
-    same = write_page(logs["before"], logs["same"], "-o", page, "--redact")
-    assert same[0] == 0
-    redacted = page.read_text("utf-8")
-    assert "nothing that the logs tell" in redacted
-    assert str(tmp_path) not in redacted
-
-
-def test_money_is_told_only_if_asked_for(tmp_path: Path) -> None:
-    """On the screen, in full and in JSON: 75% of a day."""
-    log = record(tmp_path / "run.jsonl", "alternate", epochs=4)
-    sentence = (
-        "Lost to data loading in a day of training: 18.0 [18.0, 18.0] device-hours, 45.0 "
-        "[45.0, 45.0] at 2.5 for each (1 device: the log names no other ranks)."
-    )
-    for options in ((), ("--full",)):
-        assert sentence in run(log, "--price", 2.5, *options)[1]
-        assert "device-hours" not in run(log, *options)[1]
-    document = json.loads(run(log, "--price", 2.5, "--json")[1])
-    assert document["cost"]["per_day"] == {"value": 45.0, "low": 45.0, "high": 45.0}
-    assert document["cost"]["words"] == sentence
-    assert "cost" not in json.loads(run(log, "--json")[1])
-    short = record(tmp_path / "short.jsonl", "alternate", batches=4)
-    assert "not measured (1 device" in run(short, "--price", 2.5)[1]
+    assert "Against the baseline" not in page.read_text("utf-8")
+    assert write_page(logs["before"], logs["same"], "-o", page)[0] == 0
+    assert "nothing that the logs tell" in page.read_text("utf-8")
 
 
 def test_wrong_usage(logs: dict[str, Path], tmp_path: Path) -> None:
-    """A limit with one run, or one of 0; no price, and nothing to draw."""
+    """A limit with one run, or one of 0; and nothing to draw."""
     for arguments, message in (
         (("--fail-slower", 5), "expected two runs of the same loader in the same mode"),
         (("--fail-slower", 0, logs["before"]), "--fail-slower is 0"),
-        (("--price", 0), "expected a price above 0"),
-        (("--price", "nan"), "expected a price above 0"),
         ((logs["before"], "-o", tmp_path / "a.png"), "leave it out"),
     ):
         code, out, err = run(logs["slow"], *arguments)

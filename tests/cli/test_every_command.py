@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.commands import imported_by, runner
-from tests.runs import DEMO
 from tests.runs.measured import record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-READING = ["show", "compare", "report", "whatif", "plan", "export", "watch"]
-FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas", "prometheus_client"}
+READING = ["compare", "report", "whatif", "export", "watch"]
+FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
 DRAWING = {"matplotlib", "plotly", "jinja2"}
 
 
@@ -45,7 +44,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     good, bad = record(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
     bad.write_text("no log\n")
     options = {"watch": ["--once"], "export": ["--format", "csv"]}.get(command, [])
-    several = [good] if command in {"show", "compare", "report", "whatif"} else []
+    several = [good] if command in {"compare", "report", "whatif"} else []
     for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "is no line of a run log")):
         code, out, err = runner(command)(*several, path, *options)
         assert (code, out) == (1, "")
@@ -56,7 +55,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.html"))
 
 
-@pytest.mark.parametrize("command", ["show", "compare"])
+@pytest.mark.parametrize("command", ["compare", "report"])
 def test_exit_codes_are_in_the_help(command: str) -> None:
     """What an exit code means is said where the command is described."""
     _, out, _ = runner(command)("--help")
@@ -69,10 +68,8 @@ def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> Non
     packages = imported_by(
         ["--help"],
         ["report", "--help"],
-        ["show", *runs],
         ["compare", *runs],
         ["compare", runs[0], record(tmp_path / "other.jsonl")],
-        ["plan", DEMO],
         ["export", runs[0], "-f", "chrome"],
         ["export", runs[0], "-f", "csv"],
         ["watch", runs[0], "--once"],

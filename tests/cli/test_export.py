@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from typer.testing import CliRunner
 
 from loadeval import export
-from loadeval.cli.main import app
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -19,9 +16,6 @@ if TYPE_CHECKING:
 WRITTEN = {
     "chrome": ["run.trace.json"],
     "csv": ["run.csv", "run-readings.csv"],
-    "openmetrics": ["run.openmetrics.txt"],
-    "parquet": ["run.parquet", "run-readings.parquet"],
-    "tensorboard": ["run-tensorboard/events.out.tfevents.*.loadeval"],
 }
 run = runner("export")
 all_formats = pytest.mark.parametrize("form", WRITTEN)
@@ -81,7 +75,7 @@ def test_of_a_folder_it_is_the_only_log(tmp_path: Path) -> None:
     assert "rank0.jsonl" in err
 
 
-@pytest.mark.parametrize("form", ["chrome", "csv", "openmetrics", "parquet"])
+@all_formats
 def test_a_folder_that_is_not_there_is_told(form: str, log: Path, tmp_path: Path) -> None:
     """One error, and nothing is left behind."""
     code, _, err = run(log, "-f", form, "-o", tmp_path / "none" / "it")
@@ -106,54 +100,6 @@ def test_what_fails_half_way_leaves_nothing(
     code, _, err = run(log, "-f", "csv", "--overwrite")
     assert (code, "No space left" in err) == (1, True)
     assert {path: path.read_bytes() for path in files_in(tmp_path)} == before
-
-
-@pytest.mark.parametrize(
-    ("form", "package", "extra"),
-    [
-        ("parquet", "pyarrow", "export"),
-        ("tensorboard", "tensorboard", "export"),
-        ("openmetrics", "prometheus_client", "metrics"),
-    ],
-)
-def test_a_missing_package_is_told(
-    form: str, package: str, extra: str, log: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The message names the extra that installs it."""
-    without(package, monkeypatch)
-    code, out, err = run(log, "-f", form)
-    assert (code, out) == (1, "")
-    assert f"needs the package {package}, which is not installed" in err
-    assert f'pip install "loadeval[{extra}]"' in err
-
-
-def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the modules of `package` not be found, as when it is not installed."""
-    loaded = [name for name in sys.modules if name.split(".")[0] == package]
-    for name in [*loaded, "loadeval.export.tensorboard"]:
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(sys, "meta_path", [Absent(package), *sys.meta_path])
-
-
-class Absent:
-    """Says of a package that it is not there."""
-
-    def __init__(self, package: str) -> None:
-        self.package = package
-
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name.split(".", maxsplit=1)[0] == self.package:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-def test_another_missing_module_is_no_usage(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that is there but broken says so itself."""
-    without("google", monkeypatch)
-    loaded = [name for name in sys.modules if name.split(".")[0] == "tensorboard"]
-    for name in loaded:
-        monkeypatch.delitem(sys.modules, name)
-    done = CliRunner().invoke(app, ["export", str(log), "-f", "tensorboard"])
-    assert isinstance(done.exception, ModuleNotFoundError)
 
 
 def test_an_unknown_format_is_wrong_usage(log: Path) -> None:

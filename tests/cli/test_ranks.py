@@ -54,7 +54,7 @@ def test_compare_tells_the_loss_of_the_job_and_its_straggler(job: Path) -> None:
     assert lines[0].startswith("4 ranks of one job waited for batches 14.4% of the time, at ")
     assert "4 ranks on 2 nodes; 160 batches measured on all." in out
     assert "Straggler: rank 2 on node1, last in " in out
-    assert lines[-3] == f"straggler   loadeval show {job / 'rank2.jsonl'} --full"
+    assert lines[-3] == f"straggler   loadeval compare {job / 'rank2.jsonl'} --full"
     assert "backend" not in out
     assert len(lines) <= 25
 
@@ -85,8 +85,6 @@ def test_json_has_the_job_and_its_ranks(which: str, request: pytest.FixtureReque
     assert document["job"]["stragglers"]["ranks"] == [2]
     assert [rank["rank"] for rank in document["job"]["ranks"]] == [0, 1, 2, 3]
     assert ("verdict" in document) == (which == "alternated")
-    (run,) = json.loads(runner("show")(folder, "--json")[1])["runs"]
-    assert run["job"] == document["job"]
 
 
 def test_the_logs_themselves_are_told_as_their_folder_is(job: Path) -> None:
@@ -97,8 +95,8 @@ def test_the_logs_themselves_are_told_as_their_folder_is(job: Path) -> None:
     assert of_logs == of_folder
 
 
-def test_show_prints_the_job_before_its_figures(job: Path) -> None:
-    out = runner("show")(job)[1]
+def test_in_full_the_job_comes_before_its_figures(job: Path) -> None:
+    out = runner("compare")(job, "--full")[1]
     assert out.index("Straggler: rank 2") < out.index("share waited")
 
 
@@ -129,7 +127,7 @@ def test_the_page_of_many_ranks_has_a_dot_for_each(tmp_path: Path) -> None:
     out = runner("compare")(many)[1]
     assert len(out.splitlines()) <= 25
     assert "and 1" in out
-    full = runner("show")(many)[1]
+    full = runner("compare")(many, "--full")[1]
     assert "and 56 more" in full
 
 
@@ -137,7 +135,8 @@ def test_a_folder_with_one_rank_is_that_run(job: Path, tmp_path: Path) -> None:
     folder = tmp_path / "one"
     folder.mkdir()
     shutil.copy(job / "rank1.jsonl", folder / "rank1.jsonl")
-    of_folder, of_log = (runner("show")(path)[1] for path in (folder, folder / "rank1.jsonl"))
+    log = folder / "rank1.jsonl"
+    of_folder, of_log = (runner("compare")(path, "--json")[1] for path in (folder, log))
     assert of_folder == of_log
 
 
@@ -164,7 +163,7 @@ def test_a_folder_of_other_runs_is_no_job(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_logs_is_an_error(tmp_path: Path) -> None:
-    code, _, err = runner("show")(tmp_path)
+    code, _, err = runner("compare")(tmp_path)
     assert code == 1
     assert "there is no run log in" in err
 

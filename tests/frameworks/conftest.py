@@ -12,14 +12,17 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import LoaderEvaluator, evaluate_in_place
+from loadeval import LoaderEvaluator, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    Measure = Callable[..., tuple[Any, LoaderEvaluator]]
+    from loadeval.launch.install import Installed
+
+    Measured = LoaderEvaluator | Installed
+    Measure = Callable[..., tuple[Any, Measured]]
     Train = Callable[["Task", Callable[[Any], Any]], None]
-    SameTraining = Callable[..., LoaderEvaluator]
+    SameTraining = Callable[..., Measured]
     ReadAhead = Callable[..., list[int]]
 
 os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is imported
@@ -102,8 +105,8 @@ def measure() -> Iterator[Measure]:
     """
     with ExitStack() as stack:
 
-        def begin(loader: Any, way: str, mode: str = "log") -> tuple[Any, LoaderEvaluator]:
-            make = evaluate_in_place if way == "in place" else LoaderEvaluator
+        def begin(loader: Any, way: str, mode: str = "log") -> tuple[Any, Measured]:
+            make = install if way == "in place" else LoaderEvaluator
             evaluator = stack.enter_context(make(loader, mode))
             return loader if way == "in place" else evaluator, evaluator
 
@@ -119,12 +122,12 @@ def same_training(measure: Measure) -> SameTraining:
     that each batch that was trained on has its row. Returns the evaluator.
     """
 
-    def check(train: Train, way: str, mode: str = "log", **loader_options: Any) -> LoaderEvaluator:
+    def check(train: Train, way: str, mode: str = "log", **loader_options: Any) -> Measured:
         plain = Task(**loader_options)
         train(plain, lambda loader: loader)
         plain.stop()
         task = Task(**loader_options)
-        made: list[LoaderEvaluator] = []
+        made: list[Measured] = []
 
         def measured(loader: Any) -> Any:
             served, evaluator = measure(loader, way, mode)
@@ -165,13 +168,14 @@ def read_ahead(measure: Measure) -> ReadAhead:
     return count
 
 
-def check_rows(evaluator: LoaderEvaluator, task: Task) -> None:
+def check_rows(evaluator: Measured, task: Task) -> None:
     """Each batch that was trained on has its row, with its number of samples and its wait."""
-    steps = evaluator.recorded().steps
+    run = evaluator.recorded()
+    steps = run.steps
     assert steps.samples.tolist() == [len(batch) for batch in task.seen]
     assert (steps.wait_ns >= 0).all()
     assert steps.wait_ns.sum() > 0
-    if evaluator.mode == "alternate":
+    if run.header.mode == "alternate":
         assert set(steps.arm.tolist()) == {0, 1}
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from loadeval import LoaderEvaluator, UsageError, evaluate_in_place
+from loadeval import LoaderEvaluator, UsageError, install
 from tests.frameworks.conftest import Task
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def run(train: Train, way: str, mode: str, log_file: Path | None) -> dict[str, A
         made: list[LoaderEvaluator] = []
 
         def measured(loader: Any) -> Any:
-            make = evaluate_in_place if way == "in place" else LoaderEvaluator
+            make = install if way == "in place" else LoaderEvaluator
             made.append(stack.enter_context(make(loader, mode, log_file=log_file)))
             return loader if way == "in place" else made[0]
 

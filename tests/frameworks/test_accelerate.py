@@ -105,8 +105,8 @@ def test_a_resumed_epoch_is_measured_in_place(
 def test_a_resumed_stream_is_measured_in_place(measure: Measure) -> None:
     """The batches that are skipped have to be read."""
     dataset = Stream()
-    evaluator = measure(DataLoader(dataset, 4), "in place")[1]
-    prepared = accelerated().prepare(evaluator.dataloader)
+    own, evaluator = measure(DataLoader(dataset, 4), "in place")
+    prepared = accelerated().prepare(own)
     assert len(list(skip_first_batches(prepared, 3))) == 2
     assert len(list(SkipDataLoader(dataset, 2, batch_size=4))) == 3
     assert len(evaluator.recorded().steps) == 10
@@ -171,14 +171,14 @@ def test_gradients_are_accumulated_at_all(same_training: SameTraining) -> None:
 @pytest.mark.parametrize("mode", ["replay", "alternate"])
 def test_reading_a_prepared_loader_ahead_is_refused(mode: str, same_training: SameTraining) -> None:
     """The end of the epoch would be told at another batch: measure in place."""
-    with pytest.raises(UsageError, match=r"gradients would be accumulated wrongly.*in_place"):
+    with pytest.raises(UsageError, match=r"gradients would be accumulated wrongly.*install"):
         same_training(prepared_first, "wrapped", mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_what_prepare_passes_over_is_refused(mode: str, same_training: SameTraining) -> None:
     """A LoaderEvaluator that was given to prepare() says where to wrap instead."""
-    with pytest.raises(UsageError, match=r"evaluate_in_place.*or wrap what prepare\(\) returns"):
+    with pytest.raises(UsageError, match=r"install\(dataloader\).*or wrap what prepare"):
         same_training(measured_first, "wrapped", mode)
 
 

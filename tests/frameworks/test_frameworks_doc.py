@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import read_run
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text(encoding="utf-8")
 EXAMPLES = [
@@ -21,12 +21,9 @@ EXAMPLES = [
     for block in re.findall(r"(?ms)^```python\n(.*?)^```$", section)
 ]
 BEGINNING = EXAMPLES[0][1]
-MODULE, ON_ONE, ON_SEVERAL, MONITORED = (b for title, b in EXAMPLES if title == "Lightning")
-SUBCLASS, WITH_CALLBACK = (b for title, b in EXAMPLES if title == "Hugging Face Trainer")
-BEFORE = {ON_ONE: MODULE, MONITORED: MODULE, WITH_CALLBACK: SUBCLASS}
-"""What a block goes on from."""
+MODULE, ON_ONE, ON_SEVERAL = (b for title, b in EXAMPLES if title == "Lightning")
 RUNNABLE = [
-    pytest.param(BEFORE.get(block, "") + block, id=title)
+    pytest.param((MODULE if block == ON_ONE else "") + block, id=title)
     for title, block in EXAMPLES
     if block not in {BEGINNING, MODULE, ON_SEVERAL}
 ]
@@ -41,10 +38,9 @@ def test_an_example_measures(block: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {"__name__": "__main__"}
     exec(BEGINNING + block, scope)
-    evaluator = scope.get("evaluator") or scope.get("loader") or scope["trainer"].evaluator
-    assert isinstance(evaluator, LoaderEvaluator)
+    measured = scope.get("measured") or scope.get("loader") or scope["trainer"].measured
     read_to_build = int("keras" in scope)
-    assert len(evaluator.recorded().steps) == BATCHES + read_to_build
+    assert len(measured.recorded().steps) == BATCHES + read_to_build
 
 
 def test_the_example_on_several_devices_measures(tmp_path: Path) -> None:

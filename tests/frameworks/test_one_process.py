@@ -215,7 +215,7 @@ def test_nothing_is_read_ahead(train: Train, way: str, read_ahead: ReadAhead) ->
         (partial(fabric, after_setup=False), TypeError, "Only PyTorch DataLoader are currently"),
         (fit_keras, ValueError, "Unrecognized data type: x=LoaderEvaluator"),
         # Ignite's engine would draw other batches; the error says how to measure.
-        (deterministic, UsageError, "evaluate_in_place"),
+        (deterministic, UsageError, r"install\(dataloader\)"),
     ],
 )
 def test_an_evaluator_may_be_refused(

@@ -145,4 +145,4 @@ def test_what_lightning_would_not_share_out_is_refused(launched: Train) -> None:
         refused = [seen for seen in rank if "error" in seen]
         assert [(seen["name"], seen["way"]) for seen in refused] == [("fit", "wrapped")] * 2
         for seen in refused:
-            assert "evaluate_in_place(dataloader), or use a DistributedSampler" in seen["error"]
+            assert "install(dataloader), or use a DistributedSampler" in seen["error"]

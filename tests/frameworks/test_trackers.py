@@ -7,7 +7,6 @@ import os
 import struct
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,14 +15,15 @@ from tests.cli.commands import COMMAND
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PROGRAM = """
 import sys, time
 import numpy as np
 from loadeval import LoaderEvaluator
-from loadeval.runtime.background import tracking
+from loadeval import track
 {before}
-tracking.INTERVAL_S = 0.2
+track.INTERVAL_S = 0.2
 
 class Batches:
     def __len__(self):
@@ -56,7 +56,6 @@ for epoch in range(2):
 FILE_HEADER, PART_HEADER, BLOCK = 7, 7, 32_768
 LAST_PARTS = (1, 4)
 """The types of a part that is a whole record, and of the last one of several."""
-PAGE_AND_FIGURE = {"loadeval.html", "loadeval.png"}
 
 
 def trained(
@@ -87,10 +86,6 @@ class OfMLflow:
         experiments = self.client.search_experiments()
         self.runs = self.client.search_runs([one.experiment_id for one in experiments])
 
-    def files(self, run: Any) -> set[str]:
-        found = self.client.list_artifacts(run.info.run_id, "loadeval")
-        return {Path(file.path).name for file in found}
-
     def history(self, run: Any, name: str) -> list[tuple[int, float]]:
         points = self.client.get_metric_history(run.info.run_id, name)
         return [(point.step, point.value) for point in points]
@@ -118,7 +113,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def test_mlflow_gets_a_run_of_its_own(tmp_path: Path, database: str) -> None:
-    """Scalars at several steps, the lost share, the page and the figure; and it is finished."""
+    """Scalars at several steps and the lost share; and it is finished."""
     trained(tmp_path, "alternate", "mlflow")
     of = OfMLflow(database)
     (run,) = of.runs
@@ -130,7 +125,6 @@ def test_mlflow_gets_a_run_of_its_own(tmp_path: Path, database: str) -> None:
     assert steps == sorted(steps)
     assert (steps[0] < 400, steps[-1]) == (True, 400)
     assert {"loadeval/lost_share", "loadeval/samples_per_s"} <= set(run.data.metrics)
-    assert of.files(run) == PAGE_AND_FIGURE
 
 
 def test_the_active_run_of_mlflow_is_joined(tmp_path: Path, files: str) -> None:
@@ -144,26 +138,24 @@ def test_the_active_run_of_mlflow_is_joined(tmp_path: Path, files: str) -> None:
     (run,) = of.runs
     assert run.info.run_name == "their run"
     assert {"loss", "loadeval/wait_share"} <= set(run.data.metrics)
-    assert of.files(run) == {"loadeval.html"}
 
 
 def test_a_program_that_nobody_edited_is_tracked_by_mlflow(tmp_path: Path, files: str) -> None:
-    """In the run that it has begun, though that has ended when the page is there."""
+    """In the run that it has begun, though that has ended when the last scalars are there."""
     before, after = "import mlflow; run = mlflow.start_run()", "mlflow.end_run()"
     options = ("run", "--track", "mlflow", "--output", "logs")
     trained(tmp_path, *options, before=before, after=after, program=UNEDITED)
     of = OfMLflow(files)
     (run,) = of.runs
     assert run.data.metrics["loadeval/epoch"] == 1
-    assert of.files(run) == {"loadeval.html"}
 
 
-def of_wandb(folder: Path) -> tuple[list[dict[str, Any]], set[str], str]:
-    """What the only run would send: rows, files of artifacts, and the project."""
+def of_wandb(folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """What the only run would send: rows, and the project."""
     from wandb.proto import wandb_internal_pb2
 
     make_record: Any = vars(wandb_internal_pb2)["Record"]  # its types do not tell
-    rows, files, project = [], set[str](), ""
+    rows, project = [], ""
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
     for text in records_in(path.read_bytes()):
         record = make_record()
@@ -174,9 +166,7 @@ def of_wandb(folder: Path) -> tuple[list[dict[str, Any]], set[str], str]:
             names = [item.key or "/".join(item.nested_key) for item in items]
             values = [json.loads(item.value_json) for item in items]
             rows.append(dict(zip(names, values, strict=True)))
-        for artifact in (record.artifact, record.request.log_artifact.artifact):
-            files |= {entry.path for entry in artifact.manifest.contents}
-    return rows, files, project
+    return rows, project
 
 
 def records_in(content: bytes) -> Iterator[bytes]:
@@ -202,14 +192,13 @@ def _wandb() -> None:
 
 @pytest.mark.usefixtures("wandb")
 def test_wandb_gets_a_run_of_its_own(tmp_path: Path) -> None:
-    """Rows at several steps, the lost share in the last, the page and the figure."""
+    """Rows at several steps, the lost share in the last."""
     trained(tmp_path, "alternate", "wandb")
-    rows, files, project = of_wandb(tmp_path)
+    rows, project = of_wandb(tmp_path)
     assert project == "loadeval"
     assert len(rows) >= 3
     assert rows[-1]["loadeval/batches"] == 400
     assert "loadeval/lost_share" in rows[-1]
-    assert files == PAGE_AND_FIGURE
 
 
 @pytest.mark.usefixtures("wandb")
@@ -218,9 +207,8 @@ def test_the_run_of_wandb_is_joined_and_keeps_its_steps(tmp_path: Path) -> None:
     before = "import wandb; run = wandb.init(project='theirs')"
     after = "[run.log({'loss': 1.0}, step=step) for step in range(3)]; run.finish()"
     trained(tmp_path, "log", "wandb", before=before, after=after)
-    rows, files, project = of_wandb(tmp_path)
+    rows, project = of_wandb(tmp_path)
     assert project == "theirs"
     assert [row["_step"] for row in rows if "loss" in row] == [0, 1, 2]
     assert any("loadeval/wait_share" in row for row in rows)
     assert len(rows) == 3
-    assert files == {"loadeval.html"}

@@ -11,12 +11,13 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval import install, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from loadeval.launch.install import Installed
     from tests.frameworks.conftest import ReadAhead, SameTraining, Task
 
     Measured = Callable[[Any], Any]
@@ -160,12 +161,12 @@ class Recipe(Trainer):
     """The Trainer of docs/frameworks.md, with a log."""
 
     log_file: Path
-    evaluator: LoaderEvaluator
+    evaluator: Installed
     failures = 0
 
     def get_train_dataloader(self) -> Any:
         dataloader = super().get_train_dataloader()
-        self.evaluator = evaluate_in_place(dataloader, log_file=self.log_file)
+        self.evaluator = install(dataloader, log_file=self.log_file)
         if self.failures:
             self.failures -= 1
             raise KeyError("failed after the evaluator was made")

@@ -18,8 +18,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import loadeval.runtime
-from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.in_place import evaluate_in_place
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
 from loadeval.runtime import measurement
 from loadeval.runtime.adapter import Begun
 from loadeval.runtime.background.threads import BackgroundThreads, within
@@ -310,8 +309,8 @@ def test_an_adapter_that_fails_to_open_a_loader_is_passed_by(
 def test_in_place_a_loader_that_was_opened_is_not_opened_again() -> None:
     dataset: Any = range(30)
     loader: Any = DataLoader(dataset, batch_size=None)
-    with evaluate_in_place(loader) as evaluator:
-        evaluator._measurement.counter = None  # type: ignore[assignment]  # what fails is after that
+    with install(loader) as installed:
+        installed._measurement().counter = None  # what fails is after that
         with pytest.warns(LoadevalWarning, match="AttributeError"):
             assert list(loader) == list(range(30))
         assert list(loader) == list(range(30))
@@ -324,8 +323,8 @@ def test_in_place_what_the_original_raises_passes_through() -> None:
 
     dataset: Any = range(30)
     loader = Corrupt(dataset, batch_size=None)
-    with evaluate_in_place(loader) as evaluator:
-        evaluator._measurement.guard.has_tripped = True
+    with install(loader) as installed:
+        installed._measurement().guard.has_tripped = True
         with pytest.raises(OSError, match="disk gone"):
             iter(loader)
 

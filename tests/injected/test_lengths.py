@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from loadeval import LoaderEvaluator, evaluate_in_place
+from loadeval import LoaderEvaluator, install
 from loadeval.runtime.adapter import length_of
 from tests.injected.reading import IN_EACH_MODE, read
 
@@ -230,6 +230,6 @@ def test_what_a_loader_cannot_iterate_is_its_own_error(given: Any) -> None:
 
 def test_in_place_nobody_asks_for_a_length_either() -> None:
     loader = of_a_batch_sampler(RuntimeError("call reset() first"))
-    with evaluate_in_place(loader) as evaluator:
+    with install(loader) as evaluator:
         assert [batch for batch in loader] == list(range(30))  # noqa: C416 - list() asks for a length
         assert len(evaluator.recorded().steps) == 30

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, install, read_run
 from loadeval.runtime import measurement
 from loadeval.runtime.serving.loop import Remaining, served
 from tests.injected.reading import IN_EACH_MODE, Asking
@@ -155,7 +155,7 @@ def test_a_dataloader_that_is_measured_in_place_can_be_shared() -> None:
     """Its sampler is a generator, which one thread may read: they take turns, as they must."""
     dataset: Any = range(LENGTH)
     loader: Any = DataLoader(dataset, batch_size=None)
-    with evaluate_in_place(loader):
+    with install(loader):
         served: list[Any] = []
         lock = threading.Lock()
         epoch = iter(loader)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.launch import command
 from loadeval.launch.command import (
     BatchCounter,
@@ -38,15 +39,16 @@ SERVING = """
 import os, signal, sys, time
 from pathlib import Path
 from loadeval import LoaderEvaluator
+from loadeval.launch.session import started_ms
 from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
-import socket
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-ProcessRecord("rank1", 1, 2**22 + 1, socket.gethostname(), False, (
-    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),)).save(folder)
-ProcessRecord("rank0", 0, os.getpid(), socket.gethostname(), False, (
-    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),)).save(folder)
+ProcessRecord("rank1", 1, 2**22 + 1, "host", False, (
+    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),), 1).save(folder)
+pid, started = {claims} or (os.getpid(), started_ms())
+ProcessRecord("rank0", 0, pid, "host", False, (
+    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),), started).save(folder)
 try:
     for number in LoaderEvaluator(range(10**9), probes=(), log_file=folder / "rank0.jsonl"):
         time.sleep(0.001)
@@ -110,13 +112,75 @@ def test_it_is_stopped_after_enough_batches(
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     ended = command.run(
-        [PYTHON, "-c", SERVING.format(ignores=ignores)], RunSettings(str(tmp_path)), stop_after=5
+        [PYTHON, "-c", SERVING.format(ignores=ignores, claims=None)],
+        RunSettings(str(tmp_path)),
+        stop_after=5,
     )
     assert (ended.code, ended.was_stopped) == (code, True)
 
 
+@pytest.mark.parametrize("of_what", ["another program", "an earlier process with its number"])
+def test_a_process_that_is_not_the_commands_gets_no_signal(
+    of_what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the files say; the command gets it."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    with subprocess.Popen([PYTHON, "-c", "input()"], stdin=subprocess.PIPE) as foreign:
+        started = psutil.Process(foreign.pid).create_time() * 1000
+        claims = {
+            "another program": (foreign.pid, int(started)),
+            "an earlier process with its number": (foreign.pid, 1),
+        }[of_what]
+        program = SERVING.format(ignores=False, claims=claims)
+        ended = command.run([PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
+        assert (ended.code, ended.was_stopped) == (11, True)
+        foreign.communicate(b"\n")
+    assert foreign.returncode == 0
+
+
+UNSHARE = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+
+
+def test_a_program_with_process_numbers_of_its_own_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes itself for process 1, which is another one outside; `unshare` ignores signals."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*UNSHARE, "true"], check=False).returncode
+    ):
+        pytest.skip("no namespace can be made here")
+    program = SERVING.format(ignores=False, claims=None)
+    ended = command.run([*UNSHARE, PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
+    assert (ended.code, ended.was_stopped) == (11, True)
+
+
+def test_a_program_that_takes_no_signal_from_us_is_not_said_to_have_been_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on to its end; a warning names the process."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    go_on = tmp_path / "go on"
+
+    def refuses(process: psutil.Process, _: int) -> None:
+        go_on.touch()
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "send_signal", refuses)
+    program = SERVING.format(ignores=False, claims=None).replace(
+        "time.sleep(0.001)", f"time.sleep(0.001)\n        if Path({str(go_on)!r}).exists(): break"
+    )
+    with pytest.warns(LoadevalWarning, match=r"no permission to send SIGINT to process \d+, which"):
+        ended = command.run([PYTHON, "-c", program], RunSettings(str(tmp_path)), stop_after=5)
+    assert (ended.code, ended.was_stopped) == (0, False)
+
+
 RANKS = """
-import os, socket, subprocess, sys, time
+import os, subprocess, sys, time
 from pathlib import Path
 if "RANK" not in os.environ:
     command = [sys.executable, "-c", sys.argv[1], sys.argv[1]]
@@ -124,6 +188,7 @@ if "RANK" not in os.environ:
         for rank in range(2)]
     sys.exit(sum(rank.wait() for rank in ranks))
 from loadeval import LoaderEvaluator
+from loadeval.launch.session import started_ms
 from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
 folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
 while rank and not (folder / "rank0.jsonl").exists():
@@ -132,8 +197,8 @@ time.sleep({late_s} * rank)
 try:
     loader = LoaderEvaluator(range(10**9), probes=(), log_file=folder / f"rank{{rank}}.jsonl")
     record = LoaderRecord(f"rank{{rank}}.jsonl", "training", "log", "x", None, True, 1, 0)
-    host = socket.gethostname()
-    ProcessRecord(f"rank{{rank}}", rank, os.getpid(), host, False, (record,)).save(folder)
+    me = os.getpid(), "host", False
+    ProcessRecord(f"rank{{rank}}", rank, *me, (record,), started_ms()).save(folder)
     for number in loader:
         time.sleep(0.001)
 except KeyboardInterrupt:

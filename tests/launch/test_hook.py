@@ -20,11 +20,11 @@ import loadeval
 from loadeval import LoadevalWarning, read_run
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.folder import claimed_name
-from loadeval.launch.install import uninstall
 from loadeval.launch.loadeval_inject import Finder
 from loadeval.launch.session import Session, _on_save
 from loadeval.launch.settings import RunSettings
 from loadeval.runlog.run_folder.processes import processes_in
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(sys.modules)
     yield
     uninstall()
-    hook.unpatch()
+    hook.end_session()
     for name in set(sys.modules) - before:
         if name.startswith("ours_"):
             del sys.modules[name]
@@ -277,7 +277,7 @@ def test_loaders_of_a_registered_module_are_measured(
     """All that it can iterate, and what is derived from them; once each."""
     monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     module = loaders(package)
-    folder = loadeval.install(output=tmp_path / "logs")
+    folder = install(output=tmp_path / "logs")
     hook.patch(package, ITERABLE)
 
     class Below(module.Loader, tag="below"):  # type: ignore[call-arg, misc, name-defined]  # only known here
@@ -286,7 +286,7 @@ def test_loaders_of_a_registered_module_are_measured(
     assert Below.tag == "below"
     for kind in (module.Loader, module.Heir, module.Own, Below):
         assert list(kind()) == [1, 2, 3]
-    loadeval.uninstall()
+    uninstall()
     assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
     assert module.deque is deque
     assert not hasattr(module.Loader.__iter__, "__wrapped__")
@@ -399,7 +399,7 @@ def test_a_file_that_cannot_be_written_is_told(
     """Once. What is measured stays."""
     monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     module = loaders(package)
-    folder = loadeval.install(output=tmp_path / "logs")
+    folder = install(output=tmp_path / "logs")
 
     def full(*_: Any) -> None:
         raise OSError("no space left")
@@ -407,7 +407,7 @@ def test_a_file_that_cannot_be_written_is_told(
     monkeypatch.setattr("loadeval.runlog.run_folder.processes.ProcessRecord.save", full)
     with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
         assert list(module.Loader()) == [1, 2, 3]
-        loadeval.uninstall()
+        uninstall()
     assert len(said) == 1
     assert read_run(folder / "rank0.jsonl").batches == 3
 
@@ -422,7 +422,7 @@ def test_a_folder_that_is_gone_is_told_once(
     monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
     monkeypatch.setattr(loadeval_inject, "said", set())
     module = loaders(package)
-    shutil.rmtree(loadeval.install(output=tmp_path / "logs"))
+    shutil.rmtree(install(output=tmp_path / "logs"))
     for _ in range(2):
         assert list(module.Loader()) == [1, 2, 3]
     assert capsys.readouterr().err.count("not measured") == 1

@@ -1,4 +1,4 @@
-"""install() and uninstall(): every known loader of this process is measured, or none."""
+"""install(): every known loader of this process is measured until it is closed."""
 
 from __future__ import annotations
 
@@ -19,18 +19,22 @@ from torch.utils.data import (
     Dataset,
     IterableDataset,
     RandomSampler,
+    Subset,
     TensorDataset,
     dataloader,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
-from loadeval import LoaderEvaluator, UsageError, Watch, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, UsageError, Watch, read_run
 from loadeval.launch import hook
+from loadeval.launch.session import Session
+from loadeval.launch.settings import RunSettings
 from loadeval.runlog.run_folder.processes import processes_in
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 from loadeval_adapters.huggingface_datasets import DatasetsAdapter
 from loadeval_adapters.pytorch import PyTorchAdapter
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +49,14 @@ MAKES, MAKES_STATEFUL = DataLoader.__init__, StatefulDataLoader.__init__
 @pytest.fixture(name="folder")
 def _folder(tmp_path: Path) -> Path:
     """The folder of the logs of what is measured."""
-    return loadeval.install(output=tmp_path / "logs")
+    return install(output=tmp_path / "logs")
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     """No class stays changed."""
     yield
-    loadeval.uninstall()
+    uninstall()
     assert DataLoader.__iter__ is PLAIN
     assert StatefulDataLoader.__iter__ is PLAIN_STATEFUL
     assert DataLoader.__init__ is MAKES
@@ -71,7 +75,7 @@ def numbers(batches: Any) -> list[float]:
 
 def counted(folder: Path) -> dict[str, int]:
     """Batches in each log, once it is closed."""
-    loadeval.uninstall()
+    uninstall()
     return {path.name: read_run(path).batches for path in sorted(folder.glob("*.jsonl"))}
 
 
@@ -92,7 +96,7 @@ def test_the_line_that_makes_a_loader_is_recorded(make: Any, folder: Path) -> No
     """It is the innermost one of the program."""
     loader, here = make(dataset()), sys._getframe().f_lineno
     numbers(loader)
-    loadeval.uninstall()
+    uninstall()
     (log,) = folder.glob("*.jsonl")
     path, _, line = str(read_run(log).header.loader.made_at).rpartition(":")
     assert path.endswith("test_install.py")
@@ -109,7 +113,7 @@ def test_what_a_constructor_raises_is_the_programs() -> None:
 
 
 def roles(folder: Path) -> dict[str, str]:
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     return {loader.log: loader.role for loader in process.loaders}
 
@@ -151,6 +155,50 @@ def test_a_loader_made_anew_each_epoch_goes_on(folder: Path) -> None:
     assert counted(folder) == {"rank0.jsonl": 15}
     (process,) = processes_in(folder)
     assert process.loaders[0].epochs == 3
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_loaders_over_datasets_that_look_alike_are_told_apart(
+    folder: Path, gradients: bool
+) -> None:
+    """Two tasks in turn, each with a loader that is made anew: as long, and of one class."""
+    tasks = [dataset(), dataset()]
+    with torch.set_grad_enabled(gradients):
+        for _ in range(2):
+            for task in tasks:
+                numbers(DataLoader(task, 4))
+    assert list(counted(folder).values()) == [10, 10]
+
+
+def test_lists_that_look_alike_are_told_apart(folder: Path) -> None:
+    """As long as their loaders are there: a list cannot be referred to weakly."""
+    loaders = [DataLoader([[1.0]] * 20, 4) for _ in range(2)]  # type: ignore[arg-type]  # a dataset has as much
+    for _ in range(2):
+        for loader in loaders:
+            numbers(loader)
+    assert list(counted(folder).values()) == [10, 10]
+
+
+def test_a_fold_takes_the_place_of_one_that_is_gone(folder: Path) -> None:
+    whole = dataset()
+    for fold in range(3):
+        train(DataLoader(Subset(whole, range(fold, fold + 8)), 4))
+        gc.collect()
+    assert counted(folder) == {"rank0.jsonl": 6}
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(torch.arange(8.0))
+
+
+def test_a_stream_of_each_evaluation_goes_on(folder: Path) -> None:
+    """Trainer makes one for each, and Accelerate keeps them all."""
+    kept = [Stream() for _ in range(3)]
+    with torch.no_grad():
+        for stream in kept:
+            assert len(list(DataLoader(stream, 4))) == 2
+    assert counted(folder) == {"rank0-validation.jsonl": 6}
 
 
 def test_loaders_that_are_read_at_once_are_told_apart(folder: Path) -> None:
@@ -254,7 +302,7 @@ def test_an_iterator_that_the_loader_keeps_is_passed_on() -> None:
 
 def test_a_replay_has_the_length_of_an_epoch(tmp_path: Path) -> None:
     """No iterator of the loader's is there to ask for more."""
-    loadeval.install("replay", output=tmp_path / "logs")
+    install("replay", output=tmp_path / "logs")
     iterator: Any = iter(DataLoader(dataset(), 4))
     assert len(iterator) == 5
     assert len(list(iterator)) == 5
@@ -296,11 +344,11 @@ def test_an_iterator_that_another_tool_wraps_is_measured(
 
 def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path: Path) -> None:
     """What was prefetched of it is served, and it is measured again after another install()."""
-    loadeval.install("alternate", output=tmp_path / "logs")
+    install("alternate", output=tmp_path / "logs")
     iterator = iter(DataLoader(dataset(400), 4))
     first = [float(value) for _ in range(50) for value in next(iterator)[0]]
-    loadeval.uninstall()
-    folder = loadeval.install(output=tmp_path / "again")
+    uninstall()
+    folder = install(output=tmp_path / "again")
     assert sorted([*first, *numbers(iterator)]) == list(range(400))
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert counted(folder) == {"rank0.jsonl": 5}
@@ -326,11 +374,8 @@ def test_validation_that_looks_like_training_is_apart(folder: Path) -> None:
     for _ in range(2):
         train(loader)
         assert asked_with_gradients(held) == list(range(20))
-    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 10}
-    assert roles(folder) == {
-        "rank0.jsonl": "training",
-        "rank0-validation.jsonl": "validation",
-    }
+    assert counted(folder) == {"rank0-2.jsonl": 10, "rank0.jsonl": 10}
+    assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
 
 
 def test_validation_without_a_log_is_noted_with_training(
@@ -422,7 +467,7 @@ def test_batches_of_a_dataset_are_measured(kind: type[Rowed], folder: Path) -> N
     data, ours = kind(), kind.iter
     for _ in range(2):
         assert len(list(data.iter(batch_size=3))) == 2
-    loadeval.uninstall()
+    uninstall()
     assert len(list(ours(data, 3))) == 2
     run = read_run(folder / "rank0.jsonl")
     assert run.steps.samples.tolist() == [3] * 4
@@ -462,7 +507,7 @@ def test_a_step_of_kerass_optimizer_is_counted(
     hook.patch(KERAS)
     numbers(DataLoader(dataset(), 4))
     assert KerasOptimizer().apply(3) == 3
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert process.loaders[0].optimizer_steps == steps
     assert not hasattr(KerasOptimizer.apply, "__wrapped__")
@@ -483,7 +528,7 @@ def test_a_step_of_fastais_optimizer_is_counted(
         hook.patch(FASTAI)
     numbers(DataLoader(dataset(), 4))
     FastaiOptimizer().step()
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert process.loaders[0].optimizer_steps == 1
     assert not hasattr(FastaiOptimizer.step, "__wrapped__")
@@ -547,7 +592,7 @@ def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None
     evaluator = LoaderEvaluator(loader)
     assert numbers(evaluator) == list(range(20))
     evaluator.close()
-    with evaluate_in_place(loader) as other:
+    with loadeval.install(loader) as other:
         assert numbers(loader) == list(range(20))
         assert other.recorded().batches == 5
     assert counted(folder) == {}
@@ -556,7 +601,7 @@ def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None
 @pytest.mark.filterwarnings("ignore:.set_vital. is deprecated:UserWarning")  # torchdata, of torch
 def test_a_stateful_loader_stays_where_it_is(tmp_path: Path) -> None:
     """It is logged where others alternate: its state would run ahead."""
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    folder = install("alternate", output=tmp_path / "logs")
     loader = StatefulDataLoader(dataset(), 4)
     iterator = iter(loader)
     next(iterator)
@@ -564,22 +609,22 @@ def test_a_stateful_loader_stays_where_it_is(tmp_path: Path) -> None:
     del iterator
     loader.load_state_dict(state)
     assert numbers(loader) == list(range(4, 20))
-    loadeval.uninstall()
+    uninstall()
     assert {read_run(path).header.mode for path in folder.glob("*.jsonl")} == {"log"}
 
 
 def test_alternating_serves_every_sample_once(tmp_path: Path) -> None:
-    folder = loadeval.install("alternate", batches=30, output=tmp_path / "logs")
+    folder = install("alternate", batches=30, output=tmp_path / "logs")
     loader = DataLoader(dataset(200), 4)
     assert sorted(numbers(loader)) == list(range(200))
-    assert loadeval.uninstall() == folder / "rank0.jsonl"
+    assert uninstall() == folder / "rank0.jsonl"
     run = read_run(folder / "rank0.jsonl")
     assert run.header.mode == "alternate"
     assert run.header.settings["batches"] == 30
 
 
 def test_after_enough_batches_the_loader_serves_by_itself(tmp_path: Path) -> None:
-    folder = loadeval.install("alternate", batches=1, output=tmp_path / "logs")
+    folder = install("alternate", batches=1, output=tmp_path / "logs")
     loader = DataLoader(dataset(2000), 4)
     for _ in range(2):
         assert sorted(numbers(loader)) == list(range(2000))
@@ -587,28 +632,67 @@ def test_after_enough_batches_the_loader_serves_by_itself(tmp_path: Path) -> Non
 
 
 def test_one_loader_alternates_at_a_time(tmp_path: Path) -> None:
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    folder = install("alternate", output=tmp_path / "logs")
     list(zip(DataLoader(dataset(), 4), DataLoader(dataset(40), 8), strict=True))
-    loadeval.uninstall()
+    uninstall()
     modes = [read_run(folder / name).header.mode for name in ("rank0.jsonl", "rank0-2.jsonl")]
     assert modes == ["alternate", "log"]
 
 
-@installed
-def test_installed_twice_is_an_error() -> None:
-    with pytest.raises(UsageError, match="measured already"):
-        loadeval.install()
+def test_what_was_measured_so_far_can_be_asked_for(tmp_path: Path) -> None:
+    """Of the training loader; after it is closed, too, which it may be twice."""
+    with loadeval.install(mode="alternate", output=tmp_path) as installed:
+        assert installed.log is None
+        with pytest.raises(UsageError, match="nothing was measured yet"):
+            installed.headroom()
+        train(DataLoader(dataset(400), 4))
+        assert installed.headroom().speedup is not None
+    installed.close()
+    assert installed.recorded().batches == 100
+    assert (installed.folder, installed.log) == (tmp_path, tmp_path / "rank0.jsonl")
+
+
+def test_installing_again_ends_what_was_installed_before(folder: Path, tmp_path: Path) -> None:
+    """As in a notebook, where a cell is run again."""
+    numbers(DataLoader(dataset(), 4))
+    again = install(output=tmp_path / "again")
+    assert json.loads((folder / "rank0.json").read_text())["ended"] is True
+    numbers(DataLoader(dataset(8), 4))
+    assert [counted(again), counted(folder)] == [{"rank0.jsonl": 2}, {"rank0.jsonl": 5}]
+
+
+def test_a_process_of_loadeval_run_is_not_installed(tmp_path: Path) -> None:
+    hook.use(Session(RunSettings(str(tmp_path)), of_command=True))
+    try:
+        with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
+            install()
+    finally:
+        hook.end_session()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"loader": 1, "output": "logs"}, "output= is for all loaders of a process"),
+        ({"loader": 1, "allow_changes": True}, "allow_changes= is for all loaders of a process"),
+        ({"log_file": "run.jsonl"}, r"install\(dataloader, log_file=\.\.\.\)"),
+    ],
+)
+def test_what_is_for_one_loader_or_for_all_is_told_apart(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        loadeval.install(**given)
 
 
 def test_nothing_is_left_when_no_loader_was_read(folder: Path) -> None:
-    assert loadeval.uninstall() is None
-    assert loadeval.uninstall() is None
+    assert uninstall() is None
     assert list(folder.iterdir()) == []
 
 
 def test_an_unknown_mode_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="expected 'log', 'replay' or 'alternate'"):
-        loadeval.install("lag", output=tmp_path / "logs")
+        install("lag", output=tmp_path / "logs")
 
 
 def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -616,10 +700,10 @@ def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("loadeval.launch.install.time.strftime", lambda _: "now")
     monkeypatch.setattr("sys.argv", ["/x/train a.py"])
-    first = loadeval.install()
-    loadeval.uninstall()
-    second = loadeval.install()
-    loadeval.uninstall()
+    first = install()
+    uninstall()
+    second = install()
+    uninstall()
     assert [first.name, second.name] == ["train_a-now", "train_a-now-2"]
     assert first.parent == tmp_path / "loadeval-runs"
 
@@ -627,11 +711,11 @@ def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(loadeval.RunLogError, match="cannot make a folder"):
-        loadeval.install(output=tmp_path / "file" / "logs")
+        install(output=tmp_path / "file" / "logs")
 
 
 def test_what_another_tool_has_replaced_is_left_alone(tmp_path: Path) -> None:
-    loadeval.install(output=tmp_path / "logs")
+    install(output=tmp_path / "logs")
     ours = DataLoader.__iter__
 
     def theirs(self: Any) -> Iterator[Any]:
@@ -639,7 +723,7 @@ def test_what_another_tool_has_replaced_is_left_alone(tmp_path: Path) -> None:
 
     DataLoader.__iter__ = theirs  # type: ignore[method-assign, assignment]  # as another tool does
     try:
-        loadeval.uninstall()
+        uninstall()
         assert DataLoader.__iter__ is theirs
         assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     finally:
@@ -650,7 +734,7 @@ def test_the_file_of_a_process_tells_its_loaders(folder: Path) -> None:
     train(DataLoader(dataset(), 4))
     before = json.loads((folder / "rank0.json").read_text())
     assert before["ended"] is False
-    loadeval.uninstall()
+    uninstall()
     after = json.loads((folder / "rank0.json").read_text())
     assert after["ended"] is True
     assert after["loaders"][0]["optimizer_steps"] == 5
@@ -688,7 +772,7 @@ def test_a_step_after_the_last_batch_is_the_trainings(folder: Path) -> None:
     ahead = list(DataLoader(dataset(), 4))
     optimiser.step()
     assert len(ahead) == 5
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert process.loaders[0].optimizer_steps == 1
 
@@ -726,10 +810,10 @@ def test_batches_that_make_no_sense_are_an_error(
     mode: str, batches: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        loadeval.install(mode, batches=batches, output=tmp_path / "logs")
+        install(mode, batches=batches, output=tmp_path / "logs")
 
 
 def test_a_folder_with_something_in_it_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "earlier.jsonl").touch()
     with pytest.raises(UsageError, match="is not empty"):
-        loadeval.install(output=tmp_path)
+        install(output=tmp_path)

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-import loadeval
 from loadeval import UsageError, read_run
 from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report.wording.launch import nothing_measured
 from tests.launch.conftest import environment
+from tests.launch.installing import install, uninstall
 from tests.launch.test_roles import evaluate, evaluate_late, train
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     yield
-    loadeval.uninstall()
+    uninstall()
 
 
 def made(samples: int = 12, **options: Any) -> DataLoader[Any]:
@@ -40,14 +40,14 @@ def made(samples: int = 12, **options: Any) -> DataLoader[Any]:
 
 def noted(folder: Path) -> dict[str, Any]:
     """What each log says of its loader's settings."""
-    loadeval.uninstall()
+    uninstall()
     return {path.name: read_run(path).header.loader.overrides for path in folder.glob("*.jsonl")}
 
 
 def test_each_role_has_its_settings(tmp_path: Path) -> None:
     """Before the first epoch in it, and the logs have them."""
     settings = {"pin_memory": False, "timeout": 0, "validation.pin_memory": False}
-    folder = loadeval.install(output=tmp_path / "logs", settings=settings)
+    folder = install(output=tmp_path / "logs", settings=settings)
     training, held = made(timeout=9, num_workers=1), made(8, timeout=9, num_workers=1)
     assert len(train(training)) == 12
     evaluate(held)
@@ -61,7 +61,7 @@ def test_each_role_has_its_settings(tmp_path: Path) -> None:
 def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
     """It is evaluated with them; one that was evaluated first gets them when it trains."""
     settings = {"timeout": 3, "validation.timeout": 4}
-    loadeval.install(output=tmp_path / "logs", settings=settings)
+    install(output=tmp_path / "logs", settings=settings)
     loader = made(num_workers=1, timeout=2)
     seen = [loader.timeout]
     for epoch in (evaluate, train, evaluate, train):
@@ -71,7 +71,7 @@ def test_a_loader_that_trains_keeps_its_settings(tmp_path: Path) -> None:
 
 
 def test_without_settings_nothing_is_noted(tmp_path: Path) -> None:
-    folder = loadeval.install(output=tmp_path / "logs", settings={"validation.pin_memory": False})
+    folder = install(output=tmp_path / "logs", settings={"validation.pin_memory": False})
     loader = made()
     train(loader)
     assert noted(folder) == {"rank0.jsonl": None}
@@ -80,7 +80,7 @@ def test_without_settings_nothing_is_noted(tmp_path: Path) -> None:
 
 def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     """That of transformers' Trainer asks for its iterator with gradients on."""
-    folder = loadeval.install(output=tmp_path / "logs", settings={"timeout": 3})
+    folder = install(output=tmp_path / "logs", settings={"timeout": 3})
     trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_late}
     exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
     train(made(num_workers=1))
@@ -106,7 +106,7 @@ def test_what_a_loader_does_not_take(
     settings: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     """It raises before the first batch, and again if the program goes on."""
-    folder = loadeval.install(output=tmp_path / "logs", settings=settings)
+    folder = install(output=tmp_path / "logs", settings=settings)
     loader = made()
     for _ in range(2):
         with pytest.raises(UsageError, match=message):
@@ -117,7 +117,7 @@ def test_what_a_loader_does_not_take(
 
 def test_a_warning_that_is_an_error_is_the_programs(tmp_path: Path) -> None:
     """As torch raises it where a DataLoader with as many workers is made."""
-    loadeval.install(output=tmp_path / "logs", settings={"num_workers": 500})
+    install(output=tmp_path / "logs", settings={"num_workers": 500})
     with pytest.raises(UserWarning, match="will create 500 worker processes"):
         iter(made())
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch.utils.data import dataloader
 
-import loadeval
 from loadeval import Watch, read_run
 from loadeval.launch import hook
 from loadeval.runlog.run_folder.processes import processes_in
+from tests.launch.installing import install, uninstall
 from tests.launch.own_loader import OwnLoader
 from tests.launch.test_roles import evaluate, train
 
@@ -28,7 +28,7 @@ WORKERS = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.ma
 def _as_it_was() -> Iterator[None]:
     before = [vars(kind)["__init__"] for kind in iterators()]
     yield
-    loadeval.uninstall()
+    uninstall()
     assert [vars(kind)["__init__"] for kind in iterators()] == before
 
 
@@ -41,12 +41,12 @@ def iterators() -> list[type]:
 def test_its_epochs_are_measured(mode: str, workers: int, tmp_path: Path) -> None:
     """Training and evaluation apart, the batches as without loadeval, under the loader's name."""
     plain = evaluate(OwnLoader(SAMPLES, num_workers=workers))
-    folder = loadeval.install(mode, output=tmp_path / "logs")
+    folder = install(mode, output=tmp_path / "logs")
     loader, held = (OwnLoader(SAMPLES, num_workers=workers) for _ in range(2))
     for _ in range(3):
         assert sorted(train(loader)) == sorted(plain)
         assert evaluate(held) == plain
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     by_role = {
         record.role: (record.epochs, record.optimizer_steps, record.mode)
@@ -80,20 +80,20 @@ def test_its_workers_start_within_the_first_wait(
         return made
 
     monkeypatch.setattr(kind, "__init__", slowly(kind.__init__))
-    folder = loadeval.install(output=tmp_path / "logs")
+    folder = install(output=tmp_path / "logs")
     train(OwnLoader(SAMPLES))
-    loadeval.uninstall()
+    uninstall()
     assert read_run(folder / "rank0.jsonl").steps.wait_ns[0] >= waited_ns
 
 
 @WORKERS
 def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
     """Its iterators are made by the loader, and have nothing to do."""
-    folder = loadeval.install("replay", output=tmp_path / "logs")
+    folder = install("replay", output=tmp_path / "logs")
     loader = OwnLoader(SAMPLES, num_workers=workers)
     for _ in range(2):
         assert len(train(loader)) == SAMPLES
-    loadeval.uninstall()
+    uninstall()
     run = read_run(folder / "rank0.jsonl")
     assert run.batches == 100
     assert set(run.steps.arm.tolist()) == {1}
@@ -101,7 +101,7 @@ def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
 
 def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
     """It is over without the garbage collector: the steps that follow are the next epoch's."""
-    folder = loadeval.install(output=tmp_path / "logs")
+    folder = install(output=tmp_path / "logs")
     gc.disable()
     try:
         loader = OwnLoader(SAMPLES)
@@ -109,7 +109,7 @@ def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
         train(loader)
     finally:
         gc.enable()
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert [(record.log, record.epochs) for record in process.loaders] == [("rank0.jsonl", 2)]
 
@@ -117,7 +117,7 @@ def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
 def test_what_is_not_measured_is_the_loaders_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loadeval.install(output=tmp_path / "logs")
+    install(output=tmp_path / "logs")
     monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
     assert len(train(OwnLoader(SAMPLES))) == SAMPLES
     assert "loadeval: not measured (TypeError" in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_what_is_not_measured_is_the_loaders_own(
 # Torch's own finalizer fails for an iterator that was not made.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_error_of_making_the_iterator_passes_through(tmp_path: Path) -> None:
-    loadeval.install(output=tmp_path / "logs")
+    install(output=tmp_path / "logs")
     loader = OwnLoader(SAMPLES)
     loader.settings.num_workers = -1
     with pytest.raises(AssertionError, match="num_workers"):
@@ -141,11 +141,11 @@ class Peeking(OwnLoader):
 
 
 def test_a_look_at_one_batch_is_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = loadeval.install(output=tmp_path / "logs")
+    folder = install(output=tmp_path / "logs")
     looks = Watch(looks=((__name__, "one_batch"),))
     monkeypatch.setitem(hook._hook.watched, __name__, looks)
     loader = Peeking(SAMPLES)
     assert loader.one_batch()[0].tolist() == [0, 1, 2, 3]
     train(loader)
-    loadeval.uninstall()
+    uninstall()
     assert read_run(folder / "rank0.jsonl").batches == 50

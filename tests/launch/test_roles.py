@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import loadeval
 from loadeval import read_run
 from loadeval.launch import hook
 from loadeval.runlog.run_folder.processes import processes_in
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,12 +28,12 @@ BATCHES = SAMPLES // BATCH
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
     yield
-    loadeval.uninstall()
+    uninstall()
 
 
 @pytest.fixture(name="folder", params=["log", "alternate"])
 def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return loadeval.install(request.param, output=tmp_path / "logs")
+    return install(request.param, output=tmp_path / "logs")
 
 
 def made(samples: int = SAMPLES, **options: Any) -> DataLoader[Any]:
@@ -76,7 +76,7 @@ def evaluate_late(loader: Any) -> list[float]:
 
 def loaders_by_role(folder: Path) -> dict[str, LoaderRecord]:
     """The loaders of the only process, by role."""
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert len({record.role for record in process.loaders}) == len(process.loaders)
     return {record.role: record for record in process.loaders}
@@ -117,7 +117,7 @@ def test_a_loader_that_trains_is_evaluated_too(
 
 def test_only_training_alternates(tmp_path: Path) -> None:
     """Though the loader alternates when its iterator is asked for."""
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    folder = install("alternate", output=tmp_path / "logs")
     loader = made()
     for _ in range(4):
         train(loader)
@@ -170,7 +170,7 @@ def test_an_epoch_that_was_asked_for_beside_another_is_noted(folder: Path) -> No
     with torch.no_grad():
         assert len(list(first)) == BATCHES
         assert len(list(second)) == BATCHES
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert sum(read_run(folder / record.log).batches for record in process.loaders) == 2 * BATCHES
 
@@ -187,7 +187,7 @@ def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
 
 def test_an_evaluation_is_known_by_its_first_epoch(tmp_path: Path) -> None:
     """Later ones do not alternate."""
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    folder = install("alternate", output=tmp_path / "logs")
     loader, held = made(40), made()
     for _ in range(3):
         train(loader)
@@ -206,10 +206,10 @@ def test_what_is_read_before_training_is_other(folder: Path) -> None:
 
 def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
     """It has no batches of another loader to serve."""
-    folder = loadeval.install("replay", output=tmp_path / "logs")
+    folder = install("replay", output=tmp_path / "logs")
     train(made())
     assert len(evaluate_late(made())) == SAMPLES
-    loadeval.uninstall()
+    uninstall()
     (process,) = processes_in(folder)
     assert [(record.role, record.epochs) for record in process.loaders] == [("training", 2)]
 
@@ -240,7 +240,7 @@ def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> No
 def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
     """Their errors are their own, and the function is torch's again once measuring ends."""
     original = torch.save
-    loadeval.install(output=tmp_path / "logs")
+    install(output=tmp_path / "logs")
     train(made())
     path = tmp_path / "model.pt"
     torch.save({"x": 1}, path)
@@ -248,21 +248,21 @@ def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
     assert torch.save.__doc__ == original.__doc__
     with pytest.raises(RuntimeError, match="does not exist"):
         torch.save({}, str(tmp_path / "gone" / "model.pt"))
-    loadeval.uninstall()
+    uninstall()
     assert torch.save is original
 
 
 def test_a_save_that_another_tool_replaced_is_left_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loadeval.install(output=tmp_path / "logs")
+    install(output=tmp_path / "logs")
     train(made())
 
     def theirs(*_: object) -> None: ...
 
     with monkeypatch.context() as patched:
         patched.setattr(torch, "save", theirs)
-        loadeval.uninstall()
+        uninstall()
         assert torch.save is theirs
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import loadeval
 from loadeval.cli.main import app
 from tests.launch.conftest import LOADEVAL, ROOT, environment
+from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,13 +81,13 @@ def test_the_errors_are_those_that_it_shows(
     of_command, of_loader = re.findall(r"^ +(Error: .*)$", PAGE, re.MULTILINE)
     refused = CliRunner().invoke(app, ["run", "--set", "batch_size=64", "--", "python"])
     assert (refused.exit_code, refused.stderr.strip()) == (1, of_command)
-    loadeval.install(settings={"prefetch_factor": 4})
+    install(settings={"prefetch_factor": 4})
     try:
         with pytest.raises(loadeval.UsageError) as caught:
             exec(TRAIN, {})
         assert f"Error: {caught.value}" == of_loader
     finally:
-        loadeval.uninstall()
+        uninstall()
 
 
 def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

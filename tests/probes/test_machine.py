@@ -1,4 +1,4 @@
-"""Facts about this machine, and about data on it."""
+"""Facts about this machine."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
-import pytest
 
-from loadeval.errors import UsageError
 from loadeval.probes.machine import (
     SHM,
-    DataSize,
     _sizes_of,
     _threads,
     read_machine,
-    size_of,
 )
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def facts_after(setting: str) -> str:
@@ -91,24 +91,3 @@ def test_variables_for_threads() -> None:
 
 def test_no_file_system_there() -> None:
     assert _sizes_of(Path("/no/such/folder")) == (None, None)
-
-
-def test_data_in_folders(tmp_path: Path) -> None:
-    """All files below, those behind links to files too, and folders behind links not twice."""
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    (tmp_path / "a" / "one").write_bytes(bytes(1000))
-    (tmp_path / "a" / "b" / "two").write_bytes(bytes(200))
-    (tmp_path / "a" / "b" / "linked").symlink_to(tmp_path / "a" / "one")
-    (tmp_path / "again").symlink_to(tmp_path / "a")
-    assert size_of(tmp_path / "a" / "one") == DataSize(1000)
-    assert size_of(tmp_path) == DataSize(2200)
-
-
-def test_data_that_takes_too_long(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(bytes(1000))
-    assert size_of(tmp_path, limit_s=0) == DataSize(0, whole=False)
-
-
-def test_no_data(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cannot read .*missing.*give its size"):
-        size_of(tmp_path / "missing")

@@ -23,7 +23,7 @@ from loadeval.analysis.estimate.intervals import (
 )
 from loadeval.analysis.estimate.stalls import rare_stalls
 from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.estimate.steady import closed_steps, is_fed, steady
+from loadeval.analysis.estimate.steady import closed_steps, steady
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
@@ -190,8 +190,7 @@ def run_times(run: Run) -> RunTimes:
     pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
     counted = replace(run, steps=replace(run.steps, pair=pair))
     comparison = compare_arms(real, ideal, epoch_starts_of(counted))
-    is_apart = real.all_waits is not None or is_fed(run)
-    missed_ns = 0.0 if is_apart else missed_stall_ns(run, comparison)
+    missed_ns = 0.0 if real.all_waits is not None else missed_stall_ns(run, comparison)
     if comparison.gain is not None:
         gain = allowing_for_missed(comparison.gain, missed_ns, comparison.real_batches)
         comparison = replace(comparison, gain=gain)
@@ -255,7 +254,7 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     if timed_by_device.any() and not _waits_for_device(run.steps, rows):
         return pairs.tolist(), real, ideal
     waits = all_waits_of(run, real, ideal, rows)
-    if waits is None and real.count and ideal.count and not is_fed(run):
+    if waits is None and real.count and ideal.count:
         means_ns = (arm.iterations(by_sample=False).mean_ns for arm in (real, ideal))
         waits = rare_stalls(run, rows, *means_ns)
     return pairs.tolist(), replace(real, all_waits=waits), ideal

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadeval.analysis.once import once_per_run
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, FED
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -95,22 +95,11 @@ def warmup_of(run: Run) -> int:
     return min(longest - 1, 1) if are_short else warmup
 
 
-def is_fed(run: Run) -> bool:
-    """Whether it took turns within a training: each block began with an empty queue.
-
-    Then waits beside the counted ones are no stalls, and what is recorded as an epoch is a part.
-    """
-    return bool(run.header.settings.get(FED))
-
-
 def usual_length(run: Run) -> float | None:
     """How many batches an epoch has, as far as it shows: by those that were served to their end.
 
-    Or by those that training left, where it left several; None where neither is known. Of parts
-    of epochs, as turns are, the loader's own length counts.
+    Or by those that training left, where it left several; None where neither is known.
     """
-    if is_fed(run) and run.header.loader.length:
-        return float(run.header.loader.length)
     lengths, by_cause = epoch_lengths(run), dict[str, list[int]]()
     for end in run.ends:
         by_cause.setdefault(end.cause, []).append(lengths.get(end.epoch, 0))

@@ -324,13 +324,10 @@ def gate(verdict: Verdict, share: Estimate | None, bound: float) -> GateOutcome:
     INCONCLUSIVE without an interval, and where the verdict is inconclusive for another reason than
     the width of the interval.
     """
-    if share is None or share.low is None or share.high is None or not is_trusted(verdict):
+    # However wide an interval is, it is to be believed.
+    is_trusted = verdict.objection in (None, Objection.MISSED_STALL, Objection.WIDE_INTERVAL)
+    if share is None or share.low is None or share.high is None or not is_trusted:
         return GateOutcome.INCONCLUSIVE
     if share.low > bound + ROUNDING:
         return GateOutcome.ABOVE
     return GateOutcome.NOT_ABOVE if share.high <= bound + ROUNDING else GateOutcome.SPANS
-
-
-def is_trusted(verdict: Verdict) -> bool:
-    """Whether the interval of the lost share is to be believed, however wide it is."""
-    return verdict.objection in (None, Objection.MISSED_STALL, Objection.WIDE_INTERVAL)

@@ -24,7 +24,6 @@ from loadeval.analysis.job.alignment import AlignedRanks, JobCaution, as_one_run
 from loadeval.analysis.job.clocks import clocks_of
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -186,7 +185,7 @@ class JobReport:
 def _result_of(run: Run) -> RankResult:
     """A rank without figures."""
     host = run.header.environment.get("host")
-    path = None if run.path is None else text_of(run.path)
+    path = None if run.path is None else str(run.path)
     return RankResult(
         rank_of(run), run.header.name, path, None if host is None else str(host), run.batches
     )

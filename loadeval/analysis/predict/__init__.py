@@ -5,5 +5,5 @@ costs and a given setting, on the CPUs that `scheduling.py` shares. `recorded.py
 run, and calibrates them until the replay takes as long as was measured, with `cpus.py` for who else
 computed, and `allowed_cpus.py` for where. `change.py` replays it with a change, those of
 `faster.py` and `first_workers.py` included, and gives a `prediction.py`; `whatif.py` asks it for
-one setting or for many. `tuning.py` chooses what to try next.
+one setting or for many.
 """

@@ -126,33 +126,8 @@ class LoaderModel:
         in_order: bool | None = None,
         batch_size: int | None = None,
         faster: Mapping[str, float] | None = None,
-        change: Change | None = None,
     ) -> Prediction:
-        """What training would do under these settings, as `whatif`; with `change`, after it."""
-        return self.prediction(
-            self.asked(
-                num_workers=num_workers,
-                prefetch_factor=prefetch_factor,
-                cpus=cpus,
-                in_order=in_order,
-                batch_size=batch_size,
-                faster=faster,
-                change=change,
-            )
-        )
-
-    def asked(
-        self,
-        *,
-        num_workers: int | None = None,
-        prefetch_factor: int | None = None,
-        cpus: float | None = None,
-        in_order: bool | None = None,
-        batch_size: int | None = None,
-        faster: Mapping[str, float] | None = None,
-        change: Change | None = None,
-    ) -> ChangedLoader:
-        """The loader under these settings. Raises UsageError as `whatif`."""
+        """What training would do under these settings. Raises UsageError as `whatif`."""
         _check(num_workers, prefetch_factor, cpus, batch_size, faster)
         last = self._recorded[-1]
         workers = self.num_workers if num_workers is None else num_workers
@@ -171,7 +146,8 @@ class LoaderModel:
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
             affinity=last.setting.affinity if cpus is None else None,
         )
-        return ChangedLoader(nearest, setting, batch_size, _in_full(nearest, faster or {}), change)
+        in_full = _in_full(nearest, faster or {})
+        return self._prediction(ChangedLoader(nearest, setting, batch_size, in_full))
 
     def speedup(self, num_workers: int, length: Length) -> float:
         """The speed-up with so many workers: that of `predict` and `with_starts`, in less time."""
@@ -193,7 +169,7 @@ class LoaderModel:
 
     def with_change(self, change: Change) -> Prediction:
         """The same as it was, but for `change`."""
-        return self.prediction(self._changed(change))
+        return self._prediction(self._changed(change))
 
     def _changed(self, change: Change) -> ChangedLoader:
         setting = replace(self._recorded[-1].setting, **change.settings)
@@ -223,13 +199,6 @@ class LoaderModel:
         return num_workers * (self._nearest(num_workers).start_ns / epochs + RESUME_NS)
 
     @property
-    def cpu_share(self) -> float:
-        """The share of fetching a batch in which a worker uses a CPU or waits for one."""
-        costs = self._recorded[-1].costs
-        fetch_ns = float(costs.fetch_ns.sum())
-        return 1 - float(costs.blocked_ns.sum()) / fetch_ns if fetch_ns else 1.0
-
-    @property
     def is_passing_known(self) -> bool:
         """Whether it is known what passing a batch from a worker would take."""
         last = self._recorded[-1]
@@ -243,17 +212,17 @@ class LoaderModel:
 
         return min(self._recorded, key=distance)
 
-    def prediction(self, changed: ChangedLoader) -> Prediction:
-        """What training would do with the loader that is `asked`."""
+    def _prediction(self, changed: ChangedLoader) -> Prediction:
+        """What training would do with that loader."""
         return changed.prediction(
-            self.iteration(changed),
+            self._iteration(changed),
             self._present(changed.recorded, self.growth[1]),
             self._recorded[-1].measured_ns,
             is_fitted=self.growth != GROWTH,
         )
 
-    def iteration(self, changed: ChangedLoader) -> Range:
-        """How long an iteration takes, in nanoseconds: what of `predict` takes the least time."""
+    def _iteration(self, changed: ChangedLoader) -> Range:
+        """How long an iteration takes, in nanoseconds."""
         presents = [
             changed.recorded.present(growth, in_turn=each)
             for each in self.in_turn

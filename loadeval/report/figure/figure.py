@@ -183,7 +183,11 @@ def _notes(runs: list[Run]) -> list[str]:
     messages = list(dict.fromkeys(messages))
     if not messages:
         return []
-    also = f" (and {len(messages) - 1} more: see `loadeval show`)" if len(messages) > 1 else ""
+    also = (
+        f" (and {len(messages) - 1} more: see `loadeval compare --full`)"
+        if len(messages) > 1
+        else ""
+    )
     return [f"Note: {messages[0]}{also}"]
 
 

@@ -30,7 +30,6 @@ from loadeval.report.page.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
 from loadeval.runlog.environment import own_version
-from loadeval.runlog.remote import url_of
 
 if TYPE_CHECKING:
     import os
@@ -51,9 +50,7 @@ LONGEST_TITLE = 100
 LONGEST_TEXT = 10_000
 
 
-def sections(
-    report: Report, runs: Sequence[Path], output: Path, options: Sequence[str] = ()
-) -> list[Section]:
+def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
     return [
         *baseline(report),
@@ -70,20 +67,18 @@ def sections(
         system_metrics(report),
         *backends(report),
         settings(report),
-        reproduce(report, runs, output, options),
+        reproduce(report, runs, output),
     ]
 
 
-def page_of(report: Report, runs: Sequence[Path], output: Path, options: Sequence[str] = ()) -> str:
+def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
     """The page as text. `runs` are the files that it is of, and `output` is where it goes.
-
-    `options` are those of the command that asked for more than the runs alone say.
 
     Raises UsageError where a page cannot hold the installed plotly.
     """
     named = [replace(run, name=short_name(run.name)) for run in report.runs]
     report = replace(report, runs=tuple(named))
-    parts = sections(report, runs, output, options)
+    parts = sections(report, runs, output)
     return rendered(report_headline(report), [path.name for path in runs], top(report), parts)
 
 
@@ -136,12 +131,7 @@ def page_path(output: str | os.PathLike[str]) -> Path:
 
 
 def default_path(run: Path) -> Path:
-    """Where the page of `run` goes by default: beside it, or in it if it is a folder.
-
-    That of a URL goes to the working directory.
-    """
-    if url_of(run) is not None:
-        return Path(f"{run.stem}{EXTENSION}")
+    """Where the page of `run` goes by default: beside it, or in it if it is a folder."""
     if run.is_dir():
         return run / f"report{EXTENSION}"
     return run.with_name(f"{run.stem}{EXTENSION}")

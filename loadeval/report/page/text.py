@@ -120,15 +120,11 @@ def settings(report: Report) -> Section:
     return Section("settings", "Settings", tuple(blocks))
 
 
-def reproduce(
-    report: Report, files: Sequence[Path], output: Path, options: Sequence[str]
-) -> Section:
+def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
     """Commands for a shell, and which runs the files hold."""
-    command = "show" if report.runs[0].run.header.mode == "replay" else "compare"
-    commands = (
-        shlex.join(["loadeval", "report", *map(str, files), *options, "-o", str(output)]),
-        shlex.join(["loadeval", command, *map(str, files), *options]),
-    )
+    commands = [shlex.join(["loadeval", "report", *map(str, files), "-o", str(output)])]
+    if report.runs[0].run.header.mode != "replay":
+        commands.append(shlex.join(["loadeval", "compare", *map(str, files)]))
     job = report.job
     read = files if report.baseline is None else files[-1:]  # the page is of the later run
     reports = report.runs if job is None else report.runs * len(read)
@@ -145,7 +141,7 @@ def reproduce(
     )
     made = page.MADE.format(version=own_version(), files=counted(len(files), "file", "files"))
     table = Table("Files", FILES_HEAD, rows)
-    return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), table))
+    return Section("reproduce", "Reproduce", (Text((made,)), Code(tuple(commands)), table))
 
 
 def _flat(values: Mapping[str, Any], before: str = "") -> dict[str, str]:

@@ -9,18 +9,16 @@ from loadeval.report.baseline import changes_table, measured_table
 from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, labelled, wrapped
 from loadeval.report.wording import baseline as words
-from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
     from loadeval.analysis.baseline import BaselineReport
-    from loadeval.analysis.cost import Cost
     from loadeval.report.tables import Rows
 
 MOST_CHANGES, MOST_FINDINGS = 6, 4
 
 
 def baseline_screen(
-    baseline: BaselineReport, cost: Cost | None, more: Rows, width: int, *, full: bool = False
+    baseline: BaselineReport, more: Rows, width: int, *, full: bool = False
 ) -> list[str]:
     """Whether the run is slower, by how much, what changed, and where there is more.
 
@@ -32,10 +30,7 @@ def baseline_screen(
     cautions = " ".join(words.baseline_cautions(baseline))
     parts = [
         wrapped(printable(words.baseline_headline(baseline)), width, 3),
-        [
-            *measured_table(baseline).lines(width),
-            *([] if cost is None else wrapped(cost_sentence(cost), width)),
-        ],
+        measured_table(baseline).lines(width),
         _at_most(changes, 1 + most_changes) if baseline.changes else [words.NOTHING_CHANGED],
         _at_most(findings, most_findings),
         wrapped(f"Caution: {cautions}", width),

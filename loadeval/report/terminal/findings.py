@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from loadeval.report.formatting import printable, share, short_name
+from loadeval.report.formatting import printable, share
 from loadeval.report.tables import Paragraph
 from loadeval.report.wording import findings as wording
 from loadeval.report.wording.advice import finding_advice
@@ -22,10 +22,9 @@ INDENT = 2
 UNKNOWN_COST = "cost not known"
 
 
-def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
-    """The findings in the run of that `name`, with all that belongs to them; then the checks."""
-    where = f" in {short_name(name)}" if name else ""
-    heading = f"Findings{where}{'' if diagnosis.findings else ': none'}"
+def diagnosis_report(diagnosis: Diagnosis) -> RenderableType:
+    """The findings, with all that belongs to them; then the checks."""
+    heading = f"Findings{'' if diagnosis.findings else ': none'}"
     parts: list[RenderableType] = [Text(heading, style="bold")]
     for number, finding in enumerate(diagnosis.findings, 1):
         lost = finding.cost_share

@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.text import Text
 
 from loadeval.report.facts import plan_table
-from loadeval.report.formatting import printable, short_name
+from loadeval.report.formatting import printable
 from loadeval.report.tables import Paragraph, wrapped
 from loadeval.report.wording import plan as wording
 
@@ -48,13 +48,12 @@ def found_and_to_do(diagnosis: Diagnosis, plan: Plan, width: int) -> list[str]:
     return [*findings_lines(diagnosis, width), *to_do]
 
 
-def plan_report(plan: Plan, name: str = "") -> RenderableType:
-    """The plan for the run of that `name`, with which findings ask for each action."""
-    where = f" in {short_name(name)}" if name else ""
+def plan_report(plan: Plan) -> RenderableType:
+    """The plan, with which findings ask for each action."""
     actions = map(wording.action_in_words, plan.actions)
     lines = [f"{number}. {action}" for number, action in enumerate(actions, 1)]
     below = [wording.limit_in_words(plan), wording.EACH_ON_TOP if plan.whole else ""]
     return Group(
-        Text(f"{wording.TITLE}{where}", style="bold"),
+        Text(wording.TITLE, style="bold"),
         *(Paragraph(printable(line)) for line in [*lines, *filter(None, below)]),
     )

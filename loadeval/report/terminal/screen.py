@@ -25,14 +25,12 @@ from loadeval.report.tables import Table, labelled, wrapped
 from loadeval.report.terminal import plan
 from loadeval.report.wording import operators, ranks, runs, stages, verdict
 from loadeval.report.wording.backends import backends_headline
-from loadeval.report.wording.cost import cost_sentence
 from loadeval.report.wording.lost import lost_parts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.backends import BackendReport, BackendResult
-    from loadeval.analysis.cost import Cost
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report
@@ -55,16 +53,14 @@ def screen(report: Report, more: Rows, width: int) -> list[str]:
     if report.job is not None:
         return job_screen(report, report.job, more, width)
     if report.comparison is not None:
-        return comparison_screen(report.comparison, more, width, report.cost)
+        return comparison_screen(report.comparison, more, width)
     if report.backends is not None:
         return backends_screen(report.backends, more, width)
     return labelled(more)
 
 
-def comparison_screen(
-    comparison: Comparison, more: Rows, width: int, cost: Cost | None = None
-) -> list[str]:
-    """The screen of real against ideal loading, and what the time lost costs."""
+def comparison_screen(comparison: Comparison, more: Rows, width: int) -> list[str]:
+    """The screen of real against ideal loading."""
     headroom, shown = comparison.headroom, facts.comparison_facts(comparison)
     parts = [wrapped(printable(verdict.headline(headroom)), width, 3)]
     measured = _measured(comparison, shown, width)
@@ -72,9 +68,9 @@ def comparison_screen(
         parts.append([*_arms(comparison).lines(width), *measured])
         if headroom.lost_ns is not None:
             parts.append(_lost(headroom).lines(width))
-        parts[-1] += [*_cost(cost, width), *_inside(comparison, width)]
+        parts[-1] += _inside(comparison, width)
     else:
-        parts.append([*_so_far(comparison, width), *_cost(cost, width)])
+        parts.append(_so_far(comparison, width))
     items, limit = _to_do(comparison, parts, width), plan.limit_lines(comparison.plan, width)
     listed = [*chain(*items), *limit]
     if _height([*parts, listed, labelled(more)]) > MOST_LINES:
@@ -116,7 +112,6 @@ def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[s
     ]
     if report.comparison is not None:
         parts.append(_arms(report.comparison).lines(width))
-        parts[-1] += _cost(report.cost, width)
         shown += [
             fact for fact in facts.comparison_facts(report.comparison) if fact.label == "caution"
         ]
@@ -161,10 +156,6 @@ def _measured(comparison: Comparison, shown: Sequence[ShownFact], width: int) ->
     idle_ns = comparison.headroom.gpu_idle_ns
     idle = "" if idle_ns is None else f"; GPU idle while waiting: {duration(idle_ns)} per batch"
     return wrapped(f"{' '.join(sentences(shown, FactKind.BASIS, On.SCREEN))}{idle}", width, 2)
-
-
-def _cost(cost: Cost | None, width: int) -> Part:
-    return [] if cost is None else wrapped(cost_sentence(cost), width, 2)
 
 
 def _so_far(comparison: Comparison, width: int) -> Part:

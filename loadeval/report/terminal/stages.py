@@ -37,22 +37,18 @@ IN_WORKER = (Stage.FETCH, Stage.COLLATE)
 
 
 class StagesReport:
-    """Where the time of a run's loader goes, in the console's width; or why that is not known.
+    """Where the time of a run's loader goes, in the console's width; or why that is not known."""
 
-    Threads are shown where stages are not known, and otherwise only in `full`: the threads of the
-    training process say little about workers, which are other processes.
-    """
-
-    def __init__(self, run: RunReport, *, full: bool = False) -> None:
-        self.run, self.full = run, full
+    def __init__(self, run: RunReport) -> None:
+        self.run = run
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         """A line of text for each line, the first in bold."""
-        for at, line in enumerate(inside_lines(self.run, options.max_width, full=self.full)):
+        for at, line in enumerate(inside_lines(self.run, options.max_width)):
             yield Text(line, "" if at else "bold", overflow="fold")
 
 
-def inside_lines(run: RunReport, width: int, *, full: bool = False) -> list[str]:
+def inside_lines(run: RunReport, width: int) -> list[str]:
     """Stages and operators, or why there are neither; then threads. Nothing if it replayed."""
     parts: list[list[str]] = []
     if run.stages is not None:
@@ -61,7 +57,7 @@ def inside_lines(run: RunReport, width: int, *, full: bool = False) -> list[str]
         parts.append(operators_lines(run.operators, width))
     if run.no_stages is not None:
         parts.append([printable(wording.why_no_stages_in_words(run.no_stages))])
-    if run.threads is not None and (full or run.stages is None):
+    if run.threads is not None:
         parts.append(threads_lines(run.threads, width))
     lines: list[str] = []
     for part in filter(None, parts):

@@ -31,7 +31,6 @@ from loadeval.report.terminal.metrics import metrics_report, metrics_rows
 from loadeval.report.terminal.plan import plan_report
 from loadeval.report.terminal.stages import StagesReport
 from loadeval.report.wording import backends, ranks, runs, verdict
-from loadeval.report.wording.cost import cost_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,27 +76,19 @@ def runs_report(reports: Sequence[RunReport], *, metrics: bool = True) -> Render
 def full_report(report: Report) -> list[RenderableType]:
     """All that is known of a comparison, of a job, or of one run by itself."""
     comparison = report.comparison
-    job = [] if report.job is None else [job_text(report, report.job)]
-    job += [] if report.cost is None else [Paragraph(cost_sentence(report.cost))]
-    if comparison is not None:
-        title = comparison_report(comparison)
-    elif report.job is not None:
-        return [*job, runs_report(report.runs)]
-    else:
-        title = Paragraph(printable(runs.report_headline(report)), "bold")
-    return [
-        title,
-        *job,
-        *(plan_report(plan) for _, plan in report.plans if plan.actions),
-        *(diagnosis_report(diagnosis) for _, diagnosis in report.diagnoses),
-        *(
-            StagesReport(run, full=True)
-            for run in report.runs
-            if run.stages or run.operators or run.no_stages
-        ),
-        *([] if comparison is None else [metrics_report(comparison.metrics)]),
-        runs_report(report.runs, metrics=comparison is None),
+    parts = [] if comparison is None else [comparison_report(comparison)]
+    if report.job is not None:
+        parts.append(job_text(report, report.job))
+    if not parts:
+        parts.append(Paragraph(printable(runs.report_headline(report)), "bold"))
+    parts += [plan_report(plan) for _, plan in report.plans if plan.actions]
+    parts += [diagnosis_report(diagnosis) for _, diagnosis in report.diagnoses]
+    parts += [
+        StagesReport(run) for run in report.runs if run.stages or run.operators or run.no_stages
     ]
+    if comparison is not None:
+        parts.append(metrics_report(comparison.metrics))
+    return [*parts, runs_report(report.runs, metrics=comparison is None)]
 
 
 def job_text(report: Report, job: JobReport) -> RenderableType:

@@ -20,7 +20,6 @@ TAKEN = (
     "{available_bytes:size} available of {memory_bytes:size}; training with {process_bytes:size}, "
     "{worker_memory}{batch_count} of {batch_bytes:size} need {needed_bytes:size}"
 )
-CACHE = "room for {available_bytes:size} of files in {memory_bytes:size} of memory"
 
 SENTENCES = {
     DoctorCode.CPUS: "{cpus_usable} of {cpus} usable",
@@ -40,7 +39,7 @@ SENTENCES = {
         "OMP_NUM_THREADS={most_threads}"
     ),
     DoctorCode.WORKERS: "{workers} on {cores:g} CPUs",
-    DoctorCode.WORKERS_ASSUMED: "up to {workers}, one per CPU (set with --workers)",
+    DoctorCode.WORKERS_ASSUMED: "up to {workers}, one per CPU; give a run to check its own",
     DoctorCode.MORE_WORKERS_THAN_CPUS: (
         "{workers} on {cores:g} CPUs compete with each other and with training: use "
         "{most_workers} or fewer"
@@ -48,7 +47,7 @@ SENTENCES = {
     DoctorCode.NO_SHARED_MEMORY: "none",
     DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; not used without workers",
     DoctorCode.SHARED_MEMORY_PASSED_BY: f"{ROOM}; not used: batches are pickled through a pipe",
-    DoctorCode.SHARED_MEMORY: f"{NEEDED} (set with --batch-bytes, --prefetch)",
+    DoctorCode.SHARED_MEMORY: NEEDED,
     DoctorCode.SHARED_MEMORY_TOO_SMALL: (
         f"{NEEDED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
         "Kubernetes), or use fewer workers, less prefetch or smaller batches"
@@ -94,15 +93,6 @@ SENTENCES = {
         "{fills_batches:,} batches ({fills_epochs:.1f} epochs, {fills_ns:duration}) memory is full "
         "and the kernel kills a process, so bound what they keep, such as caches"
     ),
-    DoctorCode.DATA_NOT_GIVEN: f"{CACHE}; give the data set with --data or --data-bytes",
-    DoctorCode.DATA_COUNTED_IN_PART: (
-        f"{CACHE}, and at least {{data_bytes:size}} of data: give its size with --data-bytes"
-    ),
-    DoctorCode.DATA_FITS: f"{CACHE}, and {{data_bytes:size}} of data, which can stay there",
-    DoctorCode.DATA_TOO_LARGE: (
-        f"{CACHE}, but {{at_least}}{{data_bytes:size}} of data: each epoch reads from disk, so use "
-        "a fast disk, smaller files or more memory"
-    ),
 }
 
 START_COSTS = {
@@ -140,7 +130,6 @@ CLAUSES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "gpu_names": lambda values: values["gpus"] or "no GPU",
     "known_version": lambda values: values["version"] or "of unknown version",
-    "at_least": lambda values: "" if values["counted_whole"] else "at least ",
 }
 """Parts of sentences that numbers alone do not make, by the name that SENTENCES has for them."""
 

@@ -31,7 +31,7 @@ LATER_STAGE_COLUMNS = (
 )
 MAY_BE_MISSING = (
     *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
-    *("made_at", "calls", "instrumented"),
+    *("made_at", "calls", "instrumented", "started_ms"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),

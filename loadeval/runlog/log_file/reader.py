@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +29,9 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
-from loadeval.runlog.remote import file_state, open_binary, text_of
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable, Iterator, Sequence
 
 LineKind = TypeVar("LineKind")
@@ -83,11 +82,11 @@ def _object_in(path: Path) -> dict[str, Any] | None:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The file at `path`, to read. Raises RunLogError when it cannot be opened or read."""
     try:
-        with open_binary(path) as file:
+        with path.open("rb") as file:
             yield file
     except OSError as error:
         raise RunLogError(
-            f"cannot read {text_of(path)}: {error.strerror or error}; expected a file that "
+            f"cannot read {path}: {error.strerror or error}; expected a file that "
             "log_file= or save_metrics() wrote; give the path of one"
         ) from error
 
@@ -237,8 +236,7 @@ class Assembly:
     def _error(self, what: str) -> RunLogError:
         number = max(self._number, 1)
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
-        where = None if self.path is None else text_of(self.path)
-        return RunLogError(f"{where}, {self.unit} {number} {what}; {advice}")
+        return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,8 +280,9 @@ class Follower:
             return None
 
     def _appended(self, file: BinaryIO) -> Appended:
-        identity, size_bytes, written_s = file_state(self.path, file)
-        same = identity == self._file and size_bytes >= self._offset
+        state = os.fstat(file.fileno())
+        identity = (state.st_dev, state.st_ino)
+        same = identity == self._file and state.st_size >= self._offset
         if not same or file.read(len(self._head)) != self._head:
             self._begin_anew()
         start = self._offset
@@ -298,7 +297,7 @@ class Follower:
         size_bytes = sum(map(len, texts))
         self._offset += size_bytes
         lines, self._assembly.lines = self._assembly.lines, []
-        return Appended(lines, start == 0, size_bytes >= PART_BYTES, written_s)
+        return Appended(lines, start == 0, size_bytes >= PART_BYTES, state.st_mtime)
 
     def _begin_anew(self) -> None:
         self._assembly = Assembly(self.path)

@@ -1,4 +1,4 @@
-"""Folders of run logs, here or behind a URL: those of the ranks of one job, read in parallel."""
+"""Folders of run logs: those of the ranks of one job, read in parallel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 from loadeval.errors import RunLogError
 from loadeval.runlog.log_file.reader import Assembly, read_run
 from loadeval.runlog.model import Run, Steps
-from loadeval.runlog.remote import file_system, names_in, text_of, url_of
 from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
@@ -27,12 +26,6 @@ NOT_NEEDED = ("stages", "worker_start", "code", "operator", "readings", "gpu_idl
 """These lines are most of a log, and those of one rank are enough."""
 
 
-def is_folder(path: Path) -> bool:
-    """Whether it is one. Raises RunLogError where a URL cannot be looked up."""
-    url = url_of(path)
-    return path.is_dir() if url is None else file_system(url).isdir(url)
-
-
 def logs_in(folder: Path) -> list[Path]:
     """The logs of the ranks' training loaders, in the order of ranks; all logs if there are none.
 
@@ -41,7 +34,7 @@ def logs_in(folder: Path) -> list[Path]:
     logs = logs_so_far(folder)
     if not logs:
         raise RunLogError(
-            f"there is no run log in {text_of(folder)}; expected one for each rank: "
+            f"there is no run log in {folder}; expected one for each rank: "
             f"rank0{LOG}, rank1{LOG} and so on"
         )
     return logs
@@ -52,7 +45,7 @@ def logs_so_far(folder: Path) -> list[Path]:
     trained = _trained(folder)
     if trained:
         return trained
-    names = names_in(folder)
+    names = [path.name for path in folder.iterdir() if path.is_file()]
     ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
     logs = [name for _, name in sorted(ranks.items())]
     logs = logs or sorted(name for name in names if name.endswith(LOG))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 from loadeval.runlog.log_file.fields import fields_of
-from loadeval.runlog.remote import names_in, open_binary
 
 Role = Literal["training", "validation", "other"]
 RECORD = re.compile(r"rank\d+.*\.json")
@@ -47,7 +46,10 @@ class LoaderRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process that iterated loaders; `ended` is True once it has closed its logs."""
+    """One process that iterated loaders; `ended` is True once it has closed its logs.
+
+    `started_ms` is when the system started it, in milliseconds since 1970.
+    """
 
     name: str
     rank: int
@@ -55,6 +57,7 @@ class ProcessRecord:
     host: str
     ended: bool
     loaders: tuple[LoaderRecord, ...] = ()
+    started_ms: int | None = None
 
     @property
     def main(self) -> LoaderRecord | None:
@@ -76,16 +79,16 @@ class ProcessRecord:
 def processes_in(folder: Path) -> list[ProcessRecord]:
     """The processes that iterated a loader, by rank.
 
-    Raises OSError or RunLogError where `folder` cannot be looked into.
+    Raises OSError where `folder` cannot be looked into.
     """
-    names = [name for name in names_in(folder) if RECORD.fullmatch(name)]
-    records = filter(None, (_read(folder / name) for name in names))
+    paths = (path for path in folder.iterdir() if RECORD.fullmatch(path.name))
+    records = filter(None, map(_read, paths))
     return sorted(records, key=lambda record: (record.rank, len(record.name), record.name))
 
 
 def _read(path: Path) -> ProcessRecord | None:
     try:
-        with open_binary(path) as file:
+        with path.open("rb") as file:
             record = ProcessRecord(**fields_of(ProcessRecord, json.load(file)))
     except (OSError, ValueError, RecursionError):
         return None  # claimed a moment ago, or not ours

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.blocks import block_for
@@ -266,8 +266,6 @@ class BackendRun:
     Raises RunLogError if the settings' log file exists or cannot be written.
     """
 
-    facts: ClassVar[Mapping[str, Any]] = {}
-
     def __init__(
         self,
         source: Source,
@@ -293,7 +291,6 @@ class BackendRun:
                 "batches": settings.batches,
                 "max_cache_bytes": settings.max_cache_bytes,
                 "seed": settings.seed,
-                **self.facts,
             },
             environment=describe_environment(getattr(source.adapter, "distributions", ())),
             probes=probes,

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.log_file.codec import Line
     from loadeval.runlog.model import CacheInfo, LoaderInfo
     from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.settings import EvaluatorSettings
 
@@ -32,7 +31,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     probes: Probes,
     cache: CacheInfo | None = None,
     stages: Callable[[], LoaderStages | None],
-    tracking: Tracking | None = None,
+    tracking: Any = None,
 ) -> Recorder:
     """A Recorder with the header of a run, and a log if `settings` name a file.
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.log_file.writer import RunLog
     from loadeval.runlog.model import Arm, Cause, EventKind, Header, Prefetch, Run, Window
     from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.background.tracking import Tracking
     from loadeval.runtime.recording.chunk import Count
     from loadeval.runtime.recording.stages import LoaderStages
 
@@ -44,8 +43,7 @@ MAX_WAITING_CHUNKS = 8
 """When more chunks wait for the log thread, the hot loop takes them itself."""
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
-    "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
-    "that too"
+    "framework may have put another loader in its place; install(dataloader) measures that too"
 )
 NOT_RECORDED = (
     "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
@@ -81,7 +79,7 @@ class Recorder:
         stages: Callable[[], LoaderStages | None],
         *,
         redact: Callable[[Line], Line],
-        tracking: Tracking | None = None,
+        tracking: Any = None,
     ) -> None:
         self.header = header
         self._redact = redact

@@ -273,7 +273,8 @@ def test_notes_are_in_the_small_print() -> None:
     """The first note is told, and how many there are beside it; none twice."""
     real = dataclasses.replace(recorded(), notes=("cut off", "same"))
     ideal = dataclasses.replace(recorded("replay"), notes=("same",), events=(Event(0, "copies"),))
-    assert "Note: cut off (and 2 more: see `loadeval show`)" in words(figure_of(real, ideal))
+    note = "Note: cut off (and 2 more: see `loadeval compare --full`)"
+    assert note in words(figure_of(real, ideal))
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,9 @@ ADVISED = (
 )
 
 
-def printed(diagnosis: Diagnosis, name: str = "") -> str:
+def printed(diagnosis: Diagnosis) -> str:
     console = Console(file=io.StringIO(), width=400, highlight=False, markup=True)
-    console.print(diagnosis_report(diagnosis, name))
+    console.print(diagnosis_report(diagnosis))
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
@@ -97,8 +97,8 @@ def test_every_code_has_its_words() -> None:
 
 def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
     """What it costs, its figures and batches, advice, where the rule is from, what was asked."""
-    assert printed(Diagnosis((FINDING,), CHECKS), "a run") == (
-        "Findings in a run\n"
+    assert printed(Diagnosis((FINDING,), CHECKS)) == (
+        "Findings\n"
         "1. idle GPU: moderate, 12.3% lost, measured\n"
         f"  {SENTENCE}\n"
         f"  Advice: {ADVISED}\n"
@@ -180,7 +180,7 @@ def test_a_batch_whose_time_is_not_known() -> None:
 def test_text_of_a_run_steers_no_terminal() -> None:
     """A name in a log, with escapes and markup, is printed as it is."""
     hostile = Remark(Problem.GPU_IDLE, {"gpu": "\x1b[2J[bold]{x}", "idle_share": 0.6})
-    text = printed(Diagnosis((replace(FINDING, problem=hostile),), ()), "\x1b]0;title\x07")
+    text = printed(Diagnosis((replace(FINDING, problem=hostile),), ()))
     assert "\x1b" not in text
     assert "\\x1b[2J[bold]{x}" in text
 

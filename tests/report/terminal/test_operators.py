@@ -196,11 +196,11 @@ def test_a_loader_without_stages_and_operators_has_threads(one: RunReport) -> No
     assert lines[2].startswith("thread  ")
 
 
-def test_beside_stages_threads_are_told_only_in_full(one: RunReport) -> None:
-    """Workers are other processes."""
-    both = replace(one, threads=THREADS)
-    assert inside_lines(both, WIDTH) == inside_lines(one, WIDTH)
-    assert any(line.startswith("thread  ") for line in inside_lines(both, WIDTH, full=True))
+def test_threads_come_below_stages(one: RunReport) -> None:
+    lines = inside_lines(replace(one, threads=THREADS), WIDTH)
+    stages = inside_lines(replace(one, threads=None), WIDTH)
+    assert lines[: len(stages)] == stages
+    assert lines[len(stages) + 1].startswith("thread  ")
 
 
 def test_a_name_cannot_steer_the_terminal(one: RunReport) -> None:

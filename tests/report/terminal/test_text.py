@@ -209,9 +209,12 @@ def test_facts_of_an_alternating_run() -> None:
 
 
 def test_the_full_report() -> None:
-    """The verdict first, then findings, metrics, and both runs."""
+    """The verdict first, then findings, metrics, and both runs; of a lone run its headline."""
     report = Report.of([recorded(), recorded("replay")])
     assert report.comparison is not None
     text = printed(*full_report(report))
     assert text.startswith(printed(comparison_report(report.comparison)))
     assert text.index("\nFindings") < text.index("\nSystem metrics") < text.index("\nrun ")
+    alone = printed(*full_report(Report.of([recorded()])))
+    assert alone.startswith("Training waited for batches 75.0% of the time")
+    assert alone.index("\nFindings") < alone.index("\nInside the loader") < alone.index("\nrun ")

@@ -1,24 +1,19 @@
-"""Folders of run logs, here and behind a URL."""
+"""Folders of run logs."""
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import fsspec  # type: ignore[import-untyped]
 import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.log_file.codec import encode, to_text
-from loadeval.runlog.log_file.reader import Follower, read_run
+from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.model import Readings
-from loadeval.runlog.remote import text_of, url_of
 from loadeval.runlog.run_folder.folder import (
-    is_folder,
     logs_in,
     read_batches,
     read_ranks,
@@ -29,7 +24,7 @@ from tests.runs.given import write_run
 from tests.runs.ranks import MS, runs_of, train
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from loadeval.runlog.model import Run
     from loadeval.runlog.run_folder.processes import Role
@@ -168,101 +163,3 @@ def test_what_is_no_record_of_a_process_is_passed_over(job: Path, text: str) -> 
     """It may be claimed a moment ago, or another program's."""
     (job / "rank1.json").write_text(text, encoding="utf-8")
     assert len(logs_in(job)) == 12
-
-
-# Folders behind a URL
-
-
-@pytest.fixture(name="bucket")
-def _bucket(job: Path) -> Iterator[Path]:
-    """The same job in a file system of fsspec's."""
-    memory = fsspec.filesystem("memory")
-    memory.put(str(job), "/bucket/job", recursive=True)
-    yield Path("memory://bucket/job")
-    memory.rm("/bucket", recursive=True)
-
-
-def test_a_folder_behind_a_url_is_read_as_one_here(job: Path, bucket: Path) -> None:
-    assert is_folder(bucket)
-    logs = logs_in(bucket)
-    assert [path.name for path in logs] == [path.name for path in logs_in(job)]
-    for here, there in zip(read_ranks(logs_in(job)), read_ranks(logs), strict=True):
-        assert there.steps.wait_ns.tolist() == here.steps.wait_ns.tolist()
-    assert not is_folder(logs[0])
-
-
-def test_the_training_loader_behind_a_url(job: Path) -> None:
-    says(job, "rank0", "rank0-2.jsonl")
-    assert [path.name for path in logs_in(Path(f"file://{job}"))] == ["rank0-2.jsonl"]
-
-
-def test_a_single_log_behind_a_url(bucket: Path) -> None:
-    assert len(read_run(bucket / "rank1.jsonl").steps) == 10
-
-
-def test_fsspec_reads_this_machine_too(job: Path) -> None:
-    url = Path(f"file://{job}")
-    assert len(read_ranks(logs_in(url))) == 12
-
-
-def test_a_log_behind_a_url_is_followed(bucket: Path) -> None:
-    """What is appended, and when; a longer log there is the same one."""
-    path, url = bucket / "rank1.jsonl", "memory://bucket/job/rank1.jsonl"
-    whole = fsspec.filesystem("memory").cat(url)
-    at = whole.index(b"\n", whole.index(b"\n") + 1) + 1
-    fsspec.filesystem("memory").pipe(url, whole[:at])
-    follower = Follower(path)
-    first = follower.read()
-    fsspec.filesystem("memory").pipe(url, whole)
-    second = follower.read()
-    assert first is not None
-    assert second is not None
-    assert (first.anew, second.anew) == (True, False)
-    assert len(first.lines) + len(second.lines) == whole.count(b"\n")
-    assert second.written_s >= first.written_s > 0
-
-
-def test_a_url_is_told_as_it_was_given(bucket: Path) -> None:
-    """Though a Path has one slash of two."""
-    with pytest.raises(RunLogError, match=r"memory://bucket/job/rank77\.jsonl"):
-        read_run(bucket / "rank77.jsonl")
-    assert text_of(Path("/runs/job")) == "/runs/job"
-
-
-def test_what_is_not_there_is_an_error_as_here(bucket: Path) -> None:
-    with pytest.raises(RunLogError, match="cannot read"):
-        read_run(bucket / "rank77.jsonl")
-
-
-def test_an_unknown_kind_of_url() -> None:
-    with pytest.raises(RunLogError, match=r"cannot read nowhere://x: .*loadeval\[cluster\]"):
-        is_folder(Path("nowhere://x"))
-
-
-def test_without_fsspec_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(RunLogError, match=r"pip install 'loadeval\[cluster\]'"):
-        read_run(Path("memory://bucket/job/rank0.jsonl"))
-
-
-def test_a_url_needs_the_package_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package does not come with fsspec."""
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(RunLogError, match=r"cannot read gs://bucket/job: .*gcsfs for gs://"):
-        is_folder(Path("gs://bucket/job"))
-
-
-@pytest.mark.parametrize(
-    ("path", "url"),
-    [
-        ("s3://bucket/a/b", "s3://bucket/a/b"),
-        ("gs://bucket", "gs://bucket"),
-        ("file:///runs/job", "file:///runs/job"),
-        ("/runs/job", None),
-        ("runs/s3:/job", None),
-        ("c:/runs", None),
-    ],
-)
-def test_which_paths_are_urls(path: str, url: str | None) -> None:
-    """Though a Path has one slash of two."""
-    assert url_of(Path(path)) == url

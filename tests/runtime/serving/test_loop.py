@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, install, read_run
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.recording.recorder import OpenEpoch
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
@@ -235,7 +235,7 @@ def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) ->
 def test_the_epoch_goes_on_in_place() -> None:
     loader = DataLoader(Corrupt(), 4)
     expected = read_on(iter(loader))
-    with evaluate_in_place(loader) as evaluator:
+    with install(loader) as evaluator:
         assert read_on(iter(loader)) == expected
         assert len(evaluator.recorded().steps) == len(expected) - 3
 

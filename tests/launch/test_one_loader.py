@@ -1,11 +1,10 @@
-"""evaluate_in_place: a DataLoader is measured where it is, and where it was built anew."""
+"""install(loader): a DataLoader is measured where it is, and where it was built anew."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,10 @@ from loadeval import (
     LoadevalWarning,
     RunLogError,
     UsageError,
-    evaluate_in_place,
-    in_place,
+    install,
     read_run,
 )
+from loadeval.launch import hook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,7 +58,7 @@ every_mode = pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 @every_mode
 def test_the_loader_itself_is_measured(mode: str) -> None:
     own = loader()
-    evaluator = evaluate_in_place(own, mode)
+    evaluator = install(own, mode)
     assert type(own) is DataLoader
     assert numbers(own) == list(range(20))
     assert len(evaluator.recorded().steps) == 5
@@ -92,7 +91,7 @@ def halved(own: DataLoader[Any]) -> DataLoader[Any]:
 def test_a_loader_built_from_it_is_measured(kind: Any, mode: str) -> None:
     """One that draws from its batch sampler, by the adapter for the class of the new one."""
     own = kind(TensorDataset(torch.arange(20.0)), 4)
-    with evaluate_in_place(own, mode, num_cached_batches=1) as evaluator:
+    with install(own, mode, num_cached_batches=1) as evaluator:
         assert len(list(halved(own))) == 3
         assert len(evaluator.recorded().steps) == 3
 
@@ -105,7 +104,7 @@ def test_validation_on_the_same_dataset_is_not_measured(mode: str) -> None:
         DataLoader(dataset, 4, sampler=SubsetRandomSampler(half))
         for half in (range(12), range(12, 20))
     )
-    with evaluate_in_place(training, mode) as evaluator:
+    with install(training, mode) as evaluator:
         assert sorted(numbers(validation)) == list(range(12, 20))
         assert len(list(training)) == 3
         assert len(evaluator.recorded().steps) == 3
@@ -116,7 +115,7 @@ def test_loaders_that_share_a_sampler_are_told_apart_by_gradients() -> None:
     dataset = TensorDataset(torch.arange(20.0))
     sampler = SequentialSampler(dataset)
     own, other = (DataLoader(dataset, 4, sampler=sampler) for _ in range(2))
-    with evaluate_in_place(own) as evaluator:
+    with install(own) as evaluator:
         with torch.no_grad():
             assert len(list(other)) == 5
         assert len(evaluator.recorded().steps) == 0
@@ -127,7 +126,7 @@ def test_loaders_that_share_a_sampler_are_told_apart_by_gradients() -> None:
 def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
     dataset = TensorDataset(torch.arange(20.0))
     training, validation = DataLoader(dataset, 4), DataLoader(dataset, 10)
-    with evaluate_in_place(training) as of_training, evaluate_in_place(validation) as of_validation:
+    with install(training) as of_training, install(validation) as of_validation:
         list(training)
         list(validation)
         assert len(of_training.recorded().steps) == 5
@@ -141,7 +140,7 @@ def test_threads_that_iterate_at_once_are_all_measured(is_shared: bool) -> None:
     switch_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        with evaluate_in_place(own) as evaluator, ThreadPoolExecutor(4) as pool:
+        with install(own) as evaluator, ThreadPoolExecutor(4) as pool:
             served = pool.map(lambda _: len(list(own if is_shared else halved(own))), range(100))
             assert sum(served) == len(evaluator.recorded().steps)
     finally:
@@ -150,9 +149,10 @@ def test_threads_that_iterate_at_once_are_all_measured(is_shared: bool) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_class_is_left_as_it_was(first: int) -> None:
-    """It is, once the last of several evaluators is closed, whichever that is."""
-    evaluators = [evaluate_in_place(loader()) for _ in range(2)]
-    own = evaluators[1 - first].dataloader
+    """It is, once the last of several is closed, whichever that is."""
+    loaders = [loader(), loader()]
+    evaluators = [install(one) for one in loaders]
+    own = loaders[1 - first]
     with pytest.warns(LoadevalWarning, match="nothing was measured"):
         evaluators[first].close()
     assert DataLoader.__iter__ is not PLAIN
@@ -166,7 +166,7 @@ def test_the_class_is_left_as_it_was(first: int) -> None:
 def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Made meanwhile, it is there after close(), and what is measured later goes through it."""
     own, seen = loader(), []
-    evaluator = evaluate_in_place(own)
+    evaluator = install(own)
     ours = DataLoader.__iter__
 
     def another_tools(self: DataLoader[Any]) -> Iterator[Any]:
@@ -180,36 +180,13 @@ def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
         evaluator.close()
         assert DataLoader.__iter__ is another_tools
         assert numbers(own) == list(range(20))
-        with evaluate_in_place(own) as later:
+        with install(own) as later:
             list(own)
             assert len(later.recorded().steps) == 5
     assert seen == [own] * 3  # once for each epoch
-    with evaluate_in_place(own) as later:  # now that ours stands there again
+    with install(own) as later:  # now that ours stands there again
         list(own)
         assert len(later.recorded().steps) == 5
-    assert DataLoader.__iter__ is PLAIN
-
-
-def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
-    """The next measurement does it, where a tool has restored what it found before us."""
-    with evaluate_in_place(loader()):
-        DataLoader.__iter__ = PLAIN  # type: ignore[method-assign]  # as such a tool does
-        own = loader()
-        with evaluate_in_place(own) as evaluator:
-            list(own)
-            assert len(evaluator.recorded().steps) == 5
-    assert DataLoader.__iter__ is PLAIN
-
-
-def test_a_mode_that_is_changed_is_measured_in_place(tmp_path: Path) -> None:
-    own = loader()
-    with evaluate_in_place(own, log_file=tmp_path / "run.jsonl") as evaluator:
-        list(own)
-        evaluator.mode = "replay"
-        list(own)
-        assert is_complete(tmp_path / "run.jsonl")
-        assert evaluator.recorded().header.mode == "replay"
-        assert len(evaluator.recorded().steps) == 5
     assert DataLoader.__iter__ is PLAIN
 
 
@@ -217,9 +194,9 @@ def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
     script = """
 import torch
 from torch.utils.data import DataLoader
-from loadeval import evaluate_in_place
+from loadeval import install
 loader = DataLoader(torch.arange(20), 4)
-evaluate_in_place(loader, log_file="run.jsonl")
+install(loader, log_file="run.jsonl")
 list(loader)
 """
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
@@ -229,7 +206,7 @@ list(loader)
 def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
     """A loader built from it is too, when it is gone itself; without both, all is as it was."""
     own = loader()
-    evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
+    install(own, log_file=tmp_path / "run.jsonl")
     built = halved(own)
     list(own)
     del own
@@ -246,7 +223,7 @@ def test_an_epoch_is_measured_to_its_end(mode: str, tmp_path: Path) -> None:
 
     def measured() -> DataLoader[Any]:
         own = loader()
-        evaluate_in_place(own, mode, log_file=tmp_path / "run.jsonl")
+        install(own, mode, log_file=tmp_path / "run.jsonl")
         return own
 
     assert len(list(measured())) == 5
@@ -257,23 +234,35 @@ def test_an_epoch_is_measured_to_its_end(mode: str, tmp_path: Path) -> None:
 def test_a_batch_sampler_that_is_a_list_will_do() -> None:
     """Though nothing can tell when it is gone."""
     own = DataLoader(TensorDataset(torch.arange(4.0)), batch_sampler=[[0, 1], [2], [3]])
-    with evaluate_in_place(own) as evaluator:
+    with install(own) as evaluator:
         assert numbers(halved(own)) == [0, 1, 2]
         assert len(evaluator.recorded().steps) == 2
+
+
+def test_installing_again_ends_the_earlier_measurement() -> None:
+    """As in a notebook, where a cell is run again; what was measured is not lost."""
+    own = loader()
+    earlier = install(own)
+    list(own)
+    with install(own) as again:
+        list(own)
+    for measured in (earlier, again):
+        assert measured.recorded().batches == 5
+    assert DataLoader.__iter__ is PLAIN
 
 
 def test_after_an_exception_the_loader_can_be_measured_again(tmp_path: Path) -> None:
     """Nobody can close the evaluator of the first time; its log is completed."""
     own = loader()
 
-    def measured() -> LoaderEvaluator:
-        evaluator = evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
-        raise KeyError(evaluator.mode)
+    def measured() -> None:
+        evaluator = install(own, log_file=tmp_path / "run.jsonl")
+        raise KeyError(evaluator.log)
 
     with pytest.raises(KeyError) as failed:
         measured()
     del failed
-    with evaluate_in_place(own) as again:
+    with install(own) as again:
         assert is_complete(tmp_path / "run.jsonl")
         list(own)
         assert len(again.recorded().steps) == 5
@@ -284,7 +273,7 @@ def test_after_an_exception_the_loader_can_be_measured_again(tmp_path: Path) -> 
 def test_a_second_log_goes_beside_the_first(overwrite: bool, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     loaders = [loader(), in_order(6, 2)]
-    evaluators = [evaluate_in_place(own, log_file=path, overwrite=overwrite) for own in loaders]
+    evaluators = [install(own, log_file=path, overwrite=overwrite) for own in loaders]
     for own, evaluator in zip(loaders, evaluators, strict=True):
         list(own)
         evaluator.close()
@@ -296,7 +285,7 @@ def test_a_complete_log_of_this_process_is_overwritten_on_demand_alone(tmp_path:
     path = tmp_path / "run.jsonl"
     for overwrite, count in ((False, 5), (False, 5), (True, 2)):
         own = in_order(4 * count, 4)
-        with evaluate_in_place(own, log_file=path, overwrite=overwrite):
+        with install(own, log_file=path, overwrite=overwrite):
             list(own)
     assert len(read_run(path).steps) == 2
     assert len(read_run(tmp_path / "run-1.jsonl").steps) == 5
@@ -308,15 +297,7 @@ def test_a_log_of_another_process_is_kept(tmp_path: Path) -> None:
     path.write_text("something", encoding="utf-8")
     for _ in range(2):
         with pytest.raises(RunLogError, match="exists"):
-            evaluate_in_place(loader(), log_file=path)
-
-
-def test_the_evaluator_can_be_iterated_and_copied() -> None:
-    own = loader()
-    with evaluate_in_place(own) as evaluator:
-        copy(evaluator).close()
-        assert numbers(evaluator) == numbers(own) == list(range(20))
-        assert len(evaluator.recorded().steps) == 10
+            install(loader(), log_file=path)
 
 
 class Doubling(DataLoader[Any]):
@@ -343,14 +324,14 @@ class Prefetching(DataLoader[Any]):
 def test_a_subclass_is_measured_once(kind: Any, factor: int, mode: str) -> None:
     """What it serves itself counts; reading on begins no other epoch of its own iterator."""
     own = kind(TensorDataset(torch.arange(400.0)), 4)
-    with evaluate_in_place(own, mode) as evaluator:
+    with install(own, mode) as evaluator:
         assert sorted(numbers(own)) == [factor * value for value in range(400)]
         assert evaluator.recorded().steps.epoch.tolist() == [0] * 100
 
 
 def test_a_loader_of_another_class_is_not_measured_silently() -> None:
     own = loader()
-    evaluator = evaluate_in_place(own)
+    evaluator = install(own)
     assert numbers(Doubling(own.dataset, 4)) == [2.0 * value for value in range(20)]
     with pytest.warns(LoadevalWarning, match="nothing was measured"):
         evaluator.close()
@@ -359,14 +340,7 @@ def test_a_loader_of_another_class_is_not_measured_silently() -> None:
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
         with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
-            evaluate_in_place(other)
-    own = loader()
-    with (
-        pytest.warns(LoadevalWarning, match="nothing was measured"),
-        evaluate_in_place(own),
-        pytest.raises(UsageError, match="is already being measured in place"),
-    ):
-        evaluate_in_place(own)
+            install(other)
 
 
 def test_an_evaluator_that_served_nothing_says_so() -> None:
@@ -381,8 +355,7 @@ def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
     own = loader()
     prepared = type("Prepared", (), {"__module__": "accelerate.data_loader"})()
     prepared.base_dataloader = own
-    with evaluate_in_place(prepared) as evaluator:
-        assert evaluator.dataloader is own
+    with install(prepared) as evaluator:
         assert numbers(own) == list(range(20))
         assert len(evaluator.recorded().steps) == 5
 
@@ -390,11 +363,9 @@ def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
 def test_a_measurement_ends_once() -> None:
     """It also ends once where its loader is freed while it is closed."""
     own = loader()
-    evaluator = evaluate_in_place(own)
+    evaluator = install(own)
     numbers(own)
-    (follower,) = (
-        follower for follower in in_place._followers if follower.original.loader() is own
-    )
+    (one,) = hook.ones()
     evaluator.close()
-    follower.end()
+    one.end()
     assert DataLoader.__iter__ is PLAIN

@@ -20,8 +20,8 @@ from torch.utils.data import (
     default_convert,
 )
 
-from loadeval import evaluate_in_place
-from loadeval.in_place import Original
+from loadeval import install
+from loadeval.launch.one_loader import Original
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -118,7 +118,7 @@ class Stream(IterableDataset[Any]):
 def test_a_stream_is_known_where_accelerate_iterates_it() -> None:
     """It shares nothing but the dataset; another loader of the user's own is not measured."""
     own = loader(Stream())
-    with evaluate_in_place(own) as evaluator:
+    with install(own) as evaluator:
         prepared = prepare_data_loader(own, num_processes=2, process_index=0)
         assert len(list(prepared)) == 3
         assert len(evaluator.recorded().steps) == 3
@@ -132,7 +132,7 @@ def test_a_stream_is_measured_while_its_dataset_lives() -> None:
     """Accelerate's loader has nothing else of one that was dropped."""
     dataset = Stream()
     own = loader(dataset)
-    evaluate_in_place(own)
+    install(own)
     patched = DataLoader.__iter__
     prepared = prepare_data_loader(own)
     del own

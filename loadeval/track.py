@@ -1,0 +1,261 @@
+"""Passes scalars of a run on to an experiment tracker, on a thread beside the training."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loadeval.analysis.estimate.headroom import headroom
+from loadeval.analysis.live import LiveRun
+from loadeval.errors import UsageError, in_words, warn
+from loadeval.runlog.model import SECOND_NS
+from loadeval.runtime.background.threads import within
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from loadeval.analysis.live import LiveState
+    from loadeval.runlog.log_file.codec import Line
+    from loadeval.runlog.model import Run
+    from loadeval.runtime.background.threads import BackgroundThreads
+    from loadeval.runtime.settings import TrackerName
+
+Log = Callable[[int, dict[str, float]], object]
+"""Called with the number of batches so far, and with scalars."""
+PREFIX = "loadeval/"
+BATCHES = f"{PREFIX}batches"
+THREAD = "loadeval-tracker"
+TICK_S = 1.0
+INTERVAL_S = 10.0
+MOST_LINES = 10_000
+"""A tracker that hangs makes lines wait: some minutes, of a run that writes many of them."""
+LONGEST_END_S = 5.0
+"""The end of a training waits no longer for a tracker, whose server may be gone."""
+GAVE_UP = "{name} gets nothing more of this run ({why}); training and measurement go on"
+LATE = "it takes too long"
+
+
+class Tracking:
+    """Follows a run by its lines, and logs its scalars at an interval until the tracker fails.
+
+    The thread that trains only hands lines over. One thread at a time calls the tracker. Raises
+    UsageError where the package of a tracker is not installed.
+    """
+
+    def __init__(
+        self, track: TrackerName | Log, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._name, self._tracker = _tracker_for(track)
+        self._now_s = now_s
+        self._due_s: float | None = None
+        self._gave_up = False
+        self._live = LiveRun()
+        self._log: Log = lambda *_: None
+        self._end = ExitStack()
+        self._lines: deque[Line] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, line: Line) -> None:
+        """Hand a line over."""
+        if self._gave_up:
+            return
+        self._lines.append(line)
+        if len(self._lines) > MOST_LINES:
+            self._give_up(LATE)
+
+    def begin(self, threads: BackgroundThreads, drain: Callable[[], None]) -> None:
+        """Log while an epoch is served, which has its first batch; that of the run joins first.
+
+        `drain` hands over the lines that are due.
+        """
+        if self._due_s is None:
+            self._due_s = self._now_s() + INTERVAL_S
+            self._attempt(self._join)
+        threads.start(THREAD, partial(self.tick, drain), TICK_S, at_once=True)
+
+    def tick(self, drain: Callable[[], None]) -> None:
+        """Follow the run; log if an interval has passed since the last time."""
+        with self._lock:
+            is_due = self._due_s is not None and self._now_s() >= self._due_s
+            if is_due:
+                self._due_s = self._now_s() + INTERVAL_S
+                drain()
+            self._attempt(self._log_scalars if is_due else self._follow)
+
+    def finish(self, run: Callable[[], Run]) -> None:
+        """Log the last scalars and the lost share, once, if there was a batch."""
+        if self._gave_up or self._due_s is None:
+            return
+
+        def work() -> None:
+            with self._lock:
+                self._attempt(lambda: self._log_scalars(run()))
+                self._attempt(self._end.close)
+
+        if not within(LONGEST_END_S, THREAD, work):
+            self._give_up(LATE)
+        self._gave_up = True
+
+    def _join(self) -> None:
+        self._follow()
+        state = self._live.state(0)
+        name = "loadeval" if state is None else f"loadeval {state.name}"
+        self._log = self._end.enter_context(self._tracker(name))
+
+    def _follow(self) -> None:
+        while self._lines:
+            self._live.take(self._lines.popleft())
+
+    def _log_scalars(self, run: Run | None = None) -> None:
+        self._follow()
+        state = self._live.state(0)
+        if state is not None:
+            last = {} if run is None else lost_share_of(run)
+            self._log(state.batches, {**scalars_of(state), **last})
+
+    def _attempt(self, work: Callable[[], object]) -> None:
+        if self._gave_up:
+            return
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - a tracker's fault is none of the training's
+            self._give_up(in_words(error))
+
+    def _give_up(self, why: str) -> None:
+        self._gave_up = True
+        self._lines.clear()
+        warn(GAVE_UP.format(name=self._name, why=why))
+
+
+def scalars_of(state: LiveState) -> dict[str, float]:
+    """Throughput and waits of the last minute, all waits, and memory; without what is not known."""
+    now, real, start_ns = state.now, state.arms.get("real"), state.epoch_start_ns
+    values = {
+        "epoch": state.epoch,
+        "batches_per_s": None if now is None else now.batches_per_s,
+        "samples_per_s": None if now is None else now.samples_per_s,
+        "wait_share": None if now is None else now.wait_share,
+        "wait_s": None if real is None else real.wait_ns / SECOND_NS,
+        "epoch_start_s": None if start_ns is None else start_ns / SECOND_NS,
+        **{f"{process}_memory_bytes": value for process, value in state.memory_bytes.items()},
+    }
+    return {f"{PREFIX}{name}": float(value) for name, value in values.items() if value is not None}
+
+
+def lost_share_of(run: Run) -> dict[str, float]:
+    """The lost share of an alternating run, and its CI."""
+    lost = headroom(run).lost_share if run.header.mode == "alternate" else None
+    if lost is None:
+        return {}
+    values = {"lost_share": lost.value, "lost_share_low": lost.low, "lost_share_high": lost.high}
+    return {f"{PREFIX}{name}": value for name, value in values.items() if value is not None}
+
+
+@contextmanager
+def _mlflow(name: str) -> Iterator[Log]:
+    """Log to the run that the program has begun, or to one called `name`."""
+    import mlflow  # noqa: PLC0415 - this tracker's alone
+    from mlflow.entities import Metric  # noqa: PLC0415 - likewise
+    from mlflow.tracking import MlflowClient, fluent  # noqa: PLC0415 - likewise
+
+    # A run is active in the thread that began it, and the program may end it before us.
+    active = mlflow.active_run()
+    run_id = None if active is None else active.info.run_id
+
+    def log(step: int, scalars: dict[str, float]) -> None:
+        nonlocal run_id
+        if run_id is None:
+            # There is no public name for the experiment that the program has chosen.
+            experiment = getattr(fluent, "_get_experiment_id", lambda: "0")()
+            run_id = MlflowClient().create_run(experiment, run_name=name).info.run_id
+        now_ms = round(time.time() * 1000)
+        metrics = [Metric(key, value, now_ms, step) for key, value in scalars.items()]
+        MlflowClient().log_batch(run_id, metrics=metrics)
+
+    yield log
+    if active is None and run_id is not None:
+        MlflowClient().set_terminated(run_id)
+
+
+@contextmanager
+def _wandb(name: str) -> Iterator[Log]:
+    """Log to the run that the program has begun, or to one called `name`."""
+    import wandb  # noqa: PLC0415 - this tracker's alone
+
+    theirs = run = wandb.run
+    is_defined = False
+
+    def log(step: int, scalars: dict[str, float]) -> None:
+        nonlocal run, is_defined
+        if run is None:
+            # What the program prints is left alone, and so is a run that it begins later.
+            settings = wandb.Settings(console="off")
+            if hasattr(settings, "finish_timeout"):
+                settings.finish_timeout = LONGEST_END_S
+            project = wandb.setup().settings.project or "loadeval"
+            run = wandb.init(project=project, name=name, reinit="create_new", settings=settings)
+        if not is_defined:  # drawn over the batches, not over the program's steps
+            run.define_metric(BATCHES, hidden=True)
+            run.define_metric(f"{PREFIX}*", step_metric=BATCHES)
+            is_defined = True
+        # A row of ours among the program's would move its steps on.
+        run.log({**scalars, BATCHES: step}, commit=theirs is None)
+
+    yield log
+    if theirs is None and run is not None:
+        run.finish()
+
+
+@contextmanager
+def _tensorboard(name: str) -> Iterator[Log]:
+    """Write event files to a new folder in `runs`, where torch's writer has its own."""
+    from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - this tracker's alone
+    from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - likewise
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - likewise
+
+    folder = f"{name.replace(' ', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    writer: Any = None
+
+    def log(step: int, scalars: dict[str, float]) -> None:
+        nonlocal writer
+        writer = writer or EventFileWriter(str(Path("runs") / folder))
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+        writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        writer.flush()
+
+    yield log
+    if writer is not None:
+        writer.close()
+
+
+TRACKERS: dict[TrackerName, tuple[str, Callable[[str], AbstractContextManager[Log]]]] = {
+    "mlflow": ("MLflow", _mlflow),
+    "wandb": ("Weights & Biases", _wandb),
+    "tensorboard": ("TensorBoard", _tensorboard),
+}
+"""What a tracker is called, and what joins or begins its run: called by the thread that trains."""
+
+
+def _tracker_for(
+    track: TrackerName | Log,
+) -> tuple[str, Callable[[str], AbstractContextManager[Log]]]:
+    if callable(track):
+        return "the function that track= names", lambda _: nullcontext(track)
+    try:
+        import_module(track)
+    except ModuleNotFoundError as error:
+        if error.name != track:
+            raise
+        raise UsageError(
+            f"track={track!r} needs the package {track}, which is not installed; install it with: "
+            f"pip install {track}"
+        ) from error
+    return TRACKERS[track]

@@ -1,0 +1,29 @@
+"""Measures this process, with the folder of the logs at hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import loadeval
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval.launch.install import Installed
+
+_installed: list[Installed] = []
+
+
+def install(mode: str = "log", **options: Any) -> Path:
+    """Install, and return the folder."""
+    _installed.append(loadeval.install(mode=mode, **options))
+    assert _installed[-1].folder is not None
+    return _installed[-1].folder
+
+
+def uninstall() -> Path | None:
+    """End all that was installed, and return the training loader's log."""
+    log = _installed[-1].log if _installed else None
+    while _installed:
+        _installed.pop().close()
+    return log

@@ -1,0 +1,304 @@
+"""Scalars reach a tracker beside the training, which a tracker's fault does not touch."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, read_run, track
+from loadeval.analysis.live import LiveRun
+from loadeval.runlog.log_file.writer import lines_of
+from loadeval.runlog.model import Header, LoaderInfo
+from loadeval.runtime.background.threads import BackgroundThreads
+from loadeval.track import INTERVAL_S, Tracking, lost_share_of, scalars_of
+from tests.runs import DEMO
+from tests.runs.measured import record, recorded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HEADER = Header("id", "a run", "log", "", "images", 1, LoaderInfo("loader"))
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class NoThreads(BackgroundThreads):
+    """Starts none: a test ticks itself."""
+
+    def start(self, *_: Any, **__: Any) -> bool:
+        return False
+
+
+def begin(tracked: Tracking) -> None:
+    tracked.begin(NoThreads(), nothing)
+
+
+def nothing() -> Any:
+    return None
+
+
+def a_run() -> Any:
+    return read_run(DEMO)
+
+
+@pytest.fixture(name="given")
+def _given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What "mlflow" is given from then on, in order."""
+    given: list[Any] = []
+
+    @contextmanager
+    def tracker(name: str) -> Iterator[track.Log]:
+        given.append(name)
+        yield lambda step, scalars: given.append((step, sorted(scalars)))
+        given.append("end")
+
+    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
+    monkeypatch.setattr(track, "import_module", nothing_of)
+    return given
+
+
+def nothing_of(_: str) -> Any:
+    return None
+
+
+def test_it_joins_once_and_logs_at_an_interval(given: list[Any]) -> None:
+    """The first time an interval after the first batch; at the end, and once, the lost share."""
+    clock = Clock()
+    tracked = Tracking("mlflow", clock)
+    tracked.take(HEADER)
+    tracked.tick(nothing)
+    begin(tracked)
+    begin(tracked)
+    tracked.tick(nothing)
+    assert given == ["loadeval a run"]
+    clock.now_s += INTERVAL_S
+    for _ in range(2):
+        tracked.tick(nothing)
+    assert given[1:] == [(0, [])]
+    for _ in range(2):
+        tracked.finish(a_run)
+    lost = [f"loadeval/lost_share{end}" for end in ("", "_high", "_low")]
+    assert given[2:] == [(0, lost), "end"]
+    tracked.take(HEADER)
+    clock.now_s += INTERVAL_S
+    tracked.tick(nothing)
+    assert given[-1] == "end"
+
+
+def test_a_run_without_a_batch_is_not_tracked(given: list[Any]) -> None:
+    Tracking("mlflow").finish(a_run)
+    assert given == []
+
+
+def test_a_failing_tracker_is_told_once_and_gets_nothing_more() -> None:
+    """Nothing is raised."""
+    given, clock = list[int](), Clock()
+
+    def fails(step: int, _: dict[str, float]) -> None:
+        given.append(step)
+        raise OSError("no server")
+
+    tracked = Tracking(fails, clock)
+    tracked.take(HEADER)
+    with pytest.warns(LoadevalWarning, match="gets nothing more .*OSError: no server"):
+        for _ in range(2):
+            begin(tracked)
+            clock.now_s += INTERVAL_S
+            tracked.tick(nothing)
+    tracked.finish(a_run)
+    assert given == [0]
+
+
+def test_a_tracker_that_cannot_be_joined_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tracker(name: str) -> Any:
+        raise OSError(f"no {name}")
+
+    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
+    monkeypatch.setattr(track, "import_module", nothing_of)
+    tracked = Tracking("mlflow")
+    with pytest.warns(LoadevalWarning, match="a tracker gets nothing more .*OSError: no loadeval"):
+        begin(tracked)
+    tracked.finish(a_run)
+
+
+@pytest.mark.parametrize("hangs_at", ["a log while it trains", "the last log", "the end"])
+def test_a_tracker_that_never_answers_holds_the_end_of_a_training_for_five_seconds(
+    hangs_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it does not; a server may be gone for good."""
+    answer, asked = threading.Event(), threading.Event()
+    waited_s: list[float | None] = []
+    clock = Clock()
+
+    def wait() -> None:
+        asked.set()
+        answer.wait()
+
+    @contextmanager
+    def tracker(_: str) -> Iterator[track.Log]:
+        yield lambda *_: None if hangs_at == "the end" else wait()
+        wait()
+
+    def without_waiting(limit_s: float | None, _: str, work: Any) -> bool:
+        waited_s.append(limit_s)
+        threading.Thread(target=work, daemon=True).start()
+        if hangs_at != "a log while it trains":
+            asked.wait()
+        return False
+
+    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
+    monkeypatch.setattr(track, "import_module", nothing_of)
+    monkeypatch.setattr(track, "within", without_waiting)
+    tracked = Tracking("mlflow", clock)
+    tracked.take(HEADER)
+    begin(tracked)
+    if hangs_at == "a log while it trains":
+        clock.now_s += INTERVAL_S
+        threading.Thread(target=tracked.tick, args=(nothing,), daemon=True).start()
+        asked.wait()
+    with pytest.warns(LoadevalWarning, match="a tracker gets nothing more .*it takes too long"):
+        tracked.finish(a_run)
+    assert waited_s == [5.0]
+    answer.set()
+
+
+def test_lines_do_not_pile_up_where_a_tracker_hangs(
+    given: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is given up, and they are dropped."""
+    monkeypatch.setattr(track, "MOST_LINES", 3)
+    tracked = Tracking("mlflow")
+    begin(tracked)
+    with pytest.warns(LoadevalWarning, match="it takes too long"):
+        for _ in range(5):
+            tracked.take(HEADER)
+    assert not tracked._lines
+    tracked.finish(a_run)
+    assert given == ["loadeval"]
+
+
+def test_an_evaluator_tracks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a thread that no batch waits for; at the end once more, on the whole run."""
+    monkeypatch.setattr(track, "INTERVAL_S", 0.0)
+    logged: list[tuple[str, int, dict[str, float]]] = []
+    has_logged = threading.Event()
+
+    def log(step: int, scalars: dict[str, float]) -> None:
+        logged.append((threading.current_thread().name, step, scalars))
+        has_logged.set()
+
+    with LoaderEvaluator([bytes(4)] * 6, track=log, samples=len, probes=()) as evaluator:
+        for number, _ in enumerate(evaluator):
+            if number == 3:
+                has_logged.clear()
+                assert has_logged.wait(20)
+    assert {name for name, *_ in logged} == {track.THREAD}
+    assert 0 <= logged[0][1] <= 4
+    _, last, scalars = logged[-1]
+    assert last == 6
+    assert scalars["loadeval/epoch"] == 0
+    assert scalars["loadeval/wait_s"] > 0
+    assert not [thread for thread in threading.enumerate() if thread.name == track.THREAD]
+
+
+def test_a_failing_function_changes_nothing() -> None:
+    """The batches and the run are what they are without."""
+
+    def log(*_: Any) -> None:
+        raise RuntimeError("no")
+
+    with pytest.warns(LoadevalWarning, match="the function that track= names gets nothing more"):
+        run = recorded(track=log, epochs=2)
+    assert (run.batches, run.events) == (60, ())
+
+
+def test_a_copy_is_not_tracked() -> None:
+    """The tracker's run is of the original, and its function need not be pickled."""
+    steps: list[int] = []
+    evaluator = LoaderEvaluator([1, 2], track=lambda step, _: steps.append(step))
+    for copied in (copy.copy(evaluator), pickle.loads(pickle.dumps(evaluator))):
+        with copied:
+            assert list(copied) == [1, 2]
+    assert steps == []
+    with evaluator:
+        assert list(evaluator) == [1, 2]
+    assert steps == [2]
+
+
+def test_only_the_first_rank_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        with LoaderEvaluator([1, 2], track=lambda step, _: steps.append(step)) as evaluator:
+            assert list(evaluator) == [1, 2]
+    assert steps == [2]
+
+
+def test_an_unknown_tracker_is_refused() -> None:
+    with pytest.raises(UsageError, match="track is 'comet'; expected 'mlflow' or 'wandb' or"):
+        LoaderEvaluator([1], track="comet")
+
+
+@pytest.mark.parametrize("name", ["mlflow", "wandb", "tensorboard"])
+def test_a_missing_package_is_told_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is measured."""
+    monkeypatch.setitem(sys.modules, name, None)  # so it is not found
+    with pytest.raises(UsageError, match=f"needs the package {name}.*pip install {name}"):
+        LoaderEvaluator([1], track=name)
+
+
+def test_the_scalars_are_those_of_the_live_state() -> None:
+    """Base units, the last minute, and no name for what is not known."""
+    live = LiveRun()
+    for line in lines_of(recorded(epochs=2, probes=())):
+        live.take(line)
+    state = live.state(0)
+    assert state is not None
+    assert scalars_of(state) == pytest.approx(
+        {
+            "loadeval/epoch": 1,
+            "loadeval/batches_per_s": 25,
+            "loadeval/samples_per_s": 100,
+            "loadeval/wait_share": 0.75,
+            "loadeval/wait_s": 1.8,
+            "loadeval/epoch_start_s": 0.03,
+        }
+    )
+
+
+def test_the_lost_share_is_of_an_alternating_run(tmp_path: Path) -> None:
+    """With its CI; a run that did not alternate has none, nor one too short."""
+    shares = lost_share_of(read_run(DEMO))
+    assert list(shares) == [f"loadeval/lost_share{end}" for end in ("", "_low", "_high")]
+    assert shares["loadeval/lost_share"] == pytest.approx(0.56, abs=0.01)
+    log = read_run(record(tmp_path / "log.jsonl"))
+    assert lost_share_of(log) == {}
+    assert lost_share_of(recorded("alternate", waits_ns=[1] * 3)) == {}
+
+
+def test_tensorboard_gets_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch's writer puts its own, under the run's name, with scalars alone."""
+    monkeypatch.chdir(tmp_path)
+    recorded(track="tensorboard", name="my run", probes=())
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("loadeval-my-run-")
+    (events,) = folder.iterdir()
+    assert events.name.startswith("events.out.tfevents")
+    accumulator = EventAccumulator(str(folder))
+    accumulator.Reload()
+    (share,) = accumulator.Scalars("loadeval/wait_share")
+    assert (share.step, share.value) == (30, pytest.approx(0.75))
