@@ -40,7 +40,7 @@ def two_blocks_for(prefetch_depth: int) -> int:
 
 def with_instruments(pairs: int) -> int:
     """How many pairs it takes so that so many of them count, beside those for the instruments."""
-    return -(-pairs * INSTRUMENTED_EVERY // (INSTRUMENTED_EVERY - 1))
+    return pairs + pairs // (INSTRUMENTED_EVERY - 1)
 
 
 def batches_for(pairs: int, prefetch_depth: int) -> int:
