@@ -28,15 +28,17 @@ STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
 OPEN, COUNTS_CALLS = 0, 1
-"""Words that are 1 while somebody looks into the loader, and where workers count calls."""
+"""Words that tell whether somebody looks into the loader, and are 1 where workers count calls."""
+CLOSED, LOOKING, PAUSED = 0, 1, 2
+"""What OPEN tells. While it is paused, torch's own code runs."""
 CHANNEL_WORDS = 8
 READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
 """A worker's own words: when it was ready, how long the user's `worker_init_fn` took,
 the batch and the sample it reads, of its text how often it was changed and how long it is, and how
 long it unpickled what it was sent."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
-NO_SAMPLE, COLLATING = -1, -2
-"""Stand for a sample while none is read."""
+NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
+"""Stand for a sample while none is read, and where nobody sees which one is."""
 TRIES = 1000
 TEXT = 32768
 """Bytes for a worker's text."""
@@ -54,7 +56,7 @@ class Channel:
         self._texts = self._ring + slots * STRIDE
         self._memory = RawArray("q", self._texts + workers * TEXT // WORD)
         self._map()
-        self.words[OPEN] = 1
+        self.words[OPEN] = LOOKING
         for worker in range(workers):
             self.words[self.own(worker) + SAMPLE] = NO_SAMPLE
         for slot in range(slots):

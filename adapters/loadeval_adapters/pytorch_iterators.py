@@ -19,11 +19,15 @@ from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
 from loadeval_adapters.pytorch_channel import (
     BATCH,
     CHANNEL_WORDS,
+    CLOSED,
     COLLATING,
     FIXED,
     INIT_NS,
+    LOOKING,
     NO_SAMPLE,
+    NOT_SEEN,
     OPEN,
+    PAUSED,
     READY_NS,
     RECORD,
     SAMPLE,
@@ -50,8 +54,9 @@ if TYPE_CHECKING:
     Note = Callable[[StageNote], object]
     Receipt = tuple[int, int, int, bytes]
     """The start and end of getting a batch, nanoseconds of pinning it, its worker's record."""
-    Row = tuple[int, int, int, int, int, int, int, bytes]
-    """When a batch was requested and given, nanoseconds of its index, its idx, its receipt."""
+    Row = tuple[int, int, int, int, int, int, int, int, bytes]
+    """A batch's number in its epoch, when it was requested and given, nanoseconds of its index, its
+    idx, its receipt."""
 
 NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
@@ -77,7 +82,7 @@ class Epoch:
     def __init__(self) -> None:
         self.number: int | None = None
         self.rows: deque[Row] = deque()
-        self.taken = self.counted = 0
+        self.given = self.counted = 0
         self._known: Callable[[], object] | None = None
 
     def number_callback(self) -> Callable[[int], object]:
@@ -106,9 +111,10 @@ class WatchedIterator:
         self.pickles = Pickles()
         self._note = note
         self._epochs: list[Epoch] = []
-        self._hooked: list[str] = []
+        self._hooks: dict[str, Any] = {}
         self._sized: set[int] = set()
         self._is_closed = False
+        self._is_paused = False
 
     @property
     def looks(self) -> bool:
@@ -140,8 +146,31 @@ class WatchedIterator:
     def close(self) -> None:
         """Leave the iterator as it was."""
         self.epoch, self._is_closed = None, True
+        self._unhook()
+
+    def look(self, on: bool) -> None:
+        """Look into the iterator from the batch on that it gives next, or no longer."""
+        if on != self._is_paused or self._is_closed:
+            return
+        self._is_paused = not on
+        if on:
+            self._resume()
+        else:
+            self._pause()
+
+    def _pause(self) -> None:
+        self._unhook()
+
+    def _resume(self) -> None:
         iterator = self.alive()
-        for name in self._hooked if iterator is not None else ():
+        if iterator is not None:
+            vars(iterator).update(self._hooks)
+            if self.epoch is not None:
+                self.epoch.given = iterator._num_yielded  # noqa: SLF001 - torch has no public name
+
+    def _unhook(self) -> None:
+        iterator = self.alive()
+        for name in self._hooks if iterator is not None else ():
             vars(iterator).pop(name, None)
 
     def fail(self, error: Exception) -> None:
@@ -157,9 +186,8 @@ class WatchedIterator:
         """Make way for another iterator of the loader, which begins in this process."""
 
     def _hook(self, iterator: Any, **methods: Any) -> None:
-        for name, method in methods.items():
-            vars(iterator)[name] = method
-            self._hooked.append(name)
+        self._hooks.update(methods)
+        vars(iterator).update(methods)
 
     def _names(self, worker: int) -> list[str]:
         raise NotImplementedError
@@ -169,10 +197,10 @@ class WatchedIterator:
         raise NotImplementedError
 
     def _times(self, epoch: Epoch, rows: list[Row]) -> StageTimes:
-        own = np.array([row[:7] for row in rows], np.int64).T
-        requested, delivered, index_ns, idx, get_start, received, pin_ns = own
+        own = np.array([row[:8] for row in rows], np.int64).T
+        batch, requested, delivered, index_ns, idx, get_start, received, pin_ns = own
         size = STRIDE * WORD
-        words = b"".join([row[7].ljust(size, b"\xff") for row in rows])
+        words = b"".join([row[8].ljust(size, b"\xff") for row in rows])
         records = np.frombuffer(words, np.int64).reshape(-1, STRIDE)
         # Where in_order=False lets batches overtake, one may have been written over another.
         is_its_own = (records[:, 0] == idx) & (records[:, FIXED - 1] == idx)
@@ -181,7 +209,6 @@ class WatchedIterator:
         ready = column["pickle_start_ns"] + column["pickle_ns"]
         receive_ns = np.maximum(received - np.maximum(get_start, ready), 0)
         is_known = (received != UNKNOWN) & (column["pickle_ns"] != UNKNOWN)
-        first, epoch.taken = epoch.taken, epoch.taken + len(rows)
         transform_ns: dict[str, Any] = {}
         transform_calls: dict[str, Any] = {}
         sizes: dict[str, Any] = {}
@@ -202,7 +229,7 @@ class WatchedIterator:
         del column["idx"], column["same_idx"]
         return StageTimes(
             epoch=epoch.number or 0,
-            batch=np.arange(first, first + len(rows)),
+            batch=batch,
             requested_ns=requested,
             delivered_ns=delivered,
             index_ns=index_ns,
@@ -231,6 +258,10 @@ class Borrowed(WatchedIterator):
         """Whether the lender still looks into the iterator."""
         return self._lender.looks
 
+    def look(self, on: bool) -> None:
+        """See WatchedIterator."""
+        self._lender.look(on)
+
     def begin(self, epoch: Epoch | None) -> None:
         """Serve `epoch` from now on, by the lender, which does the looking."""
         super().begin(epoch)
@@ -246,18 +277,35 @@ class Borrowed(WatchedIterator):
 class InTraining(WatchedIterator):
     """An iterator without workers: the training process itself fetches."""
 
-    def __init__(self, iterator: Any, note: Note) -> None:
+    def __init__(self, iterator: Any, note: Note, *, looks: bool) -> None:
         super().__init__(iterator, note)
         words = [1] * (CHANNEL_WORDS + WORKER_WORDS)
         self._tracer = Tracer(self._tell, words, CHANNEL_WORDS, in_training=True)
         end = weakref.finalize(iterator, self._tracer.close)
         end.atexit = False
         self._lines: dict[str, dict[str, int]] = {}
-        self._tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
         self._fetcher = weakref.ref(iterator._dataset_fetcher)  # noqa: SLF001 - there is no other way in
-        self._hook_into(iterator)
+        self._fetch: Callable[[Any], Any] | None = None
+        self._is_paused = not looks
+        if looks:
+            self._hook_into(iterator)
+
+    def _resume(self) -> None:
+        iterator = self.alive()
+        if self._hooks:
+            self._tracer.resume()
+            vars(self._fetcher())["fetch"] = self._fetch
+        elif iterator is not None:
+            self._hook_into(iterator)
+        super()._resume()
+
+    def _pause(self) -> None:
+        super()._pause()
+        vars(self._fetcher()).pop("fetch", None)
+        self._tracer.pause()
 
     def _hook_into(self, iterator: Any) -> None:
+        self._tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
         alive, fetcher, tracer = self.alive, self._fetcher, self._tracer
         pack, parts = packer(len(tracer.transforms.names)).pack, tracer.parts
         kind = type(iterator)
@@ -299,14 +347,14 @@ class InTraining(WatchedIterator):
                         if threading.current_thread() is not threading.main_thread():
                             self._note(IN_A_THREAD)
                     record = pack(0, UNKNOWN, *words, *unpickled, tensors, 0, *spent)
-                    epoch.rows.append(
-                        (requested, delivered, index_ns[0], 0, UNKNOWN, UNKNOWN, pinned, record)
-                    )
+                    times = requested, delivered, index_ns[0]
+                    epoch.rows.append((epoch.given, *times, 0, UNKNOWN, UNKNOWN, pinned, record))
+                    epoch.given += 1
                 except Exception as error:  # noqa: BLE001 - looking may not end a training
                     self.fail(error)
             return batch
 
-        own.fetch = lambda index: ours(fetcher(), index)
+        own.fetch = self._fetch = lambda index: ours(fetcher(), index)
         self._hook(iterator, _next_data=timed_next_data, _next_index=timed_next_index)
 
     def _tell(self, text: dict[str, Any]) -> None:
@@ -340,7 +388,9 @@ class InTraining(WatchedIterator):
 class WithWorkers(WatchedIterator):
     """An iterator whose worker processes report by `channel`; None if they report nothing."""
 
-    def __init__(self, iterator: Any, note: Note, channel: Channel | None, pins: Pins) -> None:
+    def __init__(
+        self, iterator: Any, note: Note, channel: Channel | None, pins: Pins, *, looks: bool
+    ) -> None:
         super().__init__(iterator, note)
         self._channel = channel
         self._processes: list[Any] = list(iterator._workers)  # noqa: SLF001 - there is no other way in
@@ -351,8 +401,10 @@ class WithWorkers(WatchedIterator):
         self._dead: set[int] = set()
         self._first: Epoch | None = None
         self.index_ns = [0]
+        self._receipts: dict[int, Receipt] = {}
         self._pins = pins.of(iterator._worker_result_queue)  # noqa: SLF001 - torch has no public name
         self._hook_into(iterator)
+        self.look(looks)
 
     def begin(self, epoch: Epoch | None) -> None:
         """Serve `epoch` from now on; the workers start in the first one."""
@@ -360,10 +412,22 @@ class WithWorkers(WatchedIterator):
             self._first = epoch
         super().begin(epoch)
 
+    def _pause(self) -> None:
+        super()._pause()
+        if self._channel is not None:
+            self._channel.words[OPEN] = PAUSED
+
+    def _resume(self) -> None:
+        for of_batches in (self._receipts, self._pins):  # they were given meanwhile
+            of_batches.clear()
+        self.index_ns[0] = 0
+        super()._resume()
+        if self._channel is not None:
+            self._channel.words[OPEN] = LOOKING
+
     def _hook_into(self, iterator: Any) -> None:
         kind = type(iterator)
-        receipts: dict[int, Receipt] = {}
-        last_idx, index_ns = [0], self.index_ns
+        receipts, last_idx, index_ns = self._receipts, [0], self.index_ns
         in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
         self._hook(
             iterator,
@@ -443,7 +507,8 @@ class WithWorkers(WatchedIterator):
                 try:
                     idx = alive()._rcvd_idx - 1 if last_idx is None else last_idx[0]  # noqa: SLF001 - torch has no public name
                     receipt = receipts.pop(idx, NOT_RECEIVED)
-                    epoch.rows.append((requested, delivered, taken_ns, idx, *receipt))
+                    epoch.rows.append((epoch.given, requested, delivered, taken_ns, idx, *receipt))
+                    epoch.given += 1
                 except Exception as error:  # noqa: BLE001 - looking may not end a training
                     self.fail(error)
             return batch
@@ -463,7 +528,7 @@ class WithWorkers(WatchedIterator):
         self.look_for_dead()
         super().close()
         if self._channel is not None:
-            self._channel.words[OPEN] = 0
+            self._channel.words[OPEN] = CLOSED
 
     def _names(self, worker: int) -> list[str]:
         names: list[str] = self._texts[worker].get("names", [])
@@ -523,6 +588,8 @@ class WithWorkers(WatchedIterator):
             return ""
         words, own = self._channel.words, self._channel.own(worker)
         sample, batch = words[own + SAMPLE], words[own + BATCH]
+        if sample == NOT_SEEN:
+            return f" after it was asked for batch {batch}"
         if sample == NO_SAMPLE:
             return " between two batches"
         if sample == COLLATING:

@@ -16,7 +16,14 @@ from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
-from loadeval_adapters.pytorch_channel import COUNTS_CALLS, Channel, is_of_a_signal
+from loadeval_adapters.pytorch_channel import (
+    COUNTS_CALLS,
+    LOOKING,
+    OPEN,
+    PAUSED,
+    Channel,
+    is_of_a_signal,
+)
 from loadeval_adapters.pytorch_iterators import (
     NOT_TORCHS,
     Borrowed,
@@ -55,7 +62,14 @@ class DataLoaderStages:
         self._noted: set[StageNote] = set()
         self._kinds: set[type] = set()
         self._is_closed = self._has_counted_calls = False
+        self._looks = True
         _all.add(self)
+
+    def look(self, on: bool) -> None:
+        """See LoaderStages."""
+        self._looks = on
+        for watched in self._iterators:
+            watched.look(on)
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages."""
@@ -120,6 +134,7 @@ class DataLoaderStages:
             channel = Channel(loader.num_workers, slots)
             channel.words[COUNTS_CALLS] = not self._has_counted_calls
             self._has_counted_calls = True
+            channel.words[OPEN] = LOOKING if self._looks else PAUSED
         pins, pickles = Pins(), Pickles()
         with _swapped(loader, channel, pins, pickles) as is_swapped, _timing_indices() as index_ns:
             start_ns = perf_counter_ns()
@@ -146,9 +161,9 @@ class DataLoaderStages:
         if loader.num_workers == 0:
             for other in self._iterators:
                 other.make_way()
-            watched = InTraining(iterator, self._note)
+            watched = InTraining(iterator, self._note, looks=self._looks)
         else:
-            watched = WithWorkers(iterator, self._note, channel, pins or Pins())
+            watched = WithWorkers(iterator, self._note, channel, pins or Pins(), looks=self._looks)
         self._iterators.append(watched)
         return watched
 

@@ -24,7 +24,7 @@ from torch.utils.data import Dataset
 from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
 DATASETS = {"dataset", "datasets", "base_dataset", "datapipe", "source_datapipe"}
 """Attributes that hold further datasets, whatever these are."""
@@ -94,7 +94,7 @@ class Transforms:
         self._holders: dict[int, Any] = {}
         self._stand_ins: dict[int, Any] = {}
         self._own: dict[int, Any] = {}
-        self._undo: list[Callable[[], object]] = []
+        self._classes: list[tuple[type, Any, Any]] = []
 
     def find(self, dataset: Any) -> None:
         """Time all transforms of `dataset` from now on."""
@@ -116,11 +116,21 @@ class Transforms:
 
     def restore(self) -> None:
         """Leave everything as it was found."""
-        self.take_out()
-        while self._undo:
-            self._undo.pop()()
+        self.pause()
+        self._classes.clear()
         for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
             held.clear()  # the dataset may be freed now
+
+    def pause(self) -> None:
+        """Let transforms run as they were found, until `resume`."""
+        self.take_out()
+        for kind, timed, call in self._classes:
+            _exchange_call(kind, timed, call)
+
+    def resume(self) -> None:
+        """Time their classes again; `put_in` does the same for those with a stand-in."""
+        for kind, timed, call in self._classes:
+            _exchange_call(kind, call, timed)
 
     def _look_into(self, dataset: Any, depth: int) -> None:
         is_opaque = issubclass(type(dataset), OPAQUE)
@@ -223,7 +233,7 @@ class Transforms:
         except TypeError:
             return False
         self._slots[kind] = slots
-        self._undo.append(functools.partial(_restore, kind, timed, call))
+        self._classes.append((kind, timed, call))
         return True
 
     def _timed_method(self, call: Any, slots: dict[int, int], first: int) -> Any:
@@ -354,13 +364,14 @@ def _itself(item: Any) -> Any:
     return item
 
 
-def _restore(kind: type, timed: Any, call: Any) -> None:
-    if vars(kind).get("__call__") is not timed:
-        return  # another tool has replaced it
-    if call is None:
+def _exchange_call(kind: type, present: Any, other: Any) -> None:
+    """Replace the `present` method of a class, unless another tool has; None: it is inherited."""
+    if vars(kind).get("__call__") is not present:
+        return
+    if other is None:
         type.__delattr__(kind, "__call__")
     else:
-        type.__setattr__(kind, "__call__", call)
+        type.__setattr__(kind, "__call__", other)
 
 
 def _name(item: Any) -> str:

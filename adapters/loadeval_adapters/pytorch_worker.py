@@ -24,8 +24,11 @@ from loadeval_adapters.pytorch_channel import (
     COLLATING,
     COUNTS_CALLS,
     INIT_NS,
+    LOOKING,
     NO_SAMPLE,
+    NOT_SEEN,
     OPEN,
+    PAUSED,
     READY_NS,
     SAMPLE,
     UNKNOWN,
@@ -93,8 +96,9 @@ def _start(channel: Channel, worker: int, times: tuple[int, int], training: int)
         return
     info: Any = get_worker_info()
     tracer = Tracer(partial(_write_text, channel, worker), channel.words, channel.own(worker))
-    tracer.look_into(info.dataset)
-    sender = Sender(tracer, channel, worker)
+    sender = Sender(tracer, channel, worker, info.dataset)
+    if channel.words[OPEN] == LOOKING:
+        sender.begin()
     sender.install()
     own = channel.own(worker)
     channel.words[own + UNPICKLING_NS] = times[0] - pytorch_pickles.unpickling_began_ns
@@ -192,6 +196,18 @@ class Tracer:
         self.ended()
         with suppress(Exception):
             self.flush()
+
+    def pause(self) -> None:
+        """Let the dataset be as it was found. Called by what fetches, or beside it in training."""
+        self.words[self.own + SAMPLE] = NOT_SEEN
+        self.transforms.pause()
+
+    def resume(self) -> None:
+        """Look again. In training, stand-ins are put in for each batch."""
+        self.parts.clear()
+        self.transforms.resume()
+        if not self._in_training:
+            self.transforms.put_in()
 
     def close(self) -> None:
         """End, and close the kernel's files. Called by what fetches, or once nothing does."""
@@ -404,15 +420,21 @@ def _bound(ours: Any, tracer: Tracer) -> Fetch:
 class Sender:
     """Installs a tracer in a worker, whose queue thread adds pickling times and sends records."""
 
-    def __init__(self, tracer: Tracer, channel: Channel, worker: int) -> None:
-        self._tracer, self._channel, self._worker = tracer, channel, worker
-        self._pack = packer(len(tracer.transforms.names)).pack_into
+    def __init__(self, tracer: Tracer, channel: Channel, worker: int, dataset: Any) -> None:
+        self._tracer, self._channel, self._worker, self._dataset = tracer, channel, worker, dataset
+        self._pack: Callable[..., None] | None = None
+        self._is_paused = False
         self._pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._torchs = [vars(kind)["fetch"] for kind in FETCHERS]
         self._thread = get_ident(), threading.get_native_id()
 
+    def begin(self) -> None:
+        """Find the transforms of the dataset, once."""
+        self._tracer.look_into(self._dataset)
+        self._pack = packer(len(self._tracer.transforms.names)).pack_into
+
     def install(self) -> None:
-        """Time this worker from now on."""
+        """Time this worker from now on, whenever somebody looks."""
         tracer = self._tracer
         tracer.ended = self._uninstall
         for kind, torchs, ours in zip(FETCHERS, self._torchs, fetches(tracer), strict=True):
@@ -427,9 +449,20 @@ class Sender:
         words, tracer = self._channel.words, self._tracer
 
         def fetch_timed(fetcher: Any, index: Any) -> Any:
-            if words[OPEN]:
+            state = words[OPEN]
+            if state == LOOKING:
+                if self._pack is None:
+                    self.begin()
+                elif self._is_paused:
+                    tracer.resume()
+                self._is_paused = False
                 return ours(fetcher, index)
-            tracer.close()
+            if state == PAUSED:
+                if not self._is_paused:
+                    self._is_paused = True
+                    tracer.pause()
+            else:
+                tracer.close()
             return torchs(fetcher, index)
 
         return fetch_timed
@@ -451,6 +484,8 @@ class Sender:
 
     def dumps(self, message: Any, *rest: Any) -> Any:
         """Pickle a message of any queue; if it brings a batch, send its record."""
+        if self._is_paused:
+            return self._pickler.dumps(message, *rest)
         start = perf_counter_ns()
         pickled = self._pickler.dumps(message, *rest)
         if type(message) is tuple and len(message) == 2 and type(message[0]) is int:  # noqa: PLR2004 - idx, batch
@@ -463,7 +498,7 @@ class Sender:
     def _send(self, idx: int, batch: Any, start: int, size: int) -> None:
         pickle_ns = perf_counter_ns() - start
         part = self._part_of(batch)
-        if part is None or not part[0]:
+        if part is None or not part[0] or self._pack is None:
             return
         channel = self._channel
         self._pack(

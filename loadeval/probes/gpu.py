@@ -80,6 +80,7 @@ class GPUProbe:
 
     name = "gpu"
     every = 1
+    is_light = True
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 SMALLEST_BLOCK = 8
 """An arm has at least so many counted batches in a pair."""
+INSTRUMENTED_EVERY = 3
+"""One pair in so many, the second first, is for the instruments, whose cost is in no figure."""
 SHORTEST_WARMUP = 3
 """After a switch of arms a memory-bound step runs at full speed from this batch on."""
 
@@ -36,15 +38,25 @@ def two_blocks_for(prefetch_depth: int) -> int:
     return SMALLEST_BLOCK + block_for(prefetch_depth)
 
 
+def with_instruments(pairs: int) -> int:
+    """How many pairs it takes so that so many of them count, beside those for the instruments."""
+    return pairs + pairs // (INSTRUMENTED_EVERY - 1)
+
+
 def batches_for(pairs: int, prefetch_depth: int) -> int:
-    """How many batches so many pairs of the smallest blocks take, in one epoch."""
+    """How many batches it takes, in one epoch, until so many pairs of the smallest blocks count."""
     head = head_for(prefetch_depth)
-    return head + pairs * (two_blocks_for(prefetch_depth) + head + SHORTEST_WARMUP)
+    return head + with_instruments(pairs) * (
+        two_blocks_for(prefetch_depth) + head + SHORTEST_WARMUP
+    )
 
 
 def epochs_for(pairs: int) -> int:
-    """How many epochs so many pairs take where each is a block: the first one is warm-up."""
-    return 1 + 2 * pairs
+    """How many epochs it takes until so many pairs count where each epoch is a block.
+
+    The first one is warm-up.
+    """
+    return 1 + 2 * with_instruments(pairs)
 
 
 def whole_epochs(run: Run) -> dict[int, int]:

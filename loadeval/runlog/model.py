@@ -128,7 +128,8 @@ class Block:
     `pair` numbers the pair of an alternating run for which the batches count; it is None for
     batches that are served between, and in other runs. `request_ns` counts from the run's
     start, and is UNKNOWN throughout where another tool measured. A step that was still open is
-    UNKNOWN.
+    UNKNOWN. Where it is `instrumented`, what was read inside the loader took time too, so that its
+    batches do not count.
     """
 
     epoch: int
@@ -139,6 +140,7 @@ class Block:
     samples: Column
     nbytes: Column
     pair: int | None = None
+    instrumented: bool = False
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -159,12 +161,12 @@ class Block:
 class Steps:
     """Every batch of a run, in columns of equal length; UNKNOWN is -1.
 
-    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
-    epoch that was broken off is UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do
-    while the batch was waited for, and `gpu_step_ns` how long it took from the batch's delivery,
-    or the end of what was queued before, to the end of what the step queued; UNKNOWN where there
-    was no device whose clock could tell.
-    `batch` is each one's number in its epoch, from 0: by default they follow on one another.
+    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair, and for those that were
+    served while the loader was `instrumented`. The last step of an epoch that was broken off is
+    UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do while the batch was waited for,
+    and `gpu_step_ns` how long it took from the batch's delivery, or the end of what was queued
+    before, to the end of what the step queued; UNKNOWN where there was no device whose clock could
+    tell. `batch` is each one's number in its epoch, from 0.
     """
 
     epoch: Column
@@ -178,10 +180,13 @@ class Steps:
     gpu_idle_ns: Column
     gpu_step_ns: Column
     batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    instrumented: npt.NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
 
     def __post_init__(self) -> None:
         if not len(self.batch):
             object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
+        if not len(self.instrumented):
+            object.__setattr__(self, "instrumented", np.zeros(len(self.epoch), dtype=np.bool_))
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -196,11 +201,15 @@ class Steps:
         """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
         blocks = sorted(blocks, key=lambda block: block.epoch)
         lengths = [len(block) for block in blocks]
-        pairs = [UNKNOWN if block.pair is None else block.pair for block in blocks]
+        pairs = _repeated(
+            [UNKNOWN if block.pair is None else block.pair for block in blocks], lengths
+        )
+        instrumented = _repeated([block.instrumented for block in blocks], lengths) == 1
         steps = cls(
             epoch=_repeated([block.epoch for block in blocks], lengths),
             arm=_repeated([ARMS.index(block.arm) for block in blocks], lengths),
-            pair=_repeated(pairs, lengths),
+            pair=np.where(instrumented, UNKNOWN, pairs),
+            instrumented=instrumented,
             gpu_idle_ns=constant(UNKNOWN, sum(lengths)),
             gpu_step_ns=constant(UNKNOWN, sum(lengths)),
             **{name: _concatenated([getattr(part, name) for part in blocks]) for name in COLUMNS},
@@ -221,8 +230,9 @@ class Steps:
                 yield GpuIdle(epoch, 0, self.gpu_idle_ns[rows], self.gpu_step_ns[rows])
 
     def _spans(self) -> list[slice]:
-        differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
-        changes = np.flatnonzero(differences) + 1
+        names = ("epoch", "arm", "pair", "instrumented")
+        differs = [np.diff(getattr(self, name)) != 0 for name in names]
+        changes = np.flatnonzero(np.logical_or.reduce(differs)) + 1
         bounds = pairwise([0, *changes.tolist(), len(self)])
         return [slice(*bound) for bound in bounds] if len(self) else []
 
@@ -231,6 +241,7 @@ class Steps:
             epoch=int(self.epoch[rows][0]),
             arm=ARMS[self.arm[rows][0]],
             pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
+            instrumented=bool(self.instrumented[rows][0]),
             **{name: getattr(self, name)[rows] for name in COLUMNS},
         )
 
@@ -283,7 +294,8 @@ class Prefetch:
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
     `waits_ns` has the wait for each of all of them, in order, and `began_ns` is when the first was
     asked for; empty and None where that is not known. `end_ns` is how long the loader took to end
-    its epoch; None if it did not end it here.
+    its epoch; None if it did not end it here. Where it is `instrumented`, looking into the loader
+    took a part of that time.
     """
 
     pair: int
@@ -295,6 +307,7 @@ class Prefetch:
     waits_ns: tuple[int, ...] = ()
     end_ns: int | None = None
     began_ns: int | None = None
+    instrumented: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,6 +105,7 @@ class Measurement:
                 prefetch_depth=info.prefetch_depth or 0,
                 length=info.length,
             )
+            self._schedule.has_instruments = self.recorder.has_instruments
             self.alternation = Alternation(
                 self._schedule, self.adapter, self.counter, info, settings, self.recorder
             )
@@ -150,6 +151,8 @@ class Measurement:
         if not left:
             self.recorder.stop_stages()
             return _opened(adapter, loader)
+        if self.alternation is not None:
+            self.alternation.look(self._schedule.looks_next)
         number_callback = self.recorder.begin_stages(loader)
         began = clock()
         source = _opened(adapter, loader)

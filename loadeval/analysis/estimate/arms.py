@@ -317,30 +317,36 @@ def all_waits_of(run: Run, real: ArmTimes, ideal: ArmTimes, rows: Rows) -> AllWa
     total_ns = float((real.wait_ns + real.step_ns).sum())
     if error.half_width * real.count < EXACT_SHARE * total_ns:
         return None
-    loading_ns = _loading_ns(run)
+    loading_ns, looked_at = _loading_ns(run)
     if loading_ns is None:
         return None
     # Each wait, too, is seen beside the ideal iteration at its place.
-    later, iterations = np.flatnonzero(run.steps.batch > 0), ideal.iterations(by_sample=False)
+    later = np.flatnonzero((run.steps.batch > 0) & ~looked_at)
+    iterations = ideal.iterations(by_sample=False)
     within, level = (iterations.at(np.asarray(at, np.float64)) for at in (real.place, later))
     all_ns = loading_ns[later] * (within.mean() / level.mean())
     return AllWaits(loading_ns[rows], all_ns, level / level.mean())
 
 
-def _loading_ns(run: Run) -> Series | None:
-    """How long each batch took to load: its wait, or the one while it was prefetched."""
+def _loading_ns(run: Run) -> tuple[Series | None, Rows]:
+    """How long each batch took to load: its wait, or the one while it was prefetched.
+
+    And which were looked at meanwhile, for which they took longer.
+    """
     steps = run.steps
-    loading_ns = steps.wait_ns.astype(np.float64)
+    loading_ns, looked_at = steps.wait_ns.astype(np.float64), steps.instrumented.copy()
     ideal = steps.arm == ARMS.index("ideal")
     for epoch in np.unique(steps.epoch[ideal]).tolist():
         # Nothing else is prefetched: they are served in this order.
-        prefetched = [prefetch.waits_ns for prefetch in run.prefetches if prefetch.epoch == epoch]
-        waits_ns = np.array([wait for waits in prefetched for wait in waits], dtype=np.float64)
+        prefetched = [prefetch for prefetch in run.prefetches if prefetch.epoch == epoch]
+        waits = [(wait, each.instrumented) for each in prefetched for wait in each.waits_ns]
         (served,) = np.nonzero(ideal & (steps.epoch == epoch))
-        if len(waits_ns) < len(served):
-            return None
-        loading_ns[served] = waits_ns[: len(served)]
-    return loading_ns
+        if len(waits) < len(served):
+            return None, looked_at
+        if waits:
+            waits_ns, marks = np.array(waits[: len(served)]).T
+            loading_ns[served], looked_at[served] = waits_ns, marks > 0
+    return loading_ns, looked_at
 
 
 def compare_arms(
@@ -512,7 +518,7 @@ def loader_alone(run: Run, by_sample: bool) -> MeanTime | None:
     None too where its samples are not known, and are asked for. Copying a batch is part of the time
     where workers load meanwhile, so waits are stretched to what all of them took together.
     """
-    timed = [prefetch for prefetch in run.prefetches if prefetch.timed]
+    timed = [each for each in run.prefetches if each.timed and not each.instrumented]
     if not timed or (by_sample and not all(prefetch.samples for prefetch in timed)):
         return None
     total_ns, amount, part = [], [], []

@@ -63,6 +63,7 @@ class Caution(Enum):
     TWO_RUNS = "two separate runs"
     WORKERS_BUSY = "workers busy in the ideal arm"
     PAGE_FAULTS = "more page faults in the ideal arm"
+    LOOKED_INTO = "counted blocks looked into"
     STEPS_LEFT_OUT = "steps left out"
     HIDDEN_WAITS = "waits hidden by GPU work"
     ONE_EPOCH = "one epoch's start"
@@ -132,6 +133,13 @@ def about_the_machine(*runs: Run) -> list[Remark]:
     if slowed >= SLOWED:
         cautions.append(Remark(Caution.GPU_SLOWED, {"share": slowed}))
     return cautions
+
+
+def looked_into(run: Run) -> list[Remark]:
+    """A remark if stages were timed in the blocks that count, as before blocks had marks."""
+    if not run.stages or run.steps.instrumented.any():
+        return []
+    return [Remark(Caution.LOOKED_INTO)]
 
 
 def left_out(run: Run) -> list[Remark]:

@@ -17,6 +17,7 @@ from loadeval.analysis.estimate.cautions import (
     drift_ns,
     hidden_waits,
     left_out,
+    looked_into,
     more_faults,
     one_epoch,
     same_unit,
@@ -192,6 +193,7 @@ def headroom(run: Run) -> Headroom:
         evidence,
         unmeasured=(_why_unmeasured(run, comparison.real_batches),),
         cautions=[
+            *looked_into(run),
             *cautions,
             *more_faults(times.counted, comparison),
             *about_the_machine(times.counted),

@@ -72,10 +72,11 @@ def whole_windows(run: Run, arm: Arm) -> list[Window]:
     """The windows of one arm in which training did nothing else."""
     steps, rows = run.steps, steps_left_out(run)
     gone = set(zip(steps.pair[rows].tolist(), steps.epoch[rows].tolist(), strict=True))
+    counted = set(np.unique(steps.pair).tolist())  # not those of instrumented blocks
     return [
         window
         for window in run.windows
-        if window.arm == arm and (window.pair, window.epoch) not in gone
+        if window.arm == arm and window.pair in counted and (window.pair, window.epoch) not in gone
     ]
 
 

@@ -315,6 +315,10 @@ CAUTIONS: dict[Enum, str] = {
         f"{MOVES}. Check its cooling and power."
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
+    Caution.LOOKED_INTO: (
+        "The stages of the loader were timed in the blocks that count, which takes time too: a "
+        "batch of a few milliseconds seems to load slower than it does."
+    ),
     Caution.STEPS_LEFT_OUT: (
         "Steps left out: {steps:,}, of {mean_ns:duration} on average, in which {what}."
     ),

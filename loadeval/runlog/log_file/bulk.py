@@ -43,7 +43,7 @@ KNOWN = rb"(\[%s(?:,%s)*\])" % (COUNT, COUNT)
 WITH_GAPS = rb"(%s|\[%s(?:,%s)*\])" % (NULL, COUNT_OR_NULL, COUNT_OR_NULL)
 BLOCK_AS_WRITTEN = re.compile(
     rb'^\{"type":"block","epoch":(%s),"arm":"(real|ideal)","request_ns":%s,"wait_ns":%s,'
-    rb'"step_ns":%s,"samples":%s,"nbytes":%s,"pair":(%s)\}\n'
+    rb'"step_ns":%s,"samples":%s,"nbytes":%s,"pair":(%s)(,"instrumented":true)?\}\n'
     % (COUNT, KNOWN, KNOWN, WITH_GAPS, WITH_GAPS, WITH_GAPS, COUNT_OR_NULL),
     re.MULTILINE,
 )
@@ -81,24 +81,25 @@ def _blocks(texts: Sequence[bytes]) -> dict[int, Block | Readings | None]:
     rows = BLOCK_AS_WRITTEN.findall(b"".join([texts[place] for place in places]))
     if not rows or len(rows) < len(places):
         return {}
-    epochs, arms, *lists, pairs = zip(*rows, strict=True)
+    epochs, arms, *lists, pairs, marks = zip(*rows, strict=True)
     lengths = _lengths_of(lists[0])
     columns = {
         name: _column_of(texts_of_column, lengths)
         for name, texts_of_column in zip(COLUMNS, lists, strict=True)
     }
     stretches = np.searchsorted(breaks, places).tolist()
-    kinds = list(zip(epochs, arms, pairs, stretches, strict=True))
+    kinds = list(zip(epochs, arms, pairs, marks, stretches, strict=True))
     changes = enumerate(map(ne, kinds, islice(kinds, 1, None)), 1)
     firsts = [0, *(at for at, is_other in changes if is_other)]
     ends = [0, *accumulate(lengths)]
     lines: dict[int, Block | Readings | None] = dict.fromkeys(places)
     for first, end in pairwise([*firsts, len(kinds)]):
-        epoch, arm, pair, _ = kinds[first]
+        epoch, arm, pair, mark, _ = kinds[first]
         lines[places[first]] = Block(
             epoch=int(epoch),
             arm="real" if arm == b"real" else "ideal",
             pair=None if pair == NULL else int(pair),
+            instrumented=bool(mark),
             **{name: column[ends[first] : ends[end]] for name, column in columns.items()},
         )
     return lines

@@ -104,6 +104,8 @@ def encode(line: Line) -> Fields:
     content = {field.name: _to_json(getattr(line, field.name)) for field in fields(line)}
     if isinstance(line, Header):
         content = {"format": FORMAT, "version": VERSION, **content}
+    if isinstance(line, Block | Prefetch) and not line.instrumented:
+        del content["instrumented"]
     for name in ELEMENTS if isinstance(line, StageTimes) else ():
         if not content[name]:
             del content[name]

@@ -31,12 +31,12 @@ LATER_STAGE_COLUMNS = (
 )
 MAY_BE_MISSING = (
     *("setting_names", "shards", "dataset_objects", "dataset_object_bytes", "overrides"),
-    *("made_at", "calls", "started_ms"),
+    *("made_at", "calls", "instrumented", "started_ms"),
     *LATER_STAGE_COLUMNS,
     *("elements_before", "elements_after"),
     *("pickling_start_ns", "pickling_ns", "sent_bytes", "unpickling_ns"),
 )
-"""Older logs do not have these."""
+"""Older logs do not have these, nor some lines of newer ones."""
 NO_LONGER_READ = {"bytes_before", "bytes_after", "varies"}
 """Older logs have these, which are ignored."""
 LARGEST = 2**62 - 1

@@ -34,6 +34,10 @@ DIFFERENT_RANDOM_NUMBERS = (
     "loadeval: alternating loads ahead, so random numbers may differ; mode='log' does not"
 )
 NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
+LIMITED_RANK = (
+    "max_cache_bytes is too little for the ideal blocks of this rank, so parts of them do not "
+    "count; other ranks wait for it there, and their ideal steps are longer than they would be"
+)
 LONGEST_IDLE_WAIT_S = 5.0
 """An ideal block waits no longer for the loader's background work to end."""
 
@@ -61,6 +65,8 @@ class Alternation:
         self.keep = recorder.keep
         self.mark = recorder.mark
         self.stop_stages = recorder.stop_stages
+        self.looks = True
+        self._look = recorder.look
         self._note = recorder.note
         self._origin_ns = recorder.origin_ns
         self._adapter = adapter
@@ -70,7 +76,7 @@ class Alternation:
         self._max_bytes = settings.max_cache_bytes
         self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
-        self._has_failed = False
+        self._has_failed = self._has_noted_limit = False
         self._serves_whole = False
 
     def epoch(self, source: Iterator[Any], opened_ns: int) -> AlternatingEpoch:
@@ -97,6 +103,28 @@ class Alternation:
             logging.getLogger("loadeval").warning(
                 REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
             )
+
+    def look(self, on: bool) -> bool:
+        """Read instruments from now on, or none but the clock and what measures a GPU.
+
+        Returns whether that changes what is done.
+        """
+        changes = self.progress.has_instruments and on != self.looks
+        if changes:
+            self.looks = on
+            self._look(on)
+        return changes
+
+    @property
+    def instrumented(self) -> bool:
+        """Whether what is served now is of a block for the instruments."""
+        return self.looks and self.progress.has_instruments
+
+    def note_fixed_limit(self) -> None:
+        """Note, once, that memory does not suffice for blocks whose size is given."""
+        if not self._has_noted_limit:
+            self._has_noted_limit = True
+            self._note(LIMITED_RANK)
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of the workers so far; None if there are none, or it cannot be read."""
@@ -164,9 +192,8 @@ class Alternation:
             is_full = is_full or total_bytes + more * max(nbytes, 0) > fits
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
-        fact = Prefetch(
-            pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns, began_ns
-        )
+        times = known, tuple(waits_ns), end_ns, began_ns
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, *times, self.instrumented)
         self.keep(fact)
         return Prefetched(fact, is_over, is_full)
 
@@ -246,6 +273,8 @@ class AlternatingEpoch:
         yield from self._uncounted_held()
 
     def _blocks(self, block: PlannedBlock) -> Iterator[Span]:
+        if self._shared.look(block.instrumented):
+            self._settled_batches = 0
         return self._ideal(block) if block.arm == "ideal" else self._real(block)
 
     def _whole(self, progress: Progress) -> Iterator[Span]:
@@ -276,6 +305,8 @@ class AlternatingEpoch:
             self._settled_batches = 0
             prefetched = self._prefetch(self._shared.depth, block)
             if prefetched.is_full:  # the next batch may be written over the last of these
+                # All ranks have as many batches before those that count.
+                self._settled_batches = len(self._held) if self._shared.progress.fixed else 0
                 yield from self._uncounted_held()
             yield from self._ended_by(prefetched)
         if not self._is_over:
@@ -293,8 +324,9 @@ class AlternatingEpoch:
         shared.wait_until_idle(prefetched.fact)
         self._queue_is_full = bool(shared.depth)
         count = min(len(self._held), wanted)
+        fixed = shared.progress.fixed
         # When memory limits the prefetch, the warm-up must leave something to count.
-        warmup = min(warmup, count // 2 if prefetched.is_full else count)
+        warmup = min(warmup, count // 2 if prefetched.is_full and not fixed else count)
         if prefetched.is_full:
             shared.progress.limit(count - warmup)
         batches = drained(self._held)
@@ -303,6 +335,11 @@ class AlternatingEpoch:
         if count > warmup:
             yield from self._counted(block, batches, count - warmup)
         yield from self._ended_by(prefetched)
+        if fixed and prefetched.is_full and wanted > count and not self._is_over:
+            # The other ranks may have memory for the whole block, and switch arms behind it.
+            shared.note_fixed_limit()
+            yield from self._uncounted(self._in_order, wanted - count, "real")
+            shared.progress.skip(shared.progress.left)
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetched:
         return self._shared.prefetch(self._remaining, wanted, block.pair, self._epoch)
@@ -331,7 +368,8 @@ class AlternatingEpoch:
         arm: Arm = "real",
         pair: int | None = None,
     ) -> Span:
-        return Span(source, size, arm, pair, since_ns, is_ours=source is not self._source)
+        is_ours = source is not self._source
+        return Span(source, size, arm, pair, since_ns, is_ours, self._shared.instrumented)
 
     def _served(self, span: Span) -> Iterator[Span]:
         try:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.runlog.blocks import (
+    INSTRUMENTED_EVERY,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     block_for,
     head_for,
     two_blocks_for,
+    with_instruments,
 )
 from loadeval.runlog.model import SECOND_NS
 
@@ -60,12 +62,16 @@ SHORT_IN_A_ROW = 2
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
-    """One arm's block of a pair: its warm-up batches, and then its counted ones."""
+    """One arm's block of a pair: its warm-up batches, and then its counted ones.
+
+    Where it is `instrumented`, stages, stacks and /proc are read in it, and its times do not count.
+    """
 
     pair: int
     arm: Arm
     warmup: int
     counted: int
+    instrumented: bool = False
 
 
 def planned_blocks(seed: int, pairs: int, prefetch_depth: int, size: int) -> Iterator[PlannedBlock]:
@@ -80,11 +86,15 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
     """Both arms, in the order in which they have their blocks of a pair.
 
     It is random in the first of two pairs, and reversed in the second: a steady drift favours each
-    arm as often.
+    arm as often. Pairs that may be for the instruments are two of their own, whether or not there
+    are any: ranks may differ in that, and all have the same order.
     """
     order: list[Arm] = ["real", "ideal"]
-    random.Random(f"{seed}/{pair // 2}").shuffle(order)  # noqa: S311 - no secret
-    return order[::-1] if pair % 2 else order
+    number, place = divmod(pair, INSTRUMENTED_EVERY)
+    is_instruments = place == 1
+    number = number if is_instruments else 2 * number + (place > 1)
+    random.Random(f"{seed}/{is_instruments}/{number // 2}").shuffle(order)  # noqa: S311 - no secret
+    return order[::-1] if number % 2 else order
 
 
 class Progress:
@@ -96,6 +106,8 @@ class Progress:
     """
 
     whole = 0
+    fixed = has_instruments = looks_next = False
+    """Whether the next epoch is a block in which instruments are read."""
     is_over = False
     """Whether the run has all its pairs."""
     is_first = False
@@ -159,6 +171,11 @@ class Progress:
     def leave_whole(self) -> None:
         """The epoch goes on after as many batches as it was to have."""
 
+    def skip(self, batches: int) -> None:
+        """So many batches that the block was to count were served, and do not count."""
+        self.left -= batches
+        self.advance(0, ())
+
     def limit(self, batches: int) -> None:
         """There is memory for only `batches` more in a row: a block of given size goes on."""
 
@@ -202,12 +219,12 @@ class Schedule(Progress):
     """Decides the blocks of an alternating run, and follows them.
 
     A pair's blocks are sized when it begins, from the pace and the noise of both arms so far; the
-    order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs, or
-    with the first pair to reach `batches` served ones; None is no limit. `length` is how many
-    batches an epoch has, if that is known.
+    order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs that
+    count, or with the first pair to reach `batches` served ones; None is no limit. `length` is how
+    many batches an epoch has, if that is known.
 
     Where `fixed` is set sizes depend on no measurement. In distributed training all ranks must
-    switch arms at the same batch.
+    switch arms at the same batch. Where `has_instruments` is, some pairs are for these.
     """
 
     def __init__(
@@ -221,7 +238,7 @@ class Schedule(Progress):
     ) -> None:
         self._planned_pair = -1
         super().__init__(self._planned(0))
-        self.fixed = False
+        self._pair = 0
         self._seed = seed
         self._pairs = pairs
         self._batches = batches
@@ -283,7 +300,8 @@ class Schedule(Progress):
 
     def _begin_anew(self) -> None:
         self._block, self._iterations_ns = None, []
-        self._schedule = self._planned(self._planned_pair + 1)
+        self._pair = self._planned_pair + 1
+        self._schedule = self._planned(self._pair)
 
     def _counted_of_whole(self) -> int:
         """How many batches to count: one more than follow the first, as the epoch's end shows."""
@@ -304,13 +322,26 @@ class Schedule(Progress):
             counted = block.counted - self.left
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
+    @property
+    def looks_next(self) -> bool:
+        """See Progress."""
+        return bool(self.whole) and self._is_instrumented(self._pair)
+
+    def _is_instrumented(self, pair: int) -> bool:
+        return self.has_instruments and pair % INSTRUMENTED_EVERY == 1
+
+    def _counted_before(self, pair: int) -> int:
+        """How many pairs before this one count."""
+        return pair - (pair + INSTRUMENTED_EVERY - 2) // INSTRUMENTED_EVERY * self.has_instruments
+
     def _planned(self, pair: int) -> Iterator[PlannedBlock]:
         while not self.is_over:
             self._planned_pair = pair
             real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
+            instrumented = self._is_instrumented(pair)
             blocks: dict[Arm, PlannedBlock] = {
-                "real": PlannedBlock(pair, "real", real_warmup, real),
-                "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal),
+                "real": PlannedBlock(pair, "real", real_warmup, real, instrumented),
+                "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal, instrumented),
             }
             for arm in arms_of(self._seed, pair):
                 yield blocks[arm]
@@ -334,7 +365,10 @@ class Schedule(Progress):
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
         noise = self._noise_ratio()
         pairs = FEWEST_PAIRS if noise > FEWEST_REAL_PER_IDEAL else MORE_PAIRS
-        budget = self._batches_for_pairs() // max(pairs, self._pairs or 0)
+        pairs = max(pairs, self._pairs or 0)
+        if self.has_instruments:
+            pairs = with_instruments(pairs)
+        budget = self._batches_for_pairs() // pairs
         room = max(budget - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
         spare = (room - SMALLEST_BLOCK - least) // 4
         real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
@@ -384,7 +418,9 @@ class Schedule(Progress):
         return total - apart
 
     def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
-        self._arms[block.arm].add(iterations_ns)
+        if not block.instrumented:
+            self._arms[block.arm].add(iterations_ns)
         if block.arm == arms_of(self._seed, block.pair)[-1]:
+            self._pair = block.pair + 1
             is_full = self._batches is not None and self.served >= self._batches
-            self.is_over = is_full or block.pair + 1 == self._pairs
+            self.is_over = is_full or self._counted_before(self._pair) == self._pairs

@@ -28,7 +28,9 @@ Reading = tuple[str, str, Row]
 class Probe(Protocol):
     """Reads one kind of thing about the machine. Called by one thread at a time.
 
-    `name` names its readings; it is read at one in `every` ticks of the MetricsReader.
+    `name` names its readings; it is read at one in `every` ticks of the MetricsReader. One that has
+    `is_light = True` is read in all blocks of an alternating run, others in those that are for the
+    instruments alone, and at the edges of all.
     """
 
     name: str
@@ -87,6 +89,7 @@ class MetricsReader:
         self._readings: deque[Reading] = deque()
         self._notices: deque[Readings | Event] = deque()
         self._ticks = 0
+        self._is_paused = False
         self._lock = threading.Lock()
         self._reading_since_s: float | None = None
 
@@ -99,6 +102,15 @@ class MetricsReader:
             self._due_ns = now_ns + self._interval_ns
         if now_ns >= self._due_ns:
             self._threads.start(THREAD, self.tick, self._interval_s, at_once=True)
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether `look` makes a difference."""
+        return not all(_is_light(probe) for probe in (*self._waiting, *self._open))
+
+    def look(self, on: bool) -> None:
+        """Read all probes from now on, or the light ones alone."""
+        self._is_paused = not on
 
     def close(self) -> None:
         """Close all probes; stop the threads first."""
@@ -166,7 +178,7 @@ class MetricsReader:
         self._open.append(probe)
 
     def _read_if_due(self, probe: Probe) -> None:
-        if self._ticks % probe.every == 0:
+        if self._ticks % probe.every == 0 and (not self._is_paused or _is_light(probe)):
             self._read(probe)
 
     def _read(self, probe: Probe) -> None:
@@ -224,6 +236,10 @@ def _text(name: object) -> str:
 
 def _nothing(probe: str, subject: str, reason: str) -> Readings:
     return Readings(probe, subject, np.empty(0, np.int64), {}, reason)
+
+
+def _is_light(probe: Probe) -> bool:
+    return getattr(probe, "is_light", False)
 
 
 def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:

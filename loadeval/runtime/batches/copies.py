@@ -6,6 +6,7 @@ import copy
 import mmap
 import sys
 import weakref
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,17 @@ from loadeval.runtime.batches.tree import (
     VALUES,
     Rebuilding,
     TooLargeError,
+    is_array,
     is_shared_type,
+    leaves,
 )
 
 Array = np.ndarray[Any, Any]
 
 LARGE = 128 * 1024
 """From so many bytes on the C library asks the system for memory (glibc's M_MMAP_THRESHOLD)."""
+ALIGNMENT = 64
+"""Bytes of a cache line: no type of numbers has to begin at a rounder address."""
 PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
 """A forked process must not write to its parent's regions; Windows has neither forks nor flags."""
 
@@ -74,12 +79,18 @@ REGIONS = Regions()
 def copied(batch: Any) -> tuple[Any, list[str]]:
     """A copy of `batch` in memory of its own, and the classes of what in it is still the same.
 
-    That is what cannot be copied faithfully: see `clone_leaf`. Where that is `batch` itself, it has
-    too many nodes, or is nested too deep.
+    Leaves keep their class, values, layout, device and pinning, and those that lie in the same
+    memory, such as a tensor and a view of it, do so in the copy. Tensors are cut from the shared
+    memory of the worker that sent them. Large arrays and tensors are copied into REGIONS, so they
+    do not own their memory, and cannot be resized in place.
+
+    What has a meaning beyond its values is still the same: tensors that require gradients,
+    torch's modules, functions; and so is what cannot be copied. Where that is `batch` itself, it
+    has too many nodes, or is nested too deep.
     """
-    clone = _Clone()
-    rebuilding = Rebuilding(clone)
     try:
+        clone = _Clone(batch)
+        rebuilding = Rebuilding(clone)
         made = rebuilding.rebuilt(batch)
     except Exception as error:
         if _is_short_of_memory(error):
@@ -88,24 +99,18 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
     return made, [*clone.kept, *rebuilding.kept]
 
 
-def clone_leaf(leaf: Any) -> Any:
-    """A copy of `leaf` in memory of its own: same class, values, layout, device and pinning.
-
-    Tensors are cut from the shared memory of the worker that sent them. Large arrays and tensors
-    are copied into REGIONS, so they do not own their memory, and cannot be resized in place.
-
-    What has a meaning beyond its values is returned as it is: tensors that require gradients,
-    torch's modules, functions; and so is what cannot be copied.
-    """
-    return _Clone()(leaf)
+def clone(batch: Any) -> Any:
+    """A copy of `batch`: see `copied`."""
+    return copied(batch)[0]
 
 
 class _Clone:
     """Clones the leaves of one batch; `kept` has the classes of those that are still the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: Any) -> None:
         self.kept: list[str] = []
         self._memo = _Memo()
+        self._in_one_memory = _copies_in_one_memory(batch)
 
     def __call__(self, leaf: Any) -> Any:
         kind: Any = type(leaf)
@@ -113,6 +118,8 @@ class _Clone:
             return leaf
         if issubclass(kind, SHARED):
             return leaf
+        if id(leaf) in self._in_one_memory:
+            return self._in_one_memory[id(leaf)]
         try:
             made = self._made(leaf, kind)
             is_faithful = type(made) is kind and bool(_form(made) == _form(leaf))
@@ -133,6 +140,80 @@ class _Clone:
         if kind is memoryview:
             return _memory_copy(leaf)
         return None if is_shared_type(kind) else copy.deepcopy(leaf, self._memo)
+
+
+def _copies_in_one_memory(batch: Any) -> dict[int, Any]:
+    """Copies of those arrays and tensors of `batch` that lie in each other's memory, by identity.
+
+    These are cut from one piece of memory each, as they lie in their own.
+    """
+    arrays = {id(leaf): leaf for leaf in leaves(batch) if is_array(leaf)}
+    if len(arrays) < 2:  # noqa: PLR2004 - one cannot share
+        return {}
+    places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
+    made: dict[int, Any] = {}
+    together: list[tuple[str, int, int, Any]] = []
+    for place in [*sorted(places, key=itemgetter(0, 1)), ("", 0, 0, None)]:
+        device, first, _, _ = place
+        if together and (
+            device != together[0][0] or first >= max(end for _, _, end, _ in together)
+        ):
+            if len(together) > 1:
+                made |= _cut_from_one_copy(together)
+            together = []
+        together.append(place)
+    return made
+
+
+def _place_of(leaf: Any) -> tuple[str, int, int] | None:
+    """The device, first address and end of an array's or tensor's elements.
+
+    None for what is no mere view of numbers: a class of its own, or one that overlaps itself.
+    """
+    if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
+        device, first, size, steps = "cpu", leaf.ctypes.data, leaf.itemsize, leaf.strides
+    elif _is_plain(leaf) and not leaf.requires_grad and leaf.device.type != "meta":
+        device, first, size = str(leaf.device), leaf.data_ptr(), leaf.element_size()
+        steps = tuple(step * size for step in leaf.stride())
+    else:
+        return None
+    if 0 in leaf.shape or any(step == 0 < n - 1 for n, step in zip(leaf.shape, steps, strict=True)):
+        return None
+    reach = [(n - 1) * step for n, step in zip(leaf.shape, steps, strict=True)]
+    first += sum(min(bytes_, 0) for bytes_ in reach)
+    return device, first, first + sum(map(abs, reach)) + size
+
+
+def _cut_from_one_copy(places: list[tuple[str, int, int, Any]]) -> dict[int, Any]:
+    """A copy of each leaf, all in one piece of memory."""
+    torch: Any = sys.modules.get("torch")
+    begin = places[0][1] - places[0][1] % ALIGNMENT  # so that what was aligned is
+    size = max(end for _, _, end, _ in places) - begin
+    memory: Any = REGIONS.take(size)
+    tensors = [leaf for *_, leaf in places if type(leaf) is not np.ndarray]
+    if tensors and (tensors[0].device.type != "cpu" or tensors[0].is_pinned()):
+        device = tensors[0].device
+        memory = torch.empty(
+            size, dtype=torch.uint8, device=device, pin_memory=device.type == "cpu"
+        )
+    elif memory is None:
+        memory = np.empty(size, np.uint8)
+    made: dict[int, Any] = {}
+    for _, first, _, leaf in places:
+        if type(leaf) is np.ndarray:
+            # Of an array that is read backwards, the first element has the last address.
+            offset = leaf.ctypes.data - begin
+            view = np.ndarray(leaf.shape, leaf.dtype, np.asarray(memory), offset, leaf.strides)
+            view[...] = leaf
+        else:
+            flat = torch.as_tensor(memory)
+            offset = (first - begin) // leaf.element_size()
+            view = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+            view.set_(flat.untyped_storage(), offset, leaf.shape, leaf.stride())
+            view.copy_(leaf)
+            vars(view).update(vars(leaf))
+        made[id(leaf)] = view
+    return made
 
 
 def _is_short_of_memory(error: Exception) -> bool:
@@ -193,7 +274,9 @@ def _tensor_copy(tensor: Any) -> Any:
 
 
 def _numbers_copy(tensor: Any) -> Any:
-    memory = REGIONS.take(tensor.nbytes) if _is_plain(tensor) else None
+    memory = None
+    if _is_plain(tensor) and tensor.nbytes >= LARGE and tensor.device.type == "cpu":
+        memory = None if tensor.is_pinned() else REGIONS.take(tensor.nbytes)
     source = tensor.detach()
     if memory is None:
         return _clone_of(source, tensor)
@@ -216,15 +299,12 @@ def _clone_of(source: Any, tensor: Any) -> Any:
 
 
 def _is_plain(tensor: Any) -> bool:
-    """Whether `tensor` is of torch's own class, and no more than numbers in the CPU's memory."""
+    """Whether `tensor` is of torch's own class, and no more than numbers in memory."""
     torch: Any = sys.modules.get("torch")
     return (
         type(tensor) is getattr(torch, "Tensor", None)
         and tensor.layout is torch.strided
         and not tensor.is_nested
-        and tensor.nbytes >= LARGE  # asked early: most batches have many small leaves
-        and tensor.device.type == "cpu"
         and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
         and not any(getattr(tensor, "names", ()))  # newer versions of torch have none
-        and not tensor.is_pinned()
     )

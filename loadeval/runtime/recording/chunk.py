@@ -26,11 +26,12 @@ class Chunk:
     and is appended to before the marks of that row: what the marks show is complete.
     """
 
-    __slots__ = ("arm", "counts", "marks", "pair", "taken")
+    __slots__ = ("arm", "counts", "instrumented", "marks", "pair", "taken")
 
-    def __init__(self, arm: Arm, pair: int | None) -> None:
+    def __init__(self, arm: Arm, pair: int | None, instrumented: bool = False) -> None:
         self.arm = arm
         self.pair = pair
+        self.instrumented = instrumented
         self.marks: list[int] = []
         self.counts: list[tuple[int, Count]] = []
         self.taken = 0
@@ -60,6 +61,7 @@ class Chunk:
             samples=samples,
             nbytes=nbytes,
             pair=self.pair,
+            instrumented=self.instrumented,
         )
 
     def paddings(self, start: int) -> list[tuple[int, Count]]:

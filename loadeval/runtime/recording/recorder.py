@@ -193,6 +193,16 @@ class Recorder:
             self._threads.stop()  # that of the log does it, last of all
         self._run_queued_work()
 
+    @property
+    def has_instruments(self) -> bool:
+        """Whether there is something that `look` would stop."""
+        return self._stages.can_pause or self._metrics.can_pause
+
+    def look(self, on: bool) -> None:
+        """Read instruments from now on, or none but the clock and what measures a GPU."""
+        self._stages.look(on)
+        self._metrics.look(on)
+
     def mark(self) -> None:
         """Read the probes now, at the edge of a block."""
         self._metrics.mark()
@@ -466,11 +476,11 @@ class OpenEpoch:
         self.recorder.started()
 
     def next_chunk(
-        self, arm: Arm, pair: int | None = None
+        self, arm: Arm, pair: int | None = None, instrumented: bool = False
     ) -> tuple[list[int], list[tuple[int, Count]]]:
         """Where the batches to come are noted: their marks, and their changes of count."""
         self.recorder.chunk_filled(self)
-        chunk = Chunk(arm, pair)
+        chunk = Chunk(arm, pair, instrumented)
         self.chunks.append(chunk)
         return chunk.marks, chunk.counts
 

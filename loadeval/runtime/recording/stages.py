@@ -34,6 +34,10 @@ class LoaderStages(Protocol):
 
     What raises here ends looking into the loader, and nothing else. `take` may run in one thread
     while another one begins an epoch.
+
+    It may have a method `look(on: bool)`, which is called between two batches: called with False,
+    nothing in the loader is timed until it is called with True. An alternating run looks inside in
+    some of its blocks alone, for that takes time.
     """
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -76,6 +80,17 @@ class StageRecorder:
             with self._guard:
                 return self._guarded(self._stages.begin(loader))
         return _ignore
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether looking can be paused, and goes on."""
+        return self._open and hasattr(self._stages, "look")
+
+    def look(self, on: bool) -> None:
+        """See LoaderStages."""
+        if self.can_pause:
+            with self._guard:
+                self._stages.look(on)  # type: ignore[union-attr]  # it has one
 
     def take(self) -> list[StageLine]:
         """What was found since the last call; its moments count from when this was made."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.adapter import begun
-from loadeval.runtime.batches.copies import clone_leaf
-from loadeval.runtime.batches.tree import TooLargeError, is_shared_type, leaves, map_leaves
+from loadeval.runtime.batches.copies import clone
+from loadeval.runtime.batches.tree import TooLargeError, is_shared_type, leaves
 from loadeval.runtime.replay.fresh_containers import refresher
 from loadeval.runtime.replay.mutations import UNWATCHED, MutationWatch, differs, same_arrays
 
@@ -56,7 +56,7 @@ class KeptBatch:
 
     def copy(self) -> KeptBatch:
         """The same batch in memory of its own."""
-        return KeptBatch(map_leaves(clone_leaf, self.tree), self.count)
+        return KeptBatch(clone(self.tree), self.count)
 
 
 class BatchCache:
@@ -129,7 +129,7 @@ class BatchCache:
         def batch(at: int) -> Any:
             tree = trees[at % len(trees)]
             try:
-                return map_leaves(clone_leaf, tree)
+                return clone(tree)
             except Exception:  # noqa: BLE001 - it is served as it is
                 return tree
 
@@ -185,7 +185,7 @@ class BatchCache:
                 if len(self._kept) > 1 and kept.watched.changed():
                     self._kept.remove(kept)
                 else:
-                    yield partial(map_leaves, clone_leaf, kept.tree), kept.count, *UNWATCHED
+                    yield partial(clone, kept.tree), kept.count, *UNWATCHED
 
 
 def fill(

@@ -45,6 +45,7 @@ class Span:
     pair: int | None = None
     since_ns: int | None = None
     is_ours: bool = False
+    instrumented: bool = False
     marks: list[int] = field(default_factory=list)
     counts: list[tuple[int, Count]] = field(default_factory=list)
     asked_ns: int = 0
@@ -373,7 +374,7 @@ class _Serving:
             self._plan.rest = self._plan.remainder()
             raise
         if span is not None:
-            span.marks, span.counts = epoch.next_chunk(span.arm, span.pair)
+            span.marks, span.counts = epoch.next_chunk(span.arm, span.pair, span.instrumented)
             span.counts.append((0, NOTHING))
             self._span = span
         return span

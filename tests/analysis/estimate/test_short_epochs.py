@@ -126,7 +126,7 @@ def test_the_interval_is_students_over_pairs(pairs: int, width: float) -> None:
     assert high / low == pytest.approx(np.exp(2 * error / whole_ns), rel=1e-3)
 
 
-@pytest.mark.parametrize(("pairs", "more"), [(1, 4), (2, 2)])
+@pytest.mark.parametrize(("pairs", "more"), [(1, 6), (2, 4)])
 def test_too_few_pairs_of_epochs_are_told(pairs: int, more: int) -> None:
     """The advice says how many epochs are missing."""
     result = headroom(alternated(pairs))
@@ -154,7 +154,7 @@ def test_without_a_pair_of_epochs_their_number_is_told(length: int | None) -> No
     assert cause.code is Unmeasured.NO_PAIR_OF_EPOCHS
     assert (cause.values["epochs"], cause.values["batches"]) == (2, 5)
     assert result.advice[0].code is VerdictAdvice.MORE_EPOCHS
-    assert result.advice[0].values == {"epochs": 5}
+    assert result.advice[0].values == {"epochs": 7}
 
 
 def test_a_long_epoch_is_asked_for_batches() -> None:
@@ -163,10 +163,10 @@ def test_a_long_epoch_is_asked_for_batches() -> None:
     result = headroom(trained([epoch(0, "real", None, 8)], loader, cause="unmeasured"))
     (cause,) = result.verdict.unmeasured
     assert cause.code is Unmeasured.NO_PAIR
-    needed = 3 + 3 * (8 + 8 + 3 + 3)
+    needed = 3 + 4 * (8 + 8 + 3 + 3)  # one pair is for the instruments
     each_ns = (FIRST + 7 * WAIT + 8 * STEP) / 8 * MS
     assert result.advice[0].values == {"batches": needed, "elapsed_ns": needed * each_ns}
-    assert verdict_advice(result).startswith("A verdict takes about 69 batches, which take 5.0")
+    assert verdict_advice(result).startswith("A verdict takes about 91 batches, which take 6.7")
 
 
 def test_without_a_batch_nothing_is_known() -> None:
@@ -188,7 +188,7 @@ def test_what_is_known_is_said_in_place_of_tables() -> None:
         "first of each epoch), and its steps took 110 ms."
     )
     assert known in shown
-    assert "Measure 6 more epochs at least" in shown
+    assert "Measure 8 more epochs at least" in shown
     assert dict(comparison_rows(comparison))["known"] == known
 
 
@@ -249,7 +249,7 @@ def test_a_prefetched_epochs_start_is_no_missed_stall() -> None:
 
 def test_no_more_epochs_are_missing_than_make_the_pairs() -> None:
     run = alternated(1)
-    assert [missing_epochs(run, pairs) for pairs in (0, 2, 3, 9)] == [4, 4, 0, 0]
+    assert [missing_epochs(run, pairs) for pairs in (0, 2, 3, 9)] == [6, 6, 0, 0]
 
 
 def logged(count: int = 6, batches: int = 5, mode: Mode = "log", **options: Any) -> Run:
@@ -307,7 +307,7 @@ def test_the_headline_of_a_log_has_the_first_waits() -> None:
     )
     assert finding.cost_share == pytest.approx(starts)
     (change,) = finding.changes
-    assert change.values["at_most"] == pytest.approx(1 / (1 - starts))
+    assert "at_most" not in change.values  # a log predicts nothing
 
 
 def test_how_long_epochs_are() -> None:

@@ -33,7 +33,6 @@ Mode log shows how long training waited, not what it would gain: loading also
 slows the steps beside it. For the gain: loadeval run --mode alternate --
 COMMAND
 
-
 Findings
 1. zero workers: high, 71.4% lost, likely
   Nothing is loaded ahead: training spends 71.4% of its time waiting while each

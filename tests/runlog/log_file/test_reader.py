@@ -84,6 +84,7 @@ def test_a_run_comes_back(written: Path) -> None:
         "epoch": [0, 0, 0, 0, 1, 1],
         "arm": [0] * 6,
         "pair": [UNKNOWN] * 6,
+        "instrumented": [False] * 6,
         "request_ns": [0, 17, 40, 60, 5, 35],
         "wait_ns": [10, 10, 10, 3, 20, 1],
         "step_ns": [7, 13, 10, 7, 10, UNKNOWN],

@@ -6,7 +6,7 @@ import gc
 import sys
 import weakref
 from collections import Counter
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from mmap import PAGESIZE, mmap
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +45,11 @@ pytestmark = pytest.mark.usefixtures("serial")
 def alternating(
     length: int, prefetched: int = 0, **options: Any
 ) -> tuple[LoaderEvaluator, SerialLoader, FakeClock]:
+    """By default without instruments: with some, one pair in three is for these."""
     clock = FakeClock(1000)
     loader = SerialLoader(range(length), [LOAD_NS] * length, clock)
     loader.prefetched = prefetched
+    options = {"probes": ()} | options
     return LoaderEvaluator(loader, mode="alternate", clock=clock, **options), loader, clock
 
 
@@ -94,6 +96,48 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
     for window in windows:
         batches = sizes[window.pair, ARMS.index(window.arm)]
         assert window.elapsed_ns == batches * each_ns[window.arm]
+
+
+@pytest.mark.parametrize("length", [2000, 5])
+def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int) -> None:
+    """They are read in every third pair, the second first, and in no other, its warm-ups apart."""
+    looks: list[tuple[bool, int]] = []
+
+    class Looking:
+        """Looks into the loader, and notes what it is told after how many batches."""
+
+        def begin(self, _: Any) -> Any:
+            return lambda _: None
+
+        def take(self) -> list[Any]:
+            return []
+
+        def close(self) -> None:
+            looks.append((False, loader.asked))
+
+        def look(self, on: bool) -> None:
+            looks.append((on, loader.asked))
+
+    class Adapter(SerialAdapter):
+        def stages(self, _: Any) -> Any:
+            return Looking()
+
+    clock = FakeClock(1000)
+    loader = SerialLoader(range(length), [LOAD_NS] * length, clock)
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch, SerialLoader.__module__, Adapter)
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, probes=(), pairs=8)
+    train(evaluator, clock, epochs=1 if length > 100 else 30)
+    run = evaluator.recorded()
+    asked = np.zeros(loader.asked + 1, bool)
+    for (on, since), (_, until) in pairwise(looks):
+        asked[since:until] = on
+    numbers = np.arange(len(run.steps))  # without prefetched batches, they come in order
+    assert (asked[numbers] == run.steps.instrumented).all()
+    assert run.steps.instrumented.sum() > 2 * 8
+    assert not (run.steps.instrumented & (run.steps.pair != UNKNOWN)).any()
+    assert sorted({*run.steps.pair.tolist()} - {UNKNOWN}) == [0, 2, 3, 5, 6, 8, 9, 11]
+    assert {each.pair for each in run.prefetches if each.instrumented} == {1, 4, 7, 10}
 
 
 def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +446,7 @@ def test_memory_for_a_block_that_is_large_enough_is_all_it_takes() -> None:
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 9000, [MS] * 9000, clock)
     evaluator = LoaderEvaluator(
-        loader, mode="alternate", clock=clock, max_cache_bytes=3000, pairs=4
+        loader, mode="alternate", clock=clock, max_cache_bytes=3000, pairs=4, probes=()
     )
     for _ in evaluator:
         clock.advance(MS)
@@ -470,7 +514,7 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
         clock.advance(STEP_NS)
     assert (sorted(served) if prefetched else served) == list(range(200))
     run = evaluator.recorded()
-    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(1, fits + 2))
+    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(fits + 2))
     assert [event.message for event in run.events if "could not be copied" in event.message] == [
         "a batch could not be copied, so that fewer are prefetched: out of memory"
     ]
@@ -595,6 +639,34 @@ def test_all_ranks_switch_arms_at_the_same_batch(
         columns.append((steps.pair.tolist(), steps.arm.tolist()))
     assert columns[0] == columns[1] == columns[2]
     assert rows(evaluator.recorded())[3, 0] == FIXED_REAL_BLOCK
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_a_rank_with_less_memory_switches_arms_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int
+) -> None:
+    """What it cannot prefetch of an ideal block it loads uncounted, and its log says so."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    batch = np.zeros(100)
+    runs = []
+    for room in (None, 6 * batch.nbytes):
+        clock = FakeClock()
+        loader = SerialLoader([batch.copy() for _ in range(300)], [LOAD_NS] * 300, clock)
+        loader.prefetched = prefetched
+        memory: dict[str, Any] = {} if room is None else {"max_cache_bytes": room}
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, **memory)
+        for _ in evaluator:
+            clock.advance(STEP_NS)
+        runs.append(evaluator.recorded())
+    whole, limited = (run.steps for run in runs)
+    counts = limited.pair != -1
+    for name in ("pair", "arm"):
+        assert (getattr(whole, name)[counts] == getattr(limited, name)[counts]).all()
+    of_real = whole.arm == 0
+    assert (whole.pair[of_real] == limited.pair[of_real]).all()
+    assert 0 < counts[~of_real].sum() < (whole.pair != -1)[~of_real].sum()
+    (said,) = (event.message for event in runs[1].events if "max_cache_bytes" in event.message)
+    assert "of this rank" in said
 
 
 @given(

@@ -17,6 +17,7 @@ from loadeval.runlog.blocks import (
     block_for,
     head_for,
     two_blocks_for,
+    with_instruments,
 )
 from loadeval.runtime.alternation.schedule import (
     FEWEST_PAIRS,
@@ -465,7 +466,8 @@ def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> 
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     """That many pairs are complete, with slow steps, when so many batches were served."""
     schedule = Schedule(prefetch_depth=depth, length=MANY)
+    schedule.has_instruments = True
     noted_head(schedule, 5000 * MS, 5000 * MS, head_for(depth))
-    for _ in range(pairs):
+    for _ in range(with_instruments(pairs)):
         next_pair(schedule, steady(10_000 * MS, 5000 * MS))
     assert schedule.served == batches_for(pairs, depth)

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from loadeval.runtime.batches import copies
-from loadeval.runtime.batches.copies import LARGE, Regions, clone_leaf
+from loadeval.runtime.batches.copies import LARGE, Regions, clone
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def unused(regions: Regions) -> list[mmap.mmap]:
 )
 def test_a_large_array_is_copied_as_by_numpy(array: Any, regions: Regions) -> None:
     """It has the values, type and strides of a copy by NumPy, and can be written to."""
-    copied, expected = clone_leaf(array), array.copy(order="K")
+    copied, expected = clone(array), array.copy(order="K")
     assert np.array_equal(copied, expected)
     assert (copied.dtype, copied.strides) == (expected.dtype, expected.strides)
     assert copied.flags.writeable
@@ -90,7 +90,7 @@ def test_a_large_array_is_copied_as_by_numpy(array: Any, regions: Regions) -> No
 )
 def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Regions) -> None:
     """It has the values, strides and size of storage of a clone."""
-    copied, expected = clone_leaf(tensor), tensor.clone()
+    copied, expected = clone(tensor), tensor.clone()
     assert torch.equal(copied, expected)
     assert copied.stride() == expected.stride()
     assert copied.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
@@ -109,7 +109,7 @@ def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Reg
 )
 def test_a_tensor_keeps_its_dtype(dtype: torch.dtype, regions: Regions) -> None:
     tensor = (FLOATS % 3).repeat(4, 1, 1, 1).to(dtype)
-    copied = clone_leaf(tensor)
+    copied = clone(tensor)
     assert copied.dtype is dtype
     assert torch.equal(copied.view(torch.uint8), tensor.view(torch.uint8))
     assert are_used(regions)
@@ -117,7 +117,7 @@ def test_a_tensor_keeps_its_dtype(dtype: torch.dtype, regions: Regions) -> None:
 
 def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     """It is no view, so that gradients can be computed, and it can be changed in place."""
-    copied = clone_leaf(FLOATS)
+    copied = clone(FLOATS)
     assert not copied._is_view()
     copied.requires_grad_().mul(2).sum().backward()
     assert copied.grad.unique().tolist() == [2]
@@ -128,9 +128,9 @@ def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
 def test_a_copy_in_inference_mode_is_like_a_clone(regions: Regions) -> None:
     """A copy of such a tensor is too, made outside of inference mode."""
     with torch.inference_mode():
-        tensor = clone_leaf(FLOATS)
+        tensor = clone(FLOATS)
     assert tensor.is_inference()
-    copied = clone_leaf(tensor)
+    copied = clone(tensor)
     assert torch.equal(copied, FLOATS)
     assert not copied.is_inference()
     assert are_used(regions)
@@ -138,7 +138,7 @@ def test_a_copy_in_inference_mode_is_like_a_clone(regions: Regions) -> None:
 
 def test_the_default_device_is_no_matter(regions: Regions) -> None:
     with torch.device("meta"):
-        assert clone_leaf(FLOATS).device.type == "cpu"
+        assert clone(FLOATS).device.type == "cpu"
     assert are_used(regions)
 
 
@@ -177,7 +177,7 @@ def test_other_leaves_are_copied_as_their_library_does(
     make: Callable[[], Any], regions: Regions
 ) -> None:
     leaf = make()
-    copied = clone_leaf(leaf)
+    copied = clone(leaf)
     assert copied is not leaf
     assert type(copied) is type(leaf)
     assert not are_used(regions)
@@ -204,19 +204,19 @@ def test_copies_need_no_torch(
     module: Any, regions: Regions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", module)
-    assert clone_leaf(Pinned(pinned=True)).is_pinned()
-    assert not clone_leaf(Pinned(pinned=False)).is_pinned()
-    assert np.array_equal(clone_leaf(DOUBLES), DOUBLES)
+    assert clone(Pinned(pinned=True)).is_pinned()
+    assert not clone(Pinned(pinned=False)).is_pinned()
+    assert np.array_equal(clone(DOUBLES), DOUBLES)
     assert are_used(regions)
 
 
 @pytest.mark.parametrize("leaf", [DOUBLES, FLOATS], ids=["array", "tensor"])
 def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
     """The next copy of about that size, of whatever kind, uses it once the last one is gone."""
-    first, second = clone_leaf(leaf), clone_leaf(leaf)
+    first, second = clone(leaf), clone(leaf)
     del first, second
     assert len(unused(regions)) == 2
-    copied = clone_leaf(DOUBLES[:, :-1])
+    copied = clone(DOUBLES[:, :-1])
     assert np.array_equal(copied, DOUBLES[:, :-1])
     assert len(unused(regions)) == 1
 
@@ -244,7 +244,7 @@ def test_memory_is_in_use_while_a_view_is(
     leaf: Any, view: Callable[[Any], Any], regions: Regions
 ) -> None:
     """However it was made; another copy then has other memory."""
-    copied = clone_leaf(leaf)
+    copied = clone(leaf)
     held = view(copied)
     del copied
     gc.collect()
@@ -254,16 +254,16 @@ def test_memory_is_in_use_while_a_view_is(
 
 
 def test_a_held_slice_keeps_its_values(regions: Regions) -> None:
-    held = [clone_leaf(DOUBLES)[1], clone_leaf(FLOATS)[1]]
-    clone_leaf(np.zeros_like(DOUBLES))
-    clone_leaf(torch.zeros_like(FLOATS))
+    held = [clone(DOUBLES)[1], clone(FLOATS)[1]]
+    clone(np.zeros_like(DOUBLES))
+    clone(torch.zeros_like(FLOATS))
     assert np.array_equal(held[0], DOUBLES[1])
     assert torch.equal(held[1], FLOATS[1])
     assert len(unused(regions)) == 1
 
 
 def test_unused_memory_is_released(regions: Regions) -> None:
-    clone_leaf(DOUBLES)
+    clone(DOUBLES)
     region = weakref.ref(unused(regions)[0])
     assert region() is not None
     regions.release()
@@ -290,8 +290,8 @@ def test_without_memory_for_a_region_leaves_are_copied_all_the_same(
         raise OSError
 
     monkeypatch.setattr(mmap, "mmap", fail)
-    assert np.array_equal(clone_leaf(DOUBLES), DOUBLES)
-    assert torch.equal(clone_leaf(FLOATS), FLOATS)
+    assert np.array_equal(clone(DOUBLES), DOUBLES)
+    assert torch.equal(clone(FLOATS), FLOATS)
     assert unused(regions) == []
 
 
@@ -305,19 +305,19 @@ def test_a_copy_into_used_memory_has_no_page_faults(leaf: Any) -> None:
     def faults() -> int:
         return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
 
-    clone_leaf(leaf)
+    clone(leaf)
     before = faults()
     for _ in range(10):
-        clone_leaf(leaf)
+        clone(leaf)
     assert faults() - before < 10 * PAGES / 20
 
 
 FORKED = """
 import os
 import numpy as np
-from loadeval.runtime.batches.copies import clone_leaf
+from loadeval.runtime.batches.copies import clone
 
-copied = clone_leaf(np.zeros(100_000))
+copied = clone(np.zeros(100_000))
 if os.fork() == 0:
     copied[:] = 1
     os._exit(0)
@@ -329,3 +329,26 @@ assert not copied.any()
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
 def test_a_forked_process_does_not_change_a_copy() -> None:
     subprocess.run([sys.executable, "-c", FORKED], check=True)
+
+
+@pytest.mark.parametrize("library", [np, torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("size", [8, LARGE])
+def test_what_lies_in_one_memory_does_so_in_the_copy(library: Any, size: int) -> None:
+    """A step that changes one in place sees the others changed, as without loadeval."""
+    ids = library.arange(size)
+    other = library.arange(size)
+    batch = {"ids": ids, "labels": ids, "tail": [ids[size // 2 :], ids[::2]], "other": other}
+    copy = clone(batch)
+    assert copy["labels"] is copy["ids"]
+    copy["ids"] += 1
+    assert copy["tail"][0].tolist() == (ids[size // 2 :] + 1).tolist()
+    assert copy["tail"][1].tolist() == (ids[::2] + 1).tolist()
+    assert copy["other"].tolist() == other.tolist() == ids.tolist()
+
+
+def test_a_tensor_and_the_array_that_it_was_made_of_lie_in_one_memory() -> None:
+    array = np.arange(6)
+    backwards, tensor = clone((array[::-1], torch.from_numpy(array)))
+    tensor += 1
+    assert backwards.tolist() == [6, 5, 4, 3, 2, 1]
+    assert array.tolist() == [0, 1, 2, 3, 4, 5]
