@@ -22,7 +22,9 @@ class GoesOnContract(AdapterContract):
     lacks = 1
     """How many batches fewer that next epoch has."""
 
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
+    @pytest.mark.skip(reason="the epoch after a broken one goes on where that was left")
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
+        """Not of this loader."""
 
     def test_a_released_loader_serves_again(self) -> None:
         adapter, loader = self.make_adapter(), self.make_loader()

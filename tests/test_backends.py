@@ -228,6 +228,7 @@ class Pipeline:
             self.freed_elsewhere.touch()
 
 
+@pytest.mark.check
 def test_a_worker_does_not_free_another_backends_pipelines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

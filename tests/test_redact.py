@@ -143,6 +143,7 @@ else:
 """
 
 
+@pytest.mark.check
 def test_ranks_of_one_launcher_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And those of another launch have other placeholders."""
     monkeypatch.delenv(SALT)

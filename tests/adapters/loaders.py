@@ -49,15 +49,15 @@ def contract(
     adapter: type[Any],
     base: type[AdapterContract] = AdapterContract,
     given: str | None = None,
-    slow: Collection[str] = (),
+    quick: Collection[str] = (),
     **loaders: Callable[..., Any],
 ) -> type[AdapterContract]:
     """The contract for each of `loaders`, made from the fixture `given` where there is one.
 
-    It is `slow` for those of these names.
+    It is `quick` for those of these names; `make check` has the others.
     """
     params = [
-        pytest.param(make, id=name, marks=[pytest.mark.check] if name in slow else [])
+        pytest.param(make, id=name, marks=[] if name in quick else [pytest.mark.check])
         for name, make in loaders.items()
     ]
 

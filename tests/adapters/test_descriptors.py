@@ -38,7 +38,10 @@ print(batches)
 """
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+@pytest.mark.parametrize(
+    "mode",
+    [*(pytest.param(mode, marks=pytest.mark.check) for mode in ("log", "replay")), "alternate"],
+)
 def test_its_own_files_are_left_alone(mode: str, tmp_path: Path) -> None:
     """Those that it opens afterwards have the numbers of ours, which are not closed then."""
     command = [sys.executable, "-c", PROGRAM, mode, str(tmp_path)]

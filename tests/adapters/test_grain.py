@@ -56,7 +56,6 @@ TestLoaders = contract(
     dataloader=dataloader,
     process=lambda: dataloader(worker_count=1),
     prefetching_processes=lambda: in_processes(2),
-    slow=["prefetching_processes"],  # one process beside it does
 )
 
 

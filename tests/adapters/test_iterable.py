@@ -96,7 +96,11 @@ def test_an_iterable_cannot_be_made_again() -> None:
 
 
 TestIterables = contract(
-    IterableAdapter, list=lambda: list(arrays()), generator=arrays, restarting=Restarting
+    IterableAdapter,
+    quick=["list"],
+    list=lambda: list(arrays()),
+    generator=arrays,
+    restarting=Restarting,
 )
 TestFactories = contract(FactoryAdapter, generator=lambda: arrays, dataloader=lambda: numbers)
 

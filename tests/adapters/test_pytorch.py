@@ -62,6 +62,7 @@ def shared_memory() -> set[str]:
 
 TestLoaders = contract(
     adapter_of("torch.utils.data"),
+    quick=["in_process", "workers"],
     in_process=lambda: DataLoader(Tensors, batch_size=8),
     workers=lambda: DataLoader(Tensors, batch_size=8, num_workers=2),
     persistent_workers=lambda: DataLoader(
@@ -71,6 +72,7 @@ TestLoaders = contract(
 )
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 def test_every_start_method_is_served_and_described(method: str) -> None:
     loader = DataLoader(Tensors, batch_size=8, num_workers=1, multiprocessing_context=method)
@@ -124,6 +126,7 @@ def test_a_dataset_is_iterated_by_itself() -> None:
     assert evaluator.recorded().header.loader.workers is None
 
 
+@pytest.mark.check
 def test_describing_does_not_fix_the_start_method() -> None:
     script = (
         "import multiprocessing\n"
@@ -190,6 +193,7 @@ def test_copies_of_a_wrapped_loader_serve_the_same() -> None:
         assert all(map(same_batch, twin, evaluator))
 
 
+@pytest.mark.check
 def test_the_loader_inside_a_spawned_process() -> None:
     evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8))
     with torch.multiprocessing.get_context("spawn").Pool(1) as pool:

@@ -43,13 +43,17 @@ def in_processes(dataset: Dataset[Any] | None = None, **options: Any) -> Any:
     return get_pytorch_dataloader(dataset or Images(), **(chosen | options))
 
 
-TestLoaders = contract(adapter_of("spdl.dataloader"), threads=threaded, processes=in_processes)
+TestLoaders = contract(
+    adapter_of("spdl.dataloader"), quick=["threads"], threads=threaded, processes=in_processes
+)
 
 
 class ServesTheSameLater(AdapterContract):
     """The first two batches come again and again after the third: no epoch is like the first."""
 
-    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
+    @pytest.mark.skip(reason="no epoch is like the first")
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
+        """Not of this loader."""
 
 
 TestCacheDataLoader = contract(

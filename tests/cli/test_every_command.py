@@ -20,6 +20,7 @@ FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
 DRAWING = {"matplotlib", "plotly", "jinja2"}
 
 
+@pytest.mark.check
 def test_the_package_is_the_command() -> None:
     """`python -m loadeval` is `loadeval`."""
     command = [sys.executable, "-m", "loadeval"]

@@ -222,6 +222,7 @@ def started(*command: object, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]
         process.kill()
 
 
+@pytest.mark.check
 def test_a_training_is_followed_while_it_runs(tmp_path: Path) -> None:
     """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
     path = tmp_path / "run.jsonl"

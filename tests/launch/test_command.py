@@ -394,6 +394,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("ignores", [False, True])
 def test_a_program_that_hangs_is_ended_with_all_below_it(
     ignores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

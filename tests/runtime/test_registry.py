@@ -52,6 +52,7 @@ def test_our_own_adapters_need_no_entry_points() -> None:
     assert {point.name: point.value for point in points} == registry.own_adapters()
 
 
+@pytest.mark.check
 def test_a_zipped_copy_knows_its_loaders(tmp_path: Path) -> None:
     """No loader of theirs is taken for any iterable, without metadata too."""
     archive = tmp_path / "copy.zip"

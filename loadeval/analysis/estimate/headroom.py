@@ -193,10 +193,10 @@ def headroom(run: Run) -> Headroom:
         evidence,
         unmeasured=(_why_unmeasured(run, comparison.real_batches),),
         cautions=[
-            *looked_into(run),
             *cautions,
             *more_faults(times.counted, comparison),
             *about_the_machine(times.counted),
+            *looked_into(run),
         ],
         not_measured=_missing(run, comparison, pairs, cpu_share, of_epochs=are_whole),
         pairs=len(pairs),

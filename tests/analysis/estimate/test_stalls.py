@@ -360,6 +360,7 @@ def speedup(run: Run) -> Estimate:
     return comparison.gain.steady_speedup
 
 
+@pytest.mark.check
 @pytest.mark.parametrize(("loads", "runs"), [(random_stalls, 300), (regular_stalls, 60)])
 def test_counting_stalls_everywhere_gives_narrower_intervals_that_hold(
     loads: Draw, runs: int

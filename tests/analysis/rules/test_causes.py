@@ -88,7 +88,7 @@ def test_causes_never_cost_more_than_is_lost(seed: int) -> None:
     assert all(cost >= LEAST_GAIN for rule, cost in shares.items() if rule in FIXES)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_where_nothing_is_waited_for_nothing_in_the_loader_is_blamed(seed: int) -> None:
     """What takes long in it does not matter."""
     run = some_loader(seed)
@@ -97,7 +97,7 @@ def test_where_nothing_is_waited_for_nothing_in_the_loader_is_blamed(seed: int) 
     assert not {finding.rule for finding in diagnosed(run).findings} & INSIDE
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_loader_that_nobody_looked_into_has_no_cause_inside(seed: int) -> None:
     """What it waits for is told as from outside."""
     shares = costs(replace(some_loader(seed), stages=(), code=()))

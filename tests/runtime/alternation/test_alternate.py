@@ -408,7 +408,7 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
     assert evaluator.recorded().ends[0].cause == "failed"
 
 
-@pytest.mark.parametrize("length", [*range(0, 45, 2), 99])
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 17, 18, 31, 44, 99])
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
     evaluator, loader, clock = alternating(length + 1, prefetched)
@@ -567,7 +567,7 @@ def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
-@pytest.mark.parametrize("length", range(20, 60))
+@pytest.mark.parametrize("length", [20, 29, 37, 44, 59])
 def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
     """However long the loader takes to find that it has no more, as to stop its workers."""
     evaluator, loader, clock = alternating(length, prefetched)
@@ -696,7 +696,7 @@ def test_every_batch_is_served_once(
         assert (sorted(served) if prefetched else served) == list(range(length))
 
 
-@pytest.mark.parametrize("length", [4, 5, 7, 8, 9, 15, 16, 17, 24, 39])
+@pytest.mark.parametrize("length", [4, 7, 16, 39])
 @pytest.mark.parametrize("prefetched", [0, 2])
 @pytest.mark.parametrize("is_broken_off", [False, True])
 def test_blocks_of_fast_steps_end_in_short_epochs(
