@@ -23,8 +23,6 @@ PIXELS = {"pillow": 0, "pillow_draft": 4, "opencv": 4, "simplejpeg": 4, "dali": 
 
 def loaded(name: str, samples: list[tuple[str, int]], workers: int) -> dict[int, Any]:
     """The images that one epoch serves, by their class."""
-    if name == "dali":
-        pytest.importorskip("nvidia.dali")
     recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
     images = {}
     for batch, labels in recipe.make_loader(samples, 3, workers):
@@ -34,7 +32,17 @@ def loaded(name: str, samples: list[tuple[str, int]], workers: int) -> dict[int,
     return images
 
 
-@pytest.mark.parametrize("name", RECIPES)
+NOT_IN_TEST = {"opencv", "simplejpeg"}
+"""The extra `test` does not install these."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.check] if name in NOT_IN_TEST else [])
+        for name in RECIPES
+    ],
+)
 def test_each_serves_the_same_images_and_classes(name: str, tmp_path: Path) -> None:
     """The last batch too, which is smaller; near Pillow's pixels."""
     samples = []

@@ -152,7 +152,7 @@ class Measurement:
             self.recorder.stop_stages()
             return _opened(adapter, loader)
         if self.alternation is not None:
-            self.alternation.look(self._schedule.looks_next)
+            self.alternation.look(self._schedule.looks_next())
         number_callback = self.recorder.begin_stages(loader)
         began = clock()
         source = _opened(adapter, loader)

@@ -28,7 +28,6 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from bench.faults.texts import bpe, text
 from loadeval import LoaderEvaluator, StageNote, install, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
@@ -410,8 +409,11 @@ def end(sampler: CodeSampler) -> None:
             thread.join(10)
 
 
+@pytest.mark.check
 def test_a_compiled_tokeniser_is_told_by_the_line_that_calls_it() -> None:
     """It has no frame of Python's own, so its name is what the line calls."""
+    from bench.faults.texts import bpe, text
+
     tokenizer, written = bpe(), text(0)
     sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=True)
     sampler.start(threading.get_ident(), threading.get_native_id())

@@ -106,8 +106,7 @@ class Progress:
     """
 
     whole = 0
-    fixed = has_instruments = looks_next = False
-    """Whether the next epoch is a block in which instruments are read."""
+    fixed = has_instruments = False
     is_over = False
     """Whether the run has all its pairs."""
     is_first = False
@@ -322,9 +321,8 @@ class Schedule(Progress):
             counted = block.counted - self.left
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
-    @property
     def looks_next(self) -> bool:
-        """See Progress."""
+        """Whether the next epoch is a block in which instruments are read."""
         return bool(self.whole) and self._is_instrumented(self._pair)
 
     def _is_instrumented(self, pair: int) -> bool:

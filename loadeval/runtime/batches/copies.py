@@ -150,18 +150,16 @@ def _copies_in_one_memory(batch: Any) -> dict[int, Any]:
     arrays = {id(leaf): leaf for leaf in leaves(batch) if is_array(leaf)}
     if len(arrays) < 2:  # noqa: PLR2004 - one cannot share
         return {}
-    places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
+    placed = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
     made: dict[int, Any] = {}
     together: list[tuple[str, int, int, Any]] = []
-    for place in [*sorted(places, key=itemgetter(0, 1)), ("", 0, 0, None)]:
-        device, first, _, _ = place
-        if together and (
-            device != together[0][0] or first >= max(end for _, _, end, _ in together)
-        ):
+    for each in [*sorted(placed, key=itemgetter(0, 1)), ("", 0, 0, None)]:
+        reached = max((end for _, _, end, _ in together), default=0)
+        if together and (each[0] != together[0][0] or each[1] >= reached):
             if len(together) > 1:
                 made |= _cut_from_one_copy(together)
             together = []
-        together.append(place)
+        together.append(each)
     return made
 
 

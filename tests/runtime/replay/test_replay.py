@@ -398,6 +398,7 @@ def test_an_object_met_twice_stays_one() -> None:
     assert first[0] is not second[0]
 
 
+@pytest.mark.check
 def test_a_batch_encoding_is_made_anew() -> None:
     transformers = pytest.importorskip("transformers")
     kept, (first, second) = fresh(transformers.BatchEncoding({"x": X, "y": X}))
