@@ -32,7 +32,7 @@ from loadeval.runlog.run_folder.processes import ProcessRecord
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
 from loadeval.runtime.background.log_queue import THREAD as LOG
-from loadeval.runtime.background.threads import within
+from loadeval.runtime.background.threads import pause_at_exit, within
 from loadeval.runtime.measurement import place_among_ranks
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class Session:
             for loader in self.loaders:
                 loader.measurement.close()
             self.save(ended=True)
+            pause_at_exit()
 
     def _start(self) -> None:
         """Called when the first loader is iterated: by then the process knows its rank."""

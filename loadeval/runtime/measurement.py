@@ -24,6 +24,7 @@ from loadeval.runtime.adapter import (
     overrides_of,
 )
 from loadeval.runtime.background.metrics_thread import NO_PROBES
+from loadeval.runtime.background.threads import pause_at_exit
 from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
 from loadeval.runtime.recording.new_recorder import new_recorder
@@ -259,6 +260,7 @@ class Measurement:
                 self.annotation.close()
             REGIONS.release()
             self._save_metrics()
+            pause_at_exit()
 
     def _save_metrics(self) -> None:
         path, is_measured = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from loadeval.runtime.guard import UNGUARDED, Guard
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+PAUSE_S = 0.02
+"""It is four of the intervals after which threads pass on Python's lock."""
 LONGEST_JOIN_S = 0.1
 """A training waits so long, once, for a thread that does not end, as when a file stalls."""
 GREEN_THREADS = {"gevent.monkey", "eventlet.patcher"}
@@ -77,6 +80,18 @@ def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
     if thread.error is not None:
         raise thread.error
     return not thread.is_alive()
+
+
+def pause_at_exit() -> None:
+    """Where the program ends while it has other threads, let these go on for a moment.
+
+    Python ends a daemon thread where it next wants Python's lock, and compiled code such as
+    torch's aborts the whole program if that is inside of it. After much work of ours at the end
+    threads queue for the lock, most of them in such code; after a pause they are where they would
+    be without us.
+    """
+    if not threading.main_thread().is_alive() and threading.active_count() > 1:
+        time.sleep(PAUSE_S)
 
 
 class BackgroundThreads:
