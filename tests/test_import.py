@@ -39,6 +39,7 @@ def test_no_framework_is_imported() -> None:
     assert not imported()[1] & FRAMEWORKS
 
 
+@pytest.mark.check
 def test_import_takes_less_than_300_ms() -> None:
     """CPU time counts, whatever runs beside it: the best of five imports, each in a new process."""
     assert min(imported()[0] for _ in range(5)) < 0.3

@@ -11,7 +11,7 @@ import multiprocessing.queues
 import os
 import pickle
 import queue
-import signal
+import subprocess
 import sys
 import threading
 import warnings
@@ -28,7 +28,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, StageNote, install, read_run
+from loadeval import LoaderEvaluator, install, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler, short_switches
@@ -776,22 +776,48 @@ def test_a_killed_worker_is_told() -> None:
     assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
 
 
+KILLED_BEFORE = """
+import os, signal
+from torch.utils.data import DataLoader, Dataset
+from loadeval import StageNote
+from loadeval_adapters.pytorch_stages import DataLoaderStages
+
+begun, waits = os.pipe(), os.pipe()
+
+class Waiting(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 1:
+            os.write(begun[1], b"x")
+            os.read(waits[0], 1)
+        return index
+
+loader = DataLoader(Waiting(), num_workers=1, persistent_workers=True)
+next(iter(loader))
+stages = DataLoaderStages(lambda loader: loader)
+stages.begin(loader)
+stages.take()
+(worker,) = loader._iterator._workers
+os.read(begun[0], 1)  # it reads a sample, and holds no lock of torch's
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise, here
+worker.kill()
+os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+taken = stages.take()
+stages.close()
+message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
+assert taken == [StageNote(message, "worker died")], taken
+print("told", flush=True)
+os._exit(0)  # past torch's own waiting for the worker
+"""
+
+
 def test_a_killed_worker_that_was_started_before_is_told() -> None:
-    loader = DataLoader(Tensors, num_workers=1, persistent_workers=True)
-    next(iter(loader))
-    stages = pytorch_stages.DataLoaderStages(lambda loader: loader)
-    stages.begin(loader)
-    stages.take()
-    kept: Any = loader._iterator
-    (worker,) = kept._workers
-    torchs = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it would raise, here
-    worker.kill()
-    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
-    signal.signal(signal.SIGCHLD, torchs)
-    taken = stages.take()
-    stages.close()
-    message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
-    assert taken == [StageNote(message, "worker died")]
+    """In a process of its own."""
+    command = [sys.executable, "-c", KILLED_BEFORE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
 
 
 def test_workers_that_torch_ends_have_not_died() -> None:

@@ -222,6 +222,7 @@ def test_a_file_that_is_lost_is_told_once(
     path.parent.mkdir()
     evaluator = wrapped(BATCHES, path, mode)
     list(evaluator)
+    assert evaluator.recorded().batches == 60  # written, too
     fault(path)
     left = path.read_bytes() if path.exists() else None
     with pytest.warns(LoadevalWarning, match=what) as said:

@@ -8,7 +8,6 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 Reading = dict[str, "Mapping[str, float | None]"]
-NO_WAIT_NS = 2_000_000
-MATRIX = np.ones((400, 400))
 
 
 class Scripted(Files):
@@ -184,22 +181,6 @@ def test_a_thread_that_is_over_has_no_times() -> None:
     assert files.times_of("0") is None
     assert files.name_of("0") == "?"
     assert Files("/no/such/folder").threads() == []
-
-
-@pytest.mark.check
-def test_a_thread_that_runs_python_code_is_waited_for() -> None:
-    """About as long as it may run before it must give up the lock."""
-    with at_work(count, "count"):
-        waits_ns = lock_waits_ns(read_beside_training(8))
-    assert max(waits_ns) > sys.getswitchinterval() * 1e9 / 5
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("work", [lambda: time.sleep(0.01), lambda: np.dot(MATRIX, MATRIX)])
-def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object]) -> None:
-    with at_work(work, "release", 2):
-        waits_ns = lock_waits_ns(read_beside_training(8))
-    assert np.median(waits_ns) < NO_WAIT_NS
 
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
