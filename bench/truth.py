@@ -78,7 +78,9 @@ class Result:
         half_width = (speedup.high - speedup.low) / 2
         inside = speedup.low <= truth <= speedup.high
         checks = {
-            "misses the truth": not is_near(speedup.value, truth, CLOSE) and not inside,
+            "misses the truth": not is_near(speedup.value, truth, self.case.close)
+            and (self.case.is_close or not inside),
+            "interval misses the truth": self.case.is_close and not inside,
             "wrong verdict": not named(verdict) & true_classes(*self.truth.spread),
             "inconclusive": verdict == "inconclusive"
             and is_near(self.truth.of_two_runs, truth, CLOSE),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Shuffling,
         Sleep,
         Step,
+        Transformed,
         Unzip,
         autocorrelated,
         changing_in_place,
@@ -59,6 +60,7 @@ else:  # a script finds its siblings by their plain names
         Reusing,
         Shuffling,
         Sleep,
+        Transformed,
         Unzip,
         autocorrelated,
         changing_in_place,
@@ -113,6 +115,8 @@ class Case:
     widest: float | None = None
     drifts: bool = False
     faults: bool = False
+    close: float = 0.05
+    is_close: bool = False
 
 
 def cases(folder: Path) -> list[Case]:
@@ -134,6 +138,10 @@ def cases(folder: Path) -> list[Case]:
 
     def burn(ms: float) -> Burn:
         return Burn(round(ms * speed))
+
+    def looked_into(ms: float, content: Content = numbered) -> Callable[[int], Any]:
+        """Loaders that loadeval looks into, of one sample a batch, without workers."""
+        return lambda n: DataLoader(Transformed(n, content, burn(ms / 4)), batch_size=1)
 
     free, ten = Sleep(0), every(Sleep(10))
     scan = BurnThenScan(Burn(0))
@@ -320,5 +328,54 @@ def cases(folder: Path) -> list[Case]:
             in_process(burn(8)),
             every(burn(8)),
             drifts=True,
+        ),
+        *(
+            Case(
+                f"looked into, {ms} ms",
+                f"one sample a batch of {ms} ms, step {step}",
+                looked_into(ms),
+                every(burn(step)),
+                batches=600,
+                close=0.02,
+                is_close=True,
+            )
+            for ms, step in ((2.4, 5), (5, 5), (10, 10))
+        ),
+        Case(
+            "looked into, dicts",
+            "one sample a batch of 2 ms, in dicts, step 5",
+            looked_into(2, labelled),
+            every(burn(5)),
+            labelled,
+            batches=600,
+            close=0.02,
+            is_close=True,
+        ),
+        Case(
+            "looked into, free",
+            "samples that cost nothing, step 8",
+            looked_into(0),
+            every(burn(8)),
+            batches=600,
+            close=0.02,
+            is_close=True,
+        ),
+        Case(
+            "looked into, tail",
+            "Pareto waits without workers, step 5",
+            lambda n: DataLoader(Transformed(n, numbered, pareto(2.5, 0.5)), batch_size=1),
+            every(burn(5)),
+            batches=600,
+            close=0.02,
+        ),
+        Case(
+            "looked into, stalls",
+            "2 workers x 5 ms, 150 at every 37th, step 5",
+            lambda n: DataLoader(
+                Transformed(n, numbered, Sleep(5 / 4, 150 / 4, 37)), batch_size=1, num_workers=2
+            ),
+            every(burn(5)),
+            batches=600,
+            close=0.02,
         ),
     ]

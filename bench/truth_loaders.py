@@ -96,6 +96,33 @@ class Items(Dataset[Any]):
         return self.content(index)
 
 
+class Transform:
+    """A transform, which loadeval times where it looks inside."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.cost = cost
+
+    def __call__(self, index: int) -> int:
+        self.cost(index)
+        return index
+
+
+class Transformed(Dataset[Any]):
+    """A sample goes through four transforms, of a quarter of the cost each."""
+
+    def __init__(self, batches: int, content: Content, quarter: Cost) -> None:
+        self.batches, self.content = batches, content
+        self.transforms = [Transform(quarter) for _ in range(4)]
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __getitem__(self, index: int) -> Any:
+        for transform in self.transforms:
+            transform(index)
+        return self.content(index)
+
+
 @dataclass(frozen=True)
 class Listed(Items):
     """Items with a list of files, which a spawned worker is sent object by object."""

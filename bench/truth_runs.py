@@ -181,7 +181,8 @@ def alternating(case: Case) -> Ours:
 
 def page_faults(run: Run, arm: Arm) -> float | None:
     """Minor page faults per counted batch of an arm."""
-    windows = [window for window in run.windows if window.arm == arm]
+    pairs = set(run.steps.pair.tolist())  # those of instrumented blocks do not count
+    windows = [window for window in run.windows if window.arm == arm and window.pair in pairs]
     faults = [window.minor_faults for window in windows if window.minor_faults is not None]
     counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
     if not counted.any() or len(faults) < len(windows):
