@@ -15,8 +15,8 @@ LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0"
 CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
-# They need nvtx and accelerate.
-NOT_CORE = --ignore=tests/runtime/serving/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
+# It needs nvtx.
+NOT_CORE = --ignore=tests/runtime/serving/test_annotate_nvtx.py
 # They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.
 NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.

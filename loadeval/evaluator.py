@@ -275,7 +275,7 @@ class LoaderEvaluator(DALICompatible):
         replay_after: in `replay` mode, how many real batches to serve and measure first.
         epoch_batches: in `replay` mode, the batches in an epoch, or math.inf; by default the
             loader's length, or each kept batch once if the loader has no length.
-        pairs: in `alternate` mode, how many pairs of blocks to measure; by default as many as
+        pairs: in `alternate` mode, how many pairs of blocks to count; by default as many as
             training has batches for.
         batches: measure no more after this many batches; in `alternate` mode, start no new pair
             then. The loader itself serves the rest, unmeasured and without overhead.
@@ -287,7 +287,8 @@ class LoaderEvaluator(DALICompatible):
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
-            hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
+            hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone, there in
+            every third pair of blocks, which does not count.
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and the lost share of an alternating run at the end
             (docs/howto/dashboards.md). A function is called, on another thread, with the batches

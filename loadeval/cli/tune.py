@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from loadeval.cli import console
-from loadeval.cli.run import ALLOW_CHANGES
 from loadeval.launch.command import name_of
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings, check, settings_in
@@ -18,6 +17,9 @@ from loadeval.tuning import DEFAULTS, tune_command
 
 SET = "Run with another setting each time, such as num_workers=2. Can be given several times."
 SPACE = "Values to choose from, the cheapest first: num_workers=2,4,8. Can be given several times."
+ALLOW_CHANGES = (
+    "Let --set and --space change what is trained on: batch_size, drop_last, the order of samples."
+)
 STOP_AFTER = "End each run after N batches; by default after some 5 s of training."
 DIR = "The folder of the logs and of what each run prints; by default one in loadeval-runs."
 
