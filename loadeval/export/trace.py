@@ -17,7 +17,7 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
@@ -87,8 +87,10 @@ class Timeline:
         yield from track_names(batches, f"epoch {epoch}: batches")
         for block in spans:
             yield self._block(arms, epoch, block)
-        for prefetch, time_ns in prefetch_times(self.prefetches[epoch], spans, span[1]):
-            yield event("i", "prefetch", arms, moment(time_ns), s="t", args=_known(prefetch))
+        for prefetch in self.prefetches[epoch]:
+            if prefetch.began_ns is not None:
+                at = moment(prefetch.began_ns)
+                yield event("i", "prefetch", arms, at, s="t", args=_known(prefetch))
         args = {"batches": len(rows), **({} if end is None else _known(end))}
         dur = enclosing(span[1] - span[0])
         yield event("X", f"epoch {epoch}", batches, moment(span[0]), dur, args=args)
@@ -201,30 +203,3 @@ def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
         )
         for start, stop in pairwise([*starts.tolist(), len(rows)])
     ]
-
-
-def prefetch_times(
-    prefetches: Iterable[Prefetch], spans: Sequence[BlockSpan], end_ns: int
-) -> list[tuple[Prefetch, int]]:
-    """When each of an epoch's `prefetches` happened: at the request that waited for it.
-
-    That is the first request of the warm-up before the pair's batches, or `end_ns` if the epoch
-    ended before.
-    """
-    places: dict[int, list[tuple[Arm, int]]] = defaultdict(list)
-    for before, block in zip([None, *spans], spans, strict=False):
-        if block.pair is not None:
-            is_warm_up = before and (before.pair, before.arm) == (None, block.arm)
-            first = before if before and is_warm_up else block
-            places[block.pair].append((block.arm, first.start_ns))
-    of_pair: dict[int, list[Prefetch]] = defaultdict(list)
-    for prefetch in prefetches:
-        of_pair[prefetch.pair].append(prefetch)
-    times_of: list[tuple[Prefetch, int]] = []
-    for pair, its_prefetches in of_pair.items():
-        there = places[pair]
-        if len(its_prefetches) < len(there):  # the queue was not full, so it was not emptied
-            there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
-        times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)
-        times_of += zip(its_prefetches, times, strict=False)
-    return times_of
