@@ -92,8 +92,8 @@ def moment(
     wchan: str | None, state: str = "S", call: str | None = None, path: str | None = None
 ) -> ThreadFigures:
     """A main thread that sleeps in a function of the kernel."""
-    in_call = None if call is None else SystemCall(0, call, (), 3, path)
-    return ThreadFigures(1, "python", state, 0, 0, wchan, in_call, None)
+    in_call = None if call is None else SystemCall(0, call, 3, path)
+    return ThreadFigures(1, "python", state, 0, wchan, in_call)
 
 
 def observation(

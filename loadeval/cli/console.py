@@ -6,7 +6,6 @@ import io
 import json
 import sys
 from contextlib import contextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,15 +121,13 @@ def print_report(*reports: RenderableType) -> None:
         console.print(report)
 
 
-def print_table(
-    rows: Sequence[Sequence[str]], heading: Sequence[str] = (), styles: Sequence[str] = ()
-) -> None:
+def print_table(rows: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
     """Print `rows`, the first column in `styles`: folded to the width of a terminal.
 
     For a file or another program each row is a line, however long.
     """
     printed = [list(map(printable, row)) for row in rows]
-    table = Table("", heading, printed, wraps=range(len(heading or printed[0])), styles=styles)
+    table = Table("", (), printed, wraps=range(len(printed[0])), styles=styles)
     if Console().is_terminal:
         print_report(table)
     else:
@@ -194,28 +191,3 @@ def escape_what_cannot_be_encoded() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def named(place: str) -> Any:
-    """What a module has under a name, MODULE:NAME. Raises LoadevalError where it has none."""
-    module, _, name = place.partition(":")
-    if not module or not name:
-        raise typer.BadParameter(
-            f"{printable(place)!r} names nothing; expected MODULE:NAME, such as train:make_loader"
-        )
-    folder = str(Path.cwd())
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        named: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise
-        raise LoadevalError(
-            f"there is no module {module!r} in {folder}, nor installed; expected MODULE:NAME"
-        ) from error
-    for part in name.split("."):
-        if not hasattr(named, part):
-            raise LoadevalError(f"module {module!r} has no {name!r}; expected MODULE:NAME")
-        named = getattr(named, part)
-    return named

@@ -61,15 +61,6 @@ class Cgroup:
                 return max(int(text) - sum(cached), 0)
         return None
 
-    @property
-    def kills_for_memory(self) -> int | None:
-        """How many of its processes the kernel has killed because memory ran out."""
-        for name in ("memory.events", "memory.oom_control"):
-            counts = _table(self.folder / name)
-            if "oom_kill" in counts:
-                return counts["oom_kill"]
-        return None
-
 
 def tightest_cpu(proc: Path = PROC, pid: int | None = None) -> Cgroup | None:
     """The group that limits the CPU time of a process most; None where none does.

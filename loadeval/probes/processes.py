@@ -1,4 +1,4 @@
-"""What the kernel tells of one process and its threads: what each does, waits for, and has open.
+"""What the kernel tells of one process and its threads: what each does, and waits for.
 
 Needs no right beyond those of the process' user; where one is missing, or the system is not Linux,
 what cannot be read is None.
@@ -7,14 +7,13 @@ what cannot be read is None.
 from __future__ import annotations
 
 import platform
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from loadeval.probes.threads import Files
-from loadeval.probes.usage import Usage, affinity_of, command_of, parent_of, usage_of
+from loadeval.probes.usage import command_of, parent_of, usage_of
 
 CALLS = {
     # name: its number on x86-64, on aarch64, which has no number for the oldest ones
@@ -116,7 +115,6 @@ class SystemCall:
 
     number: int
     name: str | None
-    arguments: tuple[int, ...]
     descriptor: int | None = None
     path: str | None = None
 
@@ -134,47 +132,24 @@ class ThreadFigures:
     name: str
     state: str | None
     cpu_ns: int | None
-    run_queue_ns: int | None
     wchan: str | None
     call: SystemCall | None
-    cpus_allowed: frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One process now; None is not known.
-
-    `started_s` is in seconds since 1970. `usage` counts since the start, see there. The kernel
-    kills the process with the greatest `oom_score` first where memory runs out.
-    """
+    """One process now; None is not known."""
 
     pid: int
     parent: int
     children: tuple[int, ...]
-    user: int | None
     command: tuple[str, ...] | None
-    started_s: float | None
-    usage: Usage
-    oom_score: int | None
     threads: tuple[ThreadFigures, ...]
 
     @property
     def main(self) -> ThreadFigures | None:
         """The main thread."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """An open file; `position` is where it is read next.
-
-    `nbytes` is the size of a regular file, and None of a pipe or a socket.
-    """
-
-    descriptor: int
-    path: str
-    nbytes: int | None
-    position: int | None
 
 
 def process_state(pid: int) -> ProcessState | None:
@@ -189,11 +164,7 @@ def process_state(pid: int) -> ProcessState | None:
         pid=pid,
         parent=usage.parent,
         children=children_of(pid),
-        user=user_of(pid),
         command=command_of(pid),
-        started_s=_started_s(pid),
-        usage=usage,
-        oom_score=_number(_text(f"/proc/{pid}/oom_score")),
         threads=threads_of(pid),
     )
 
@@ -221,10 +192,8 @@ def thread_state(pid: int, tid: int, files: Files | None = None) -> ThreadFigure
         name=files.name_of(str(tid)),
         state=fields[0],
         cpu_ns=None if times is None else times.cpu_ns,
-        run_queue_ns=None if times is None else times.run_queue_ns,
         wchan=_wchan(_text(f"{folder}/wchan")),
         call=_system_call(pid, _text(f"{folder}/syscall")),
-        cpus_allowed=affinity_of(tid) or None,
     )
 
 
@@ -239,20 +208,6 @@ def user_of(pid: int) -> int | None:
         return Path(f"/proc/{pid}").stat().st_uid
     except OSError:
         return None
-
-
-def open_files(pid: int) -> tuple[OpenFile, ...] | None:
-    """The open files of process `pid`, by number; None where it is over, or may not be asked."""
-    try:
-        descriptors = sorted(int(path.name) for path in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return None
-    files = ((number, path_of(pid, number)) for number in descriptors)
-    return tuple(
-        OpenFile(number, path, _size_of(pid, number), _position_of(pid, number))
-        for number, path in files
-        if path is not None
-    )
 
 
 def path_of(pid: int, descriptor: int) -> str | None:
@@ -284,7 +239,7 @@ def _system_call(pid: int, text: str) -> SystemCall | None:
     path = None if descriptor is None else path_of(pid, descriptor)
     if name in OF_A_PATH and arguments:
         path = _path_at(pid, arguments[OF_A_PATH[name]])
-    return SystemCall(number, name, arguments, descriptor, path)
+    return SystemCall(number, name, descriptor, path)
 
 
 def _path_at(pid: int, address: int) -> str | None:
@@ -299,26 +254,6 @@ def _path_at(pid: int, address: int) -> str | None:
 
 def _wchan(text: str) -> str | None:
     return None if text in ("", "0") else text
-
-
-def _size_of(pid: int, descriptor: int) -> int | None:
-    try:
-        state = Path(f"/proc/{pid}/fd/{descriptor}").stat()
-    except OSError:
-        return None
-    return state.st_size if stat.S_ISREG(state.st_mode) else None
-
-
-def _position_of(pid: int, descriptor: int) -> int | None:
-    first = _text(f"/proc/{pid}/fdinfo/{descriptor}").split()[:2]
-    return _number(first[1]) if first[:1] == ["pos:"] else None
-
-
-def _started_s(pid: int) -> float | None:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
 
 
 def _number(text: str) -> int | None:

@@ -76,15 +76,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """One thread: `tid` is its number in the system, its frames come from the innermost outwards.
-
-    Whether it is idle is what py-spy takes it for, by the system call that it is in.
-    """
+    """One thread: `tid` is its number in the system, its frames begin with the innermost."""
 
     tid: int | None
     name: str
-    idle: bool
-    holds_gil: bool
     frames: tuple[Frame, ...]
 
 
@@ -237,8 +232,6 @@ def _thread_stack(thread: dict[str, Any]) -> ThreadStack:
     return ThreadStack(
         tid=thread["os_thread_id"],
         name=thread["thread_name"] or "",
-        idle=not thread["active"],
-        holds_gil=bool(thread["owns_gil"]),
         frames=tuple(
             Frame(
                 function=frame["name"],

@@ -228,21 +228,6 @@ def test_thermal_throttling(tmp_path: Path) -> None:
     assert load.read()["thermal_throttles_per_s"] is None
 
 
-@pytest.mark.parametrize(
-    ("files", "kills"),
-    [
-        ({"memory__events": "low 0\noom 3\noom_kill 2\n"}, 2),
-        ({"memory__oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"}, 1),
-        ({}, None),
-    ],
-    ids=["version 2", "version 1", "not told"],
-)
-def test_processes_that_were_killed_for_memory(
-    tmp_path: Path, files: dict[str, str], kills: int | None
-) -> None:
-    assert Cgroup(write(tmp_path / "job", **files)).kills_for_memory == kills
-
-
 def test_the_groups_of_another_process(tmp_path: Path) -> None:
     proc = proc_of(tmp_path, "/job")
     write(proc / "7", cgroup="0::/other\n")

@@ -1,4 +1,4 @@
-"""What the kernel tells of a process and its threads: what each does, waits for and has open."""
+"""What the kernel tells of a process and its threads: what each does and waits for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from loadeval.probes.processes import (
     CALLS,
     children_of,
-    open_files,
     process_state,
     thread_state,
     threads_of,
@@ -24,7 +23,6 @@ from loadeval.probes.usage import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.probes.conftest import Child
 
@@ -39,8 +37,6 @@ def test_a_process_has_its_parent_and_its_command(make_child: Callable[[], Child
     assert state.parent == os.getpid()
     assert state.command is not None
     assert state.command[:2] == (sys.executable, "-S")
-    assert state.user == os.getuid()
-    assert state.started_s == pytest.approx(time.time(), abs=60)
     assert state.main is not None
     assert state.main.tid == child.pid
 
@@ -79,7 +75,7 @@ def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], 
     raise AssertionError(state)
 
 
-def test_threads_come_with_their_numbers_and_cpus() -> None:
+def test_threads_come_with_their_numbers() -> None:
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
@@ -89,34 +85,12 @@ def test_threads_come_with_their_numbers_and_cpus() -> None:
         stop.set()
         thread.join()
     assert thread.native_id in states
-    assert states[thread.native_id].cpus_allowed == frozenset(os.sched_getaffinity(0))
-
-
-def test_open_files_have_sizes_and_positions(tmp_path: Path) -> None:
-    path = tmp_path / "data"
-    path.write_bytes(bytes(1000))
-    with path.open("rb", buffering=0) as file:
-        file.read(300)
-        files = {opened.descriptor: opened for opened in open_files(os.getpid()) or ()}
-        opened = files[file.fileno()]
-    assert (opened.path, opened.nbytes, opened.position) == (str(path), 1000, 300)
-
-
-def test_a_pipe_has_no_size() -> None:
-    reading, writing = os.pipe()
-    try:
-        files = {opened.descriptor: opened for opened in open_files(os.getpid()) or ()}
-    finally:
-        os.close(reading)
-        os.close(writing)
-    assert files[reading].nbytes is None
 
 
 def test_of_a_process_that_is_over_nothing_is_known() -> None:
     assert process_state(NOBODY) is None
     assert thread_state(NOBODY, NOBODY) is None
     assert threads_of(NOBODY) == ()
-    assert open_files(NOBODY) is None
     assert command_of(NOBODY) is None
     assert children_of(NOBODY) == ()
 

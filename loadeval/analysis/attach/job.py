@@ -39,7 +39,6 @@ class Training:
     pid: int
     command: tuple[str, ...] | None
     workers: tuple[int, ...]
-    helpers: tuple[int, ...] = ()
 
 
 def top_of(pid: int, processes: Mapping[int, SeenProcess], marks: Marks) -> int:
@@ -132,11 +131,8 @@ def _waits_for_child(process: SeenProcess) -> bool:
 def _training(
     pid: int, processes: Mapping[int, SeenProcess], kinds: Mapping[int, ProcessKind]
 ) -> Training:
-    helpers = [
-        child for child in _descendants(pid, processes) if kinds[child] is not ProcessKind.WORKER
-    ]
     workers = _workers_of(pid, processes, kinds)
-    return Training(pid, processes[pid].command, tuple(workers), tuple(sorted(helpers)))
+    return Training(pid, processes[pid].command, tuple(workers))
 
 
 def _workers_of(

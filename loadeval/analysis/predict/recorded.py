@@ -110,7 +110,6 @@ class Recorded:
     unit: str
     stages: StageReport
     summary: Summary
-    alternates: bool
     shares_cpus: bool
     spinning: Spinning | None
     worker_bytes: float | None
@@ -272,7 +271,6 @@ def recorded_of(run: Run, ideal: Run | None) -> Recorded | None:
         run.header.unit if by_sample else "batches",
         stages,
         summary,
-        gain is not None,
         are_alike and (use.others is not None or is_confined),
         None if gain is None else Spinning.of(use, gain, setting.workers, costs.handed_ns),
         worker_bytes(run),

@@ -58,19 +58,14 @@ def plot_worker_curve(
         UsageError: `output` has another extension or cannot be written.
     """
     path = figure_path(output)
-    save_figure(worker_curve_figure(curve, chosen=chosen), path)
+    save_figure(worker_curve_figure(curve, chosen), path)
     return path
 
 
-def worker_curve_figure(
-    curve: WorkerCurve,
-    title: str = "",
-    details: Sequence[str] = (),
-    chosen: Prediction | None = None,
-) -> Figure:
+def worker_curve_figure(curve: WorkerCurve, chosen: Prediction | None = None) -> Figure:
     """Measured points with CIs, the predicted line with its range, and where the CPUs end.
 
-    `title` replaces its own, and `details` stand below it. `chosen` is marked.
+    `chosen` is marked.
     """
     chart = worker_curve_chart(curve, chosen)
     marked = [] if chosen is None else [chosen]
@@ -78,14 +73,14 @@ def worker_curve_figure(
         f"{whatif_words.TITLE}: {whatif_words.settings_in_words(prediction)}"
         for prediction in marked
     ]
-    above = list(filter(None, (*details, *settings, whatif_words.cpus_in_words(curve))))
+    above = list(filter(None, (*settings, whatif_words.cpus_in_words(curve))))
     predictions = (*curve.predicted, *marked)
     assumed = whatif_words.assumptions_in_words(predictions)
     band = f" {whatif_words.BAND}" if chart.predicted else ""
     footer = [whatif_words.WHISKERS + band]
     footer += [" ".join([whatif_words.ASSUMED, *assumed])] if assumed else []
-    own = whatif_words.CURVE_HEADLINE if chart.predicted else whatif_words.ONLY_MEASURED
-    figure, (part,) = drawing.page(title or own, above, footer, [PANEL_HEIGHT])
+    title = whatif_words.CURVE_HEADLINE if chart.predicted else whatif_words.ONLY_MEASURED
+    figure, (part,) = drawing.page(title, above, footer, [PANEL_HEIGHT])
     unit = drawing.clipped(chart.unit, drawing.PANEL, LONGEST_UNIT)
     draw_worker_curve(drawing.panel(part, f"Throughput in {unit}/s"), chart)
     return drawing.finish(figure)

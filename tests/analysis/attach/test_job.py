@@ -32,8 +32,7 @@ SUBPROCESS = (frame("Popen.wait", "/usr/lib/python3.11/subprocess.py"), *attache
 def seen(pid: int, parent: int, *stacks: attached.Stack, **other: Any) -> SeenProcess:
     """A process with a main thread, and others where there are more stacks."""
     threads = tuple(
-        ThreadStack(pid + 1000 * number, "thread", idle=True, holds_gil=False, frames=stack)
-        for number, stack in enumerate(stacks)
+        ThreadStack(pid + 1000 * number, "thread", stack) for number, stack in enumerate(stacks)
     )
     given = {"command": TRAIN, "is_python": True, "stacks": ProcessStacks(pid, threads)}
     return SeenProcess(pid, parent, **{**given, **other})
@@ -73,7 +72,6 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
     )
     (training,) = trainings_below(1, processes, MARKS)
     assert training.workers == (3,)
-    assert training.helpers == (2, 4)
     assert top_of(3, processes, MARKS) == 1
 
 
@@ -121,7 +119,6 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
     )
     (training,) = trainings_below(1, processes, MARKS)
     assert training.workers == (2, 3, 6)
-    assert training.helpers == (4, 5)
 
 
 def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from loadeval.probes.looks import KernelMemory, Look, LookedAt
 from loadeval.probes.processes import ProcessState, SystemCall, ThreadFigures
 from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStack
-from loadeval.probes.usage import Usage
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
 TORCH = f"{PACKAGES}/torch/utils/data"
@@ -85,7 +84,7 @@ def loading_itself(*inner: Frame) -> tuple[Frame, ...]:
 
 
 def in_call(name: str, path: str | None = None, descriptor: int | None = None) -> SystemCall:
-    return SystemCall(0, name, (), descriptor, path)
+    return SystemCall(0, name, descriptor, path)
 
 
 def observed(
@@ -102,23 +101,18 @@ def observed(
     threads = dict(enumerate(options.pop("threads", ()), pid + 1000))
     cpu_ns, parent = options.pop("cpu_ns", 0), options.pop("parent", TRAINING)
     system_call = in_call(call) if isinstance(call, str) else call
-    main = ThreadFigures(pid, "python", state, cpu_ns, 0, "a_function", system_call, None)
-    others = [
-        ThreadFigures(tid, name, "S", 0, 0, None, None, None) for tid, name in threads.items()
-    ]
+    main = ThreadFigures(pid, "python", state, cpu_ns, "a_function", system_call)
+    others = [ThreadFigures(tid, name, "S", 0, None, None) for tid, name in threads.items()]
     stacks = None
     if frames is not None:
         stacks = ProcessStacks(
             pid,
             (
-                *(ThreadStack(tid, name, True, False, ()) for tid, name in threads.items()),
-                ThreadStack(pid, "MainThread", True, False, frames),
+                *(ThreadStack(tid, name, ()) for tid, name in threads.items()),
+                ThreadStack(pid, "MainThread", frames),
             ),
         )
-    usage = Usage(parent, 0.0, 0.0, 0)
-    of_kernel = ProcessState(
-        pid, parent, (), 0, ("python", "train.py"), 0.0, usage, 0, (main, *others)
-    )
+    of_kernel = ProcessState(pid, parent, (), ("python", "train.py"), (main, *others))
     return LookedAt(of_kernel, stacks, **options)
 
 

@@ -220,8 +220,8 @@ def test_frames_as_text() -> None:
 
 def test_the_training_thread_need_not_be_the_main_one() -> None:
     """It is the one that is in the loader, else the main one."""
-    main = ThreadStack(TRAINING, "MainThread", True, False, (CONDITION,))
-    beside = ThreadStack(TRAINING + 1000, "trains", True, False, waiting(worker_id=1))
+    main = ThreadStack(TRAINING, "MainThread", (CONDITION,))
+    beside = ThreadStack(TRAINING + 1000, "trains", waiting(worker_id=1))
     process = observed(TRAINING, (), threads=("trains",))
     both = replace(process, stacks=ProcessStacks(TRAINING, (main, beside)))
     assert training_stack(both, MARKS) is beside
