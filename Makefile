@@ -18,7 +18,7 @@ INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_
 # It needs nvtx.
 NOT_CORE = --ignore=tests/runtime/serving/test_annotate_nvtx.py
 # They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.
-NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
+NOT_LOWEST = -k "not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 TORCH ?= torch
@@ -69,7 +69,7 @@ test-python3.%: .venv-3.%/.done
 
 test-core = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=worksteal \
 	-m "not check" $(CORE) $(NOT_CORE)
-WITHOUT_TORCH = -k "not an_adapter_of_loadevals and not this_machine" \
+WITHOUT_TORCH = -k "not this_machine" \
 	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
 
 release-check: .venv-release/.done  ## build a release twice, and try its wheel in clean environments (5 minutes for each Python)

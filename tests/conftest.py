@@ -66,12 +66,6 @@ def stub_py_spy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     return write
 
 
-@pytest.fixture
-def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of tests are on a disk, even where the system keeps temporary ones in memory."""
-    monkeypatch.setattr("psutil.disk_partitions", lambda **_: [])
-
-
 def is_of_check(path: Path) -> bool:
     return any(Path(__file__).parent / place in (path, *path.parents) for place in CHECK)
 

@@ -111,21 +111,6 @@ def pipeline(load: Load, *, apart: bool = False) -> Any:
     return built.build(num_threads=2)
 
 
-class Piped:
-    """Runs such a pipeline for each epoch."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __iter__(self) -> Iterator[int]:
-        made = pipeline(self.load)
-        with made.auto_stop():
-            yield from made
-
-
 class Arrays:
     """Batches of small files of arrays, which NumPy parses by many short calls."""
 

@@ -22,7 +22,7 @@ from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install,
 from loadeval.runtime import measurement
 from loadeval.runtime.adapter import Begun
 from loadeval.runtime.background.threads import BackgroundThreads, within
-from loadeval.runtime.batches.copies import clone_leaf
+from loadeval.runtime.batches.copies import clone
 from loadeval.runtime.cuda import GpuIdleTimer
 from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
 from loadeval.runtime.measurement import Measurement
@@ -348,8 +348,8 @@ def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """It does so after real batches too; what cannot be copied is served as it is."""
     expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
-    for clone in (clone_leaf, fail):
-        monkeypatch.setattr(cache, "clone_leaf", clone)
+    for copy in (clone, fail):
+        monkeypatch.setattr(cache, "clone", copy)
         evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
         monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
         with fails():

@@ -19,7 +19,7 @@ import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator
 from loadeval.errors import in_words
-from loadeval.runtime.batches.copies import clone_leaf, copied
+from loadeval.runtime.batches.copies import clone, copied
 from loadeval.runtime.batches.tree import attributes_of
 from tests.injected.reading import IN_EACH_MODE, MODES, read
 
@@ -67,7 +67,6 @@ class Plain:
         return made
 
 
-BASES = {"object": Plain, "dict": dict, "list": list, "tuple": tuple, "array": np.ndarray}
 ONE_BY_ONE = [(name,) for name in (*METHODS, *PROPERTIES)]
 
 
@@ -314,7 +313,7 @@ class Shared:
 def test_a_copy_of_another_class_is_none(copy_of: Any) -> None:
     batch = Lies(copy_of)
     assert copied(batch) == (batch, ["Lies"])
-    assert clone_leaf(batch) is batch
+    assert clone(batch) is batch
 
 
 def test_a_batch_is_not_changed_by_being_copied() -> None:
@@ -346,13 +345,6 @@ def test_a_tuple_that_cannot_be_made_anew_stays_as_it_is() -> None:
     assert kept == []
     odd = time.struct_time([[1], *list(now)[1:]])
     assert copied([odd])[1] == ["struct_time"]
-
-
-class Bottomless:
-    """A set of these refers to all that there were before."""
-
-    def __init__(self, before: Any) -> None:
-        self.before = before
 
 
 def test_a_set_that_refers_to_too_much_stays_as_it_is() -> None:

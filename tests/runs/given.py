@@ -280,13 +280,13 @@ def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
     )
 
 
-def with_readings(run: Run, subject: str = "process") -> Run:
+def with_readings(run: Run) -> Run:
     """A run with readings of two subjects over its whole time, and a GPU that has none."""
     time_ns = np.linspace(0, run.steps.request_ns.max(), 40).astype(np.int64)
     cpu = {"cpu_cores": np.linspace(0.2, 1.8, 40), "disk_read_bytes_per_s": np.full(40, 2e6)}
     none = Readings("gpu", "", np.empty(0, dtype=np.int64), {}, "no NVIDIA driver found")
     workers = Readings("host", "workers", time_ns, {"cpu_cores": np.full(40, 1.5)})
-    return replace(run, readings=(Readings("host", subject, time_ns, cpu), workers, none))
+    return replace(run, readings=(Readings("host", "process", time_ns, cpu), workers, none))
 
 
 def write_run(run: Run, path: Path) -> Path:

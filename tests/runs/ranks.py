@@ -118,15 +118,15 @@ def runs_of(training: Training, ranks_on_node: int | None = None, **more: Any) -
 
 
 def train_in_pairs(
-    wait_ns: Times, compute_ns: npt.ArrayLike = 90 * MS, size: int = 8, warmup: int = 2
+    wait_ns: Times, compute_ns: npt.ArrayLike = 90 * MS
 ) -> tuple[Training, list[int], list[int]]:
     """Train in pairs of a real and an ideal block, in which no rank waits; and each batch's place.
 
-    The arm and the pair of each batch follow; the first `warmup` of a block are not counted.
+    The arm and the pair of each batch follow; the first 2 of each block of 8 are not counted.
     """
     count = wait_ns.shape[1]
-    block = np.arange(count) // size
+    block = np.arange(count) // 8
     arm = (block + block // 2) % len(ARMS)
-    pair = np.where(np.arange(count) % size < warmup, UNKNOWN, block // len(ARMS))
+    pair = np.where(np.arange(count) % 8 < 2, UNKNOWN, block // len(ARMS))
     waits = np.where(arm == ARMS.index("ideal"), 0, wait_ns)
     return train(waits, compute_ns), arm.tolist(), pair.tolist()

@@ -117,7 +117,7 @@ def outliers(report: Report) -> Section:
         chart = iterations_chart(run.counted)
         count = sum(points.count for points in chart.points)
         if chart.marks:
-            blocks.append(_over_run("outliers", run, chart))
+            blocks.append(_outliers(run, chart))
             rows += _worst(run, chart)
         elif count:
             in_words = counted(count, "iteration", "iterations")
@@ -207,7 +207,7 @@ def _timeline(run: RunReport) -> Figure:
     return Figure(f"timeline-{run.number}", caption, data, form, notes, f"run-{run.number}")
 
 
-def _over_run(name: str, run: RunReport, chart: PointChart) -> Figure:
+def _outliers(run: RunReport, chart: PointChart) -> Figure:
     form = plotly.layout(300)
     form |= {
         "xaxis": plotly.time_axis(chart.time),
@@ -217,7 +217,7 @@ def _over_run(name: str, run: RunReport, chart: PointChart) -> Figure:
     notes = thinned(*chart.shown, "measured batches")
     data = plotly.points(chart, "iteration")
     return Figure(
-        f"{name}-{run.number}", page_words.OUTLIERS, data, form, notes, f"run-{run.number}"
+        f"outliers-{run.number}", page_words.OUTLIERS, data, form, notes, f"run-{run.number}"
     )
 
 

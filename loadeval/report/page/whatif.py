@@ -62,7 +62,7 @@ def _figure(name: str, chart: CurveChart) -> Figure:
     form |= {
         "xaxis": plotly.value_axis(chart.workers) | ticks,
         "yaxis": plotly.value_axis(replace(chart.throughput, title=title)),
-        "shapes": [band(_ends(chart.predicted), PREDICTED_COLOR)],
+        "shapes": [band(_ends(chart.predicted))],
         "annotations": [],
     }
     caption = whatif_words.CAPTION.format(unit=shortened(chart.unit, LONGEST_NAME))
@@ -107,13 +107,13 @@ def _ends(points: Sequence[CurvePoint]) -> list[tuple[float, float, float]]:
     return [(point.workers, point.low or 0.0, point.high or 0.0) for point in points]
 
 
-def band(points: Sequence[tuple[float, float, float]], color: str) -> Json:
+def band(points: Sequence[tuple[float, float, float]]) -> Json:
     """The area between the low and the high ends of what is predicted, each at its place."""
     ends = [(x, low) for x, low, _ in points] + [(x, high) for x, _, high in reversed(points)]
     return {
         "type": "path",
         "path": f"M{' L'.join(f'{x},{end}' for x, end in ends)} Z",
-        "fillcolor": color,
+        "fillcolor": PREDICTED_COLOR,
         "opacity": OPACITY,
         "line": {"width": 0},
         "layer": "below",
