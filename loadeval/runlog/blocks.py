@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SMALLEST_BLOCK = 8
 """An arm has at least so many counted batches in a pair."""
 INSTRUMENTED_EVERY = 3
-"""One pair in so many, the second first, is for the instruments, whose cost is in no figure."""
+"""One pair in so many is for the instruments, whose cost is in no figure."""
 SHORTEST_WARMUP = 3
 """After a switch of arms a memory-bound step runs at full speed from this batch on."""
 
@@ -40,7 +40,7 @@ def two_blocks_for(prefetch_depth: int) -> int:
 
 def with_instruments(pairs: int) -> int:
     """How many pairs it takes so that so many of them count, beside those for the instruments."""
-    return pairs + pairs // (INSTRUMENTED_EVERY - 1)
+    return pairs + max(pairs - 1, 0) // (INSTRUMENTED_EVERY - 1)
 
 
 def batches_for(pairs: int, prefetch_depth: int) -> int:

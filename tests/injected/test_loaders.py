@@ -17,6 +17,7 @@ import torch
 
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.runtime.alternation import worker_activity
+from loadeval.runtime.alternation.alternate import Alternation
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:
@@ -414,8 +415,9 @@ def test_a_clock_that_stands_still_ends_a_wait(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("handler", ["raises", "filter"])
-def test_a_programs_logging_may_fail(handler: str) -> None:
+def test_a_programs_logging_may_fail(handler: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an alternating run says of itself is said in vain then."""
+    monkeypatch.setattr(Alternation, "has_logged", False)
 
     class Bad(logging.Handler):
         def handle(self, record: logging.LogRecord) -> bool:

@@ -91,8 +91,8 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
     """
     order: list[Arm] = ["real", "ideal"]
     number, place = divmod(pair, INSTRUMENTED_EVERY)
-    is_instruments = place == 1
-    number = number if is_instruments else 2 * number + (place > 1)
+    is_instruments = place == INSTRUMENTED_EVERY - 1
+    number = number if is_instruments else 2 * number + place
     random.Random(f"{seed}/{is_instruments}/{number // 2}").shuffle(order)  # noqa: S311 - no secret
     return order[::-1] if number % 2 else order
 
@@ -326,11 +326,11 @@ class Schedule(Progress):
         return bool(self.whole) and self._is_instrumented(self._pair)
 
     def _is_instrumented(self, pair: int) -> bool:
-        return self.has_instruments and pair % INSTRUMENTED_EVERY == 1
+        return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1
 
     def _counted_before(self, pair: int) -> int:
         """How many pairs before this one count."""
-        return pair - (pair + INSTRUMENTED_EVERY - 2) // INSTRUMENTED_EVERY * self.has_instruments
+        return pair - pair // INSTRUMENTED_EVERY * self.has_instruments
 
     def _planned(self, pair: int) -> Iterator[PlannedBlock]:
         while not self.is_over:
