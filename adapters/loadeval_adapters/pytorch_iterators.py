@@ -150,7 +150,7 @@ class WatchedIterator:
 
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
-        if on != self._is_paused or self._is_closed:
+        if on != self._is_paused or self._is_closed or self.alive() is None:
             return
         self._is_paused = not on
         if on:
@@ -291,17 +291,19 @@ class InTraining(WatchedIterator):
             self._hook_into(iterator)
 
     def _resume(self) -> None:
-        iterator = self.alive()
-        if self._hooks:
+        fetcher = self._fetcher()
+        if not self._hooks:
+            self._hook_into(self.alive())
+        elif fetcher is not None:
             self._tracer.resume()
-            vars(self._fetcher())["fetch"] = self._fetch
-        elif iterator is not None:
-            self._hook_into(iterator)
+            fetcher.fetch = self._fetch
         super()._resume()
 
     def _pause(self) -> None:
         super()._pause()
-        vars(self._fetcher()).pop("fetch", None)
+        fetcher = self._fetcher()
+        if fetcher is not None:
+            vars(fetcher).pop("fetch", None)
         self._tracer.pause()
 
     def _hook_into(self, iterator: Any) -> None:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Sampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from loadeval import LoaderEvaluator, install, read_run
+from loadeval import LoaderEvaluator, StageNote, StageTimes, install, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler, short_switches
@@ -774,6 +774,58 @@ def test_a_killed_worker_is_told() -> None:
     (message,) = messages(evaluator.recorded(), "worker died")
     assert message.startswith("worker 0 (pid ")
     assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
+    """Batches have the numbers that they have in their epoch; while it is paused none is noted."""
+
+    class Plain(Dataset[torch.Tensor]):
+        """Tells whether its transform is as it was found."""
+
+        def __init__(self) -> None:
+            self.transform = Doubling()
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            is_timed = Doubling.__call__ is not FOUND
+            return torch.tensor([self.transform(index), is_timed])
+
+    loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
+    stages = pytorch_stages.DataLoaderStages(lambda loader: loader)
+    looks, timed = False, []
+    stages.look(looks)
+    for number in range(3):
+        known = stages.begin(loader)
+        iterator = iter(loader)
+        known(number)
+        for at, batch in enumerate(iterator):
+            timed.append((number, at, bool(batch[0, 1])))
+            if at in (4, 11):
+                looks = not looks
+                stages.look(looks)
+        del iterator  # and it is not taken from at once
+    taken = stages.take()
+    stages.close()
+    assert not [each for each in taken if isinstance(each, StageNote)]
+    rows = [each for each in taken if isinstance(each, StageTimes)]
+    assert [(each.epoch, each.batch.tolist()) for each in rows] == [
+        (number, list(range(5, 12))) for number in range(3)
+    ]
+    if not workers:  # with some, it depends on what they had loaded ahead
+        assert [(n, at) for n, at, is_timed in timed if is_timed] == [
+            (n, at) for n in range(3) for at in range(5, 12)
+        ]
+
+
+class Doubling:
+    def __call__(self, index: int) -> int:
+        return 2 * index
+
+
+FOUND = Doubling.__call__
 
 
 KILLED_BEFORE = """
