@@ -1,0 +1,136 @@
+"""Columns of equal length, by name: what a run's figures are kept in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+Column = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.bool_] | npt.NDArray[np.intp] | slice
+"""Which rows: a mask, their numbers, or a slice."""
+UNKNOWN = -1
+"""It stands for "not known" in a column of integers; in one of floats NaN does."""
+
+
+class Columns:
+    """A table: NumPy arrays of equal length, by name. `table.wait_ns` is `table["wait_ns"]`.
+
+    Nothing in it can be changed: what alters a table makes another one, which shares the arrays
+    that stay.
+    """
+
+    __slots__ = ("_arrays", "_rows")
+
+    def __init__(self, arrays: Mapping[str, npt.ArrayLike]) -> None:
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, values in arrays.items():
+            column = np.asarray(values)
+            if column.flags.writeable:
+                column = column.view()
+                column.setflags(write=False)
+            self._arrays[name] = column
+        lengths = {len(column) for column in self._arrays.values()}
+        if len(lengths) > 1:
+            told = ", ".join(f"{name}: {len(column)}" for name, column in self._arrays.items())
+            raise ValueError(f"columns of equal length were expected, not {told}")
+        self._rows = lengths.pop() if lengths else 0
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(self._arrays)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._arrays
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        return self._arrays[name]
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        if name.startswith("_") or name not in self._arrays:
+            raise AttributeError(f"there is no column {name!r}")
+        return self._arrays[name]
+
+    def __repr__(self) -> str:
+        return f"Columns({len(self)} rows of {', '.join(self._arrays)})"
+
+    def take(self, rows: Rows) -> Columns:
+        """These rows alone."""
+        return Columns({name: column[rows] for name, column in self._arrays.items()})
+
+    def where(self, **values: int) -> Columns:
+        """The rows in which these columns have these values."""
+        rows = np.ones(len(self), dtype=np.bool_)
+        for name, value in values.items():
+            rows &= self._arrays[name] == value
+        return self.take(rows)
+
+    def replace(self, **columns: npt.ArrayLike) -> Columns:
+        """The same with other, or more, columns."""
+        return Columns({**self._arrays, **columns})
+
+    def shift(self, by: int, names: Iterable[str]) -> Columns:
+        """The same with `by` added to the columns of these names, where they are known."""
+        shifted = {}
+        for name in names:
+            column = self._arrays[name]
+            shifted[name] = np.where(column == UNKNOWN, UNKNOWN, column + by)
+        return Columns({**self._arrays, **shifted})
+
+    @classmethod
+    def empty(cls, names: Iterable[str]) -> Columns:
+        """Columns of integers without a row."""
+        return cls({name: np.empty(0, dtype=np.int64) for name in names})
+
+    @classmethod
+    def concat(cls, parts: Sequence[Columns]) -> Columns:
+        """The rows of `parts`, one after the other; what a part does not have is not known."""
+        kinds = {name: part[name].dtype for part in parts for name in part.names}
+        columns = {}
+        for name, kind in kinds.items():
+            unknown = np.nan if kind.kind == "f" else UNKNOWN
+            columns[name] = np.concatenate(
+                [
+                    part[name] if name in part else np.full(len(part), unknown, kind)
+                    for part in parts
+                ]
+            )
+        return cls(columns)
+
+
+def constant(value: int, length: int) -> Column:
+    """A read-only column of one value, which takes no memory for its length."""
+    return np.broadcast_to(np.int64(value), length)
+
+
+def column_of(values: Sequence[int | None]) -> Column:
+    """A column of whole numbers, of which None is not known."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except TypeError:
+        return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)
+
+
+def values_of(values: Sequence[float | None]) -> Values:
+    """A column of numbers; None becomes NaN."""
+    return np.array(values, dtype=np.float64)
+
+
+def listed(column: npt.NDArray[Any]) -> list[Any] | None:
+    """The column as a list, None for what is not known; None for one that is unknown throughout."""
+    known = column != UNKNOWN if column.dtype.kind == "i" else np.isfinite(column)
+    values: list[Any] = column.tolist()
+    if known.all():
+        return values
+    if column.dtype.kind == "i" and not known.any():
+        return None
+    return [value if is_known else None for value, is_known in zip(values, known, strict=True)]

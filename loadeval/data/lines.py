@@ -1,0 +1,526 @@
+"""The lines of a run log: a struct for each type. docs/run-log.md describes every field.
+
+Times are whole nanoseconds since the run's start, or durations. None is "not known".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from loadeval.data.columns import listed
+from loadeval.errors import RunLogError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+Mode = Literal["log", "replay", "alternate"]
+Arm = Literal["real", "ideal"]
+EventKind = Literal[
+    "note",
+    "failed backend",
+    "error read on",
+    "stages missing",
+    "worker died",
+    "within a step",
+    "read in a thread",
+]
+Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
+
+FORMAT, VERSION = "loadeval-run", 1
+LARGEST = 2**62 - 1
+"""It is 146 years in nanoseconds, and twice as much still fits into 64 bits."""
+LARGEST_VALUE = 1e100
+"""No probe reads more, and the squares of so much still add up to what a float holds."""
+
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=LARGEST)]
+Counts: TypeAlias = list[Count]
+Gaps: TypeAlias = "list[Count | None] | None"
+"""A column in which values may be unknown; None where all are."""
+Value: TypeAlias = Annotated[float, Meta(ge=-LARGEST_VALUE, le=LARGEST_VALUE)]
+Values: TypeAlias = "list[Value | None]"
+
+
+class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
+    """A line; fields that it does not know are of another version, and ignored."""
+
+    MOMENTS: ClassVar[tuple[str, ...]] = ()
+    """The fields that are times since the run's start."""
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    """The fields that are columns: as long as the first, or None."""
+
+    def __post_init__(self) -> None:
+        if self.COLUMNS:
+            length = len(getattr(self, self.COLUMNS[0]))
+            for name in self.COLUMNS:
+                column = getattr(self, name)
+                if column is not None and len(column) != length:
+                    raise ValueError(
+                        f"{name} has {len(column)} values, where {self.COLUMNS[0]} has {length}"
+                    )
+
+
+class LoaderInfo(msgspec.Struct, frozen=True):
+    """What is known of a loader; None is "not known".
+
+    `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
+    those that it had loaded before it was wrapped, so that the first request does not show what
+    they cost. `dataset`, `sampler` and `worker_init` name the classes and the function. `in_order`
+    tells whether batches come in the order in which they were asked for. `made_by` is the package
+    whose trainer made it, of arguments of its own, and `made_at` the line of the program that did,
+    FILE:LINE, its file from the working directory where it is below that. `shards` are those that
+    the dataset says it has, each of which one worker reads. `dataset_objects` are the Python
+    objects that it holds, of `dataset_object_bytes` without the buffers of arrays, both estimated
+    from a few of each of its lists, tuples and dicts.
+
+    `setting_names` has what the user calls the settings that can be changed, by what loadeval calls
+    them: `num_workers` (processes or threads), `prefetch_factor` (batches ready for each worker) or
+    `prefetch_depth` (batches ready altogether), `persistent_workers`, `pin_memory`,
+    `concurrency` (items that one operator works on at once), and `num_shards` (what makes more
+    shards of a dataset).
+
+    `overrides` are the settings that it has in place of the program's, by the user's names, as
+    `loadeval run --set` gave them, and the `threads` that torch computes with beside it; None if
+    nothing was changed.
+    """
+
+    backend: str
+    adapter: str = "loadeval.IterableAdapter"
+    workers: Count | None = None
+    prefetch_depth: Count | None = None
+    batch_size: Count | None = None
+    pinned: bool | None = None
+    device: str | None = None
+    length: Count | None = None
+    start_method: str | None = None
+    persistent_workers: bool | None = None
+    ready_batches: Count | None = None
+    dataset: str | None = None
+    sampler: str | None = None
+    worker_init: str | None = None
+    in_order: bool | None = None
+    made_by: str | None = None
+    setting_names: dict[str, str] | None = None
+    shards: Count | None = None
+    dataset_objects: Count | None = None
+    dataset_object_bytes: Count | None = None
+    overrides: dict[str, Any] | None = None
+    made_at: str | None = None
+
+
+class CacheInfo(msgspec.Struct, frozen=True):
+    """What replay keeps: how many batches, their bytes, how long filling took; None: not known."""
+
+    batches: Count
+    nbytes: Count | None
+    fill_ns: Count | None
+
+
+class Header(_Line, frozen=True, tag="header", omit_defaults=False):
+    """What is known of a run before its first batch.
+
+    `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
+    `warmup` is how many batches of each epoch the steady part leaves out.
+    """
+
+    run_id: str
+    name: str
+    mode: Mode
+    created: str
+    unit: str
+    warmup: Count
+    loader: LoaderInfo
+    settings: dict[str, Any] = {}
+    environment: dict[str, Any] = {}
+    cache: CacheInfo | None = None
+    format: str = FORMAT
+    version: int = VERSION
+
+
+class Block(_Line, frozen=True, tag="block"):
+    """Consecutive batches of one epoch and one arm, in columns.
+
+    `pair` numbers the pair of an alternating run for which the batches count; it is None for
+    batches that are served between, and in other runs. A step that was still open is unknown. Where
+    it is `instrumented`, what was read inside the loader took time too, so that its batches do not
+    count.
+    """
+
+    COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
+
+    epoch: Count
+    arm: Arm
+    request_ns: Counts
+    wait_ns: Counts
+    step_ns: Gaps = None
+    samples: Gaps = None
+    nbytes: Gaps = None
+    pair: Count | None = None
+    instrumented: bool = False
+
+
+class EpochEnd(_Line, frozen=True, tag="epoch"):
+    """How an epoch ended.
+
+    `exhausted` and `failed` carry the request that got no batch and how long it waited;
+    `unmeasured` the request from which on the epoch was served without measuring; an epoch that
+    was broken off has none. `error` is the loader's exception, as text.
+    """
+
+    epoch: Count
+    cause: Cause
+    request_ns: Count | None = None
+    wait_ns: Count | None = None
+    error: str | None = None
+
+
+class Prefetch(_Line, frozen=True, tag="prefetch"):
+    """Batches that an alternating run took back to back, without handing them out.
+
+    The last `timed` of the `batches`, those that the loader had not prefetched, took
+    `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
+    `waits_ns` has the wait for each of all of them, in order, and `began_ns` is when the first was
+    asked for; empty and None where that is not known. `end_ns` is how long the loader took to end
+    its epoch; None if it did not end it here. Where it is `instrumented`, looking into the loader
+    took a part of that time.
+    """
+
+    pair: Count
+    epoch: Count
+    batches: Count
+    timed: Count
+    elapsed_ns: Count
+    samples: Count | None = None
+    waits_ns: Counts = []
+    end_ns: Count | None = None
+    began_ns: Count | None = None
+    instrumented: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self.waits_ns) not in {0, self.batches}:
+            raise ValueError(f"waits_ns has {len(self.waits_ns)} values for {self.batches} batches")
+
+
+class Window(_Line, frozen=True, tag="window"):
+    """The counted part of one arm in one pair, or what of it fell into one epoch.
+
+    `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
+    10 ms; None where it could not be read. `minor_faults` are the page faults of this process in
+    it that needed no disk; None where they are not known.
+    """
+
+    pair: Count
+    epoch: Count
+    arm: Arm
+    elapsed_ns: Count
+    workers_cpu_ns: Count | None = None
+    minor_faults: Count | None = None
+
+
+class StageTimes(_Line, frozen=True, tag="stages"):
+    """What a loader did for some batches of one epoch, in columns.
+
+    `batch` is each one's number among those that the loader gave in this epoch, from 0. In an
+    alternating run training gets some of them later, in another order. `worker` is unknown where
+    the training process loaded it.
+
+    In order: `requested_ns`, when the loader was asked for a batch, and `delivered_ns`, when it
+    gave it. `index_ns`: the sampler and handing indices to a worker, in the training process,
+    within that request; of an epoch's first batch also since the epoch was opened, when indices of
+    several batches are drawn. `fetch_start_ns`; `fetch_ns`: reading the `samples`; `collate_ns`. Of
+    these two: `cpu_ns` of their thread and `other_cpu_ns` of other threads of the worker,
+    `run_queue_ns` runnable without a CPU, `read_bytes` read by system calls and `disk_bytes` of
+    them from the disk, `major_faults`; `minor_faults`, page faults without the disk, and
+    `system_ns`, that part of `cpu_ns` which was spent in the kernel. Of few batches, behind them:
+    `private_bytes` of the worker's memory that are its own, and `shared_bytes` that it shares with
+    other processes, such as the one that it was forked from; neither are files or shared memory.
+    Bytes of a page that it copies pass from the latter to the former. Of one batch of each worker:
+    `opened_files` by Python's `open`, `connections` over the internet protocol, and `requests` by
+    Python's http.client, all by the thread that fetches. `slowest_ns` is the time of the slowest
+    sample, and `slowest_index` its index in the dataset, or of an iterable one its place in the
+    epoch of its worker. `pickle_start_ns`, `pickle_ns`, `pickled_bytes`: pickling in the worker's
+    queue thread. `received_ns`: when the training process had it, and `receive_ns` how long reading
+    and unpickling took once it was ready. `pin_ns`: copying to pinned memory. `tensors`: how many a
+    batch has, counted of some that the training process loaded.
+
+    `transform_ns` and `transform_calls` have the time in each transform, without that of
+    transforms inside it, and its calls, under its name. The numbers that an array, tensor or image
+    had on average when it went into a transform and when it came out, `elements_before` and
+    `elements_after`, are looked at once for each worker, and are in the order in which transforms
+    are called.
+    """
+
+    MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
+    BY_TRANSFORM: ClassVar[tuple[str, ...]] = (
+        *("transform_ns", "transform_calls", "elements_before", "elements_after"),
+    )
+
+    epoch: Count
+    batch: Counts
+    worker: Gaps = None
+    samples: Gaps = None
+    requested_ns: Gaps = None
+    delivered_ns: Gaps = None
+    index_ns: Gaps = None
+    fetch_start_ns: Gaps = None
+    fetch_ns: Gaps = None
+    collate_ns: Gaps = None
+    cpu_ns: Gaps = None
+    other_cpu_ns: Gaps = None
+    run_queue_ns: Gaps = None
+    read_bytes: Gaps = None
+    disk_bytes: Gaps = None
+    major_faults: Gaps = None
+    minor_faults: Gaps = None
+    system_ns: Gaps = None
+    private_bytes: Gaps = None
+    shared_bytes: Gaps = None
+    opened_files: Gaps = None
+    connections: Gaps = None
+    requests: Gaps = None
+    slowest_ns: Gaps = None
+    slowest_index: Gaps = None
+    pickle_start_ns: Gaps = None
+    pickle_ns: Gaps = None
+    pickled_bytes: Gaps = None
+    received_ns: Gaps = None
+    receive_ns: Gaps = None
+    pin_ns: Gaps = None
+    tensors: Gaps = None
+    transform_ns: dict[str, Values] = {}
+    transform_calls: dict[str, Values] = {}
+    elements_before: dict[str, Values] = {}
+    elements_after: dict[str, Values] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.BY_TRANSFORM:
+            for transform, values in getattr(self, name).items():
+                if len(values) != len(self.batch):
+                    raise ValueError(f"{name} of {transform!r} has {len(values)} values")
+
+    @classmethod
+    def of(
+        cls, epoch: int, **columns: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
+    ) -> StageTimes:
+        """The line of these arrays, `batch` among them; UNKNOWN and NaN are not known."""
+        content: dict[str, Any] = {}
+        for name, column in columns.items():
+            content[name] = (
+                {key: listed(values) for key, values in column.items()}
+                if isinstance(column, Mapping)
+                else listed(column)
+            )
+        return cls(epoch, **content)
+
+
+StageTimes.COLUMNS = tuple(
+    name
+    for name in StageTimes.__struct_fields__
+    if name != "epoch" and name not in StageTimes.BY_TRANSFORM
+)
+
+
+class WorkerStart(_Line, frozen=True, tag="worker_start"):
+    """How one worker of an epoch's loader started.
+
+    `start_ns`, since the run's start, is when the training process began to start the workers;
+    `starting_ns` how long it was busy with that, which with spawn includes pickling the dataset
+    for each; `ready_ns` when this worker had imported and unpickled everything; `init_ns` how long
+    the user's `worker_init_fn` took.
+
+    A worker that is not forked is sent what it needs, the dataset included: the training process
+    pickled that from `pickling_start_ns`, since the run's start, for `pickling_ns`, into
+    `sent_bytes`; tensors are in shared memory beside it. In the worker Python started and imported
+    the main module, and then it unpickled for `unpickling_ns`, until it was ready. None is not
+    known, or of a worker that was forked.
+    """
+
+    MOMENTS = ("start_ns", "ready_ns", "pickling_start_ns")
+
+    epoch: Count
+    worker: Count
+    start_ns: Count
+    starting_ns: Count
+    ready_ns: Count
+    init_ns: Count
+    pickling_start_ns: Count | None = None
+    pickling_ns: Count | None = None
+    sent_bytes: Count | None = None
+    unpickling_ns: Count | None = None
+
+
+class CodeSamples(_Line, frozen=True, tag="code"):
+    """The lines of code in which a worker was while it fetched and collated, looked at regularly.
+
+    `worker` is None for the training process where that loads itself.
+
+    `running` and `blocked` count under `FILE:LINE FUNCTION`, the innermost line that is not
+    Python's own library; what it is blocked in follows, as the kernel or Python's library names
+    it: `data.py:31 __getitem__ > futex_do_wait`. `calls` counts both under what that line called,
+    with its module: `data.py:31 __getitem__ > json.loads`. It is empty in older logs, and some
+    functions that are not written in Python are only known from Python 3.11 on. Each counts since
+    the line before.
+    """
+
+    worker: Count | None
+    running: dict[str, Count]
+    blocked: dict[str, Count]
+    calls: dict[str, Count] = {}
+
+
+class OperatorTimes(_Line, frozen=True, tag="operator"):
+    """What one operator of a loader's pipeline did, such as a stage of SPDL's.
+
+    `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
+    since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since
+    its last line or since the epoch began. In that time `tasks` ended, which took `task_ns` in
+    all, the wait for a thread included: of it `run_ns` in a thread, and `cpu_ns` on a CPU.
+    `concurrency` is how many tasks it may work on at once. `queue_items` went into the queue
+    behind it, which held something for `queue_occupied_ns`; for `queue_blocked_ns`, added up over
+    tasks, they waited until that had room. None is not known.
+    """
+
+    MOMENTS = ("time_ns",)
+
+    epoch: Count
+    operator: str
+    order: Count
+    time_ns: Count
+    elapsed_ns: Count
+    tasks: Count
+    task_ns: Count | None = None
+    run_ns: Count | None = None
+    cpu_ns: Count | None = None
+    concurrency: Count | None = None
+    queue_items: Count | None = None
+    queue_occupied_ns: Count | None = None
+    queue_blocked_ns: Count | None = None
+
+
+class Readings(_Line, frozen=True, tag="readings"):
+    """What one probe read of one subject, a device or a process, in columns.
+
+    The name of each quantity ends in its unit, and its value is of that moment, or a mean since the
+    reading before. `missing` says why there are none, or from some time on no more.
+    """
+
+    MOMENTS = ("time_ns",)
+
+    probe: str
+    subject: str
+    time_ns: Counts
+    values: dict[str, Values]
+    missing: str | None = None
+
+    def __post_init__(self) -> None:
+        for quantity, values in self.values.items():
+            if len(values) != len(self.time_ns):
+                raise ValueError(f"{quantity} has {len(values)} values for {len(self.time_ns)}")
+
+
+class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
+    """How long the device had nothing to do before batches of an epoch, by its own clock.
+
+    `gpu_idle_ns` has a value for each batch from number `first` of the epoch on, and `gpu_step_ns`
+    how long the device took for its step.
+    """
+
+    COLUMNS = ("gpu_idle_ns", "gpu_step_ns")
+
+    epoch: Count
+    first: Count
+    gpu_idle_ns: list[Count | None]
+    gpu_step_ns: Gaps = None
+
+
+class Padding(_Line, frozen=True, tag="padding"):
+    """How much of some batches of sequences is padding, in columns.
+
+    `batch` is the number of each in its epoch, from 0. It has `positions` in all, of which `padded`
+    hold nothing: each of its sequences is padded to `length`, and the longest has `longest`.
+    """
+
+    COLUMNS = ("batch", "positions", "padded", "length", "longest")
+
+    epoch: Count
+    batch: Counts
+    positions: Counts
+    padded: Counts
+    length: Counts
+    longest: Counts
+
+
+class Event(_Line, frozen=True, tag="event"):
+    """Something that happened during a run and bears on what its numbers mean.
+
+    Of a failed backend `message` is its loader's error.
+    """
+
+    time_ns: Count
+    message: str
+    kind: EventKind = "note"
+
+
+class RunEnd(_Line, frozen=True, tag="end"):
+    """The run ended by itself, after `batches` batches in all."""
+
+    batches: Count
+
+
+Line: TypeAlias = (
+    Header
+    | Block
+    | EpochEnd
+    | Prefetch
+    | Window
+    | StageTimes
+    | WorkerStart
+    | CodeSamples
+    | OperatorTimes
+    | Readings
+    | GpuIdle
+    | Padding
+    | Event
+    | RunEnd
+)
+AnyLine = TypeVar("AnyLine", bound=Line)
+
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_encoder = msgspec.json.Encoder(enc_hook=np.generic.item)
+"""A loader may tell its workers, say, as one of NumPy's integers."""
+
+
+def encode(line: Line) -> bytes:
+    """`line` as it stands in a log, its newline included."""
+    return _encoder.encode(line) + b"\n"
+
+
+def decode(text: bytes | msgspec.Raw) -> Line:
+    """The line that `text` is. Raises RunLogError, which says what is wrong with it."""
+    try:
+        line = _decoder.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunLogError(f"is no line of a run log ({error})") from None
+    if isinstance(line, Header) and (line.format, line.version) != (FORMAT, VERSION):
+        raise RunLogError(
+            f"has format {line.format!r} version {line.version}, where {FORMAT!r} version "
+            f"{VERSION} was expected"
+        )
+    return line
+
+
+def since(line: AnyLine, origin_ns: int) -> AnyLine:
+    """The same, with moments that count from `origin_ns`."""
+
+    def shifted(moment: int | list[int | None] | None) -> Any:
+        if isinstance(moment, list):
+            return [shifted(each) for each in moment]
+        return None if moment is None else moment - origin_ns
+
+    moments = {name: shifted(getattr(line, name)) for name in line.MOMENTS}
+    return msgspec.structs.replace(line, **moments) if moments else line

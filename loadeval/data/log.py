@@ -1,0 +1,502 @@
+"""The file of a run: a run log, written line by line and read whole or as it grows.
+
+Read are also metrics files, which hold a log, and the JSON that DALI's LoaderEvaluator saves.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import (
+    Block,
+    CacheInfo,
+    CodeSamples,
+    Count,
+    EpochEnd,
+    Event,
+    GpuIdle,
+    Header,
+    LoaderInfo,
+    OperatorTimes,
+    Padding,
+    Prefetch,
+    Readings,
+    RunEnd,
+    StageTimes,
+    Window,
+    WorkerStart,
+    decode,
+    encode,
+)
+from loadeval.data.run import (
+    NOT_RECORDED,
+    SECOND_NS,
+    Run,
+    completed,
+    padding_of,
+    readings_of,
+    stages_of_lines,
+    steps_of,
+)
+from loadeval.errors import RunLogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from loadeval.data.lines import Line
+
+AnyLine = TypeVar("AnyLine")
+
+ASK_FOR_A_LOG = (
+    "give a file that log_file= or save_metrics() wrote, and read it with the loadeval that did"
+)
+NO_END = "there is no end line: the run was still going on, or its process was killed"
+BACKWARDS = "go back in time, which cannot be; they were left out"
+MOST_TOLD = 3
+"""So many lines that were left out are told one by one."""
+PART_BYTES = 1_000_000
+"""So much of a log is decoded at a time, so that a long one is not held in memory as objects."""
+LONGEST_LINE_BYTES = 100_000_000
+"""No line of a log is longer; without a bound, a file without line ends would fill memory."""
+
+# Writing
+
+STDERR = 2
+REMOVED = "it was removed"
+CHANGED = "it was cut off, or another program writes to it"
+WHY = {
+    errno.ENXIO: "it is a pipe that nobody reads",
+    errno.EBADF: "the program closed its file descriptor",
+}
+# Without O_NONBLOCK a pipe waits for its reader.
+FLAGS = sum(getattr(os, name, 0) for name in ("O_CREAT", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
+
+
+class RunLog:
+    """Appends lines to a new file; each line is handed to the system whole and at once.
+
+    Nothing is buffered in the process, so a killed process loses nothing that was written. Only
+    the process that made it writes: a forked child's lines go nowhere. `written_bytes` are those
+    of the lines that the system has taken. `is_file` tells whether it can be read back, which a
+    pipe cannot; `is_lost` whether it was removed or cut off, which `append` finds; `is_overwritten`
+    whether another run of this process has its place. Raises RunLogError when the file exists
+    already or cannot be written.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.is_lost = self.is_overwritten = False
+        self.written_bytes = self._taken_bytes = self._seen_bytes = 0
+        self._process = os.getpid()
+        self._file: int | None = None
+        try:
+            self._open(os.O_TRUNC if overwrite else os.O_EXCL)
+            self.append(encode(header))
+        except FileExistsError:
+            what = "is a folder" if self.path.is_dir() else "already exists"
+            raise RunLogError(
+                f"{self.path} {what}, and a measurement is not overwritten unasked; "
+                "give log_file another name, or pass overwrite=True to replace a file"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise RunLogError(
+                f"cannot write the run log {self.path}: {why(error)}; expected a "
+                "path in a folder that exists and can be written, with space left; give log_file "
+                "such a path"
+            ) from error
+        # A program may change to another folder.
+        self.path = self.path.absolute()
+
+    def _open(self, how: int) -> None:
+        file = os.open(self.path, os.O_WRONLY | how | FLAGS, 0o666)
+        low: list[int] = []
+        while file <= STDERR:  # the program has closed these, and others still write there
+            low.append(file)
+            file = os.dup(file)
+        for number in low:
+            os.close(number)
+        with suppress(AttributeError, OSError):  # Windows has no such files
+            os.set_blocking(file, True)
+        state = os.fstat(file)
+        self._file, self._identity = file, (state.st_dev, state.st_ino)
+        self.is_file = stat.S_ISREG(state.st_mode)
+        self._had_name = state.st_nlink > 0
+        if self.is_file:
+            earlier = _open_logs.get(self._identity)
+            if earlier is not None:
+                earlier.is_overwritten = earlier.is_lost = True
+            _open_logs[self._identity] = self
+
+    def append(self, text: bytes) -> None:
+        """Append the text of whole lines. Raises OSError when the system does not take it."""
+        if os.getpid() != self._process:
+            return
+        file = self._checked()
+        rest = memoryview(text)
+        while rest:
+            taken = os.write(file, rest)
+            self._taken_bytes += taken
+            rest = rest[taken:]
+        self.written_bytes += len(text)
+        self._seen_bytes = os.fstat(file).st_size
+
+    def _checked(self) -> int:
+        """The file. Raises OSError where it is not as it was left: more lines would damage it."""
+        if self.is_overwritten:
+            raise OSError(errno.EEXIST, "another run has overwritten it")
+        if self._file is None:
+            raise OSError(errno.EBADF, "it is closed")
+        state = os.fstat(self._file)
+        if (state.st_dev, state.st_ino) != self._identity:
+            self._file = None  # it is the program's now
+            raise OSError(errno.EBADF, "the program closed its file descriptor")
+        if self.is_file:
+            # Some file systems tell neither names nor the size of what is being written.
+            is_removed = self._had_name and not state.st_nlink
+            is_changed = not self._seen_bytes <= state.st_size <= self._taken_bytes
+            self.is_lost = is_removed or is_changed
+            if self.is_lost:
+                raise OSError(errno.ENODATA, REMOVED if is_removed else CHANGED)
+        return self._file
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if _open_logs.get(self._identity) is self:
+            del _open_logs[self._identity]
+        with suppress(OSError):
+            state = os.fstat(file)
+            if (state.st_dev, state.st_ino) == self._identity:  # else it is the program's
+                os.close(file)
+
+
+_open_logs: WeakValueDictionary[tuple[int, int], RunLog] = WeakValueDictionary()
+"""A file is known by its device and number; a log that another one replaces must write no more."""
+
+
+def why(error: OSError) -> str:
+    """Why a file cannot be written."""
+    return WHY.get(error.errno or 0) or error.strerror or str(error)
+
+
+# Reading
+
+
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """The run in `path`: a run log, a metrics file, or the JSON of DALI's LoaderEvaluator.
+
+    A line that is damaged, or tells what cannot be, is left out, and `Run.notes` say so; so they
+    say that a log has no end, as of a process that was killed. Raises RunLogError when it is none
+    of them.
+    """
+    path = Path(path)
+    with opened(path) as file:
+        is_log = file.read(len(LOG_START)) == LOG_START
+        file.seek(0)
+        if is_log:
+            return _read_log(path, file)
+        try:
+            metrics = msgspec.json.decode(file.read(), type=_MetricsFile)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise RunLogError(
+                f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
+            ) from None
+    if metrics.run is None:
+        return _run_of_dali(path)
+    reader = LogReader(path)
+    reader.add(bytes(line) + b"\n" for line in metrics.run)
+    return reader.run()
+
+
+LOG_START = b'{"type":'
+
+
+class _MetricsFile(msgspec.Struct):
+    run: list[msgspec.Raw] | None = None
+
+
+def _read_log(path: Path, file: BinaryIO) -> Run:
+    reader = LogReader(path)
+    while texts := _next_part(file):
+        reader.add(texts)
+    return reader.run()
+
+
+def _next_part(file: BinaryIO) -> list[bytes]:
+    """The next lines, some PART_BYTES; a line that is too long ends the file."""
+    texts: list[bytes] = []
+    room = PART_BYTES
+    while room > 0 and (text := file.readline(LONGEST_LINE_BYTES)):
+        texts.append(text)
+        room -= len(text)
+        if len(text) == LONGEST_LINE_BYTES:
+            file.seek(0, os.SEEK_END)
+    return texts
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file at `path`, to read. Raises RunLogError when it cannot be opened or read."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise RunLogError(
+            f"cannot read {path}: {error.strerror or error}; expected a file that "
+            "log_file= or save_metrics() wrote; give the path of one"
+        ) from error
+
+
+class LogReader:
+    """Takes the lines of a log, one after the other, and makes a Run of them."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.header: Header | None = None
+        self._lines: dict[type, list[Line]] = {}
+        self._steps: list[Columns] = []
+        self._over: set[int] = set()
+        self._end: RunEnd | None = None
+        self._number = 0
+        self._left_out: list[str] = []
+
+    def add(self, texts: Iterable[bytes]) -> None:
+        """Take the next lines. Raises RunLogError when the first is no header."""
+        blocks: list[Block] = []
+        for text in texts:
+            self._number += 1
+            try:
+                line = self._checked(text)
+            except RunLogError as error:
+                if self.header is None:
+                    advice = "the file is empty" if not text.strip() else ASK_FOR_A_LOG
+                    raise RunLogError(f"{self.path}, line 1 {error}; {advice}") from None
+                is_cut_off = not text.endswith(b"\n")
+                what = "is cut off, as when a process is killed" if is_cut_off else str(error)
+                self._left_out.append(f"line {self._number} {what}; it was left out")
+                continue
+            if isinstance(line, Block):
+                blocks.append(line)
+            else:
+                self._lines.setdefault(type(line), []).append(line)
+        if blocks:
+            self._steps.append(steps_of(blocks))
+
+    def _checked(self, text: bytes) -> Line:
+        line = decode(text)
+        if self._end is not None:
+            raise RunLogError("comes after the end line")
+        if isinstance(line, Header) is (self.header is not None):
+            raise RunLogError("is out of order: one header was expected, before everything else")
+        if isinstance(line, Header):
+            self.header = line
+        elif isinstance(line, Block | EpochEnd | Prefetch | Window):
+            if line.epoch in self._over:
+                raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
+            if isinstance(line, EpochEnd):
+                self._over.add(line.epoch)
+        elif isinstance(line, RunEnd):
+            self._end = line
+        return line
+
+    def run(self, closed: bool | None = None) -> Run:
+        """The run that the lines make; `closed` is told where there is no end line yet.
+
+        Raises RunLogError when there was no line at all.
+        """
+        if self.header is None:
+            raise RunLogError(
+                f"{self.path} is empty, where the header of a run log was expected; {ASK_FOR_A_LOG}"
+            )
+        closed = self._end is not None if closed is None else closed
+        notes = self._left_out[:MOST_TOLD]
+        more = len(self._left_out) - len(notes)
+        notes += [f"{more} more lines were left out"] * (more > 0)
+        steps = Columns.concat(self._steps) if self._steps else steps_of([])
+        if (np.diff(steps.epoch) < 0).any():
+            steps = steps.take(np.argsort(steps.epoch, kind="stable"))
+        self._steps = [steps]
+        backwards = np.zeros(len(steps), dtype=np.bool_)
+        came_ns = steps.request_ns + steps.wait_ns
+        backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
+        if backwards.any():
+            notes.append(f"{backwards.sum()} batches {BACKWARDS}")
+            steps = steps.take(~backwards)
+        stages, transforms, sizes = stages_of_lines(self._all(StageTimes))
+        readings, missing = readings_of(self._all(Readings))
+        for key, table in readings.items():
+            earlier = np.diff(table.time_ns, prepend=0) < 0
+            if earlier.any():
+                notes.append(f"{earlier.sum()} readings of {key[1] or key[0]} {BACKWARDS}")
+                readings[key] = table.take(~earlier)
+        ends = self._all(EpochEnd)
+        # Between two epochs of a live run no line is missing.
+        if not closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
+            notes.append(NO_END)
+        return Run(
+            header=self.header,
+            steps=completed(steps, ends, self._all(GpuIdle)),
+            ends=ends,
+            events=self._all(Event),
+            prefetches=self._all(Prefetch),
+            windows=self._all(Window),
+            readings=readings,
+            missing=missing,
+            stages=stages,
+            transforms=transforms,
+            sizes=sizes,
+            worker_starts=self._all(WorkerStart),
+            code=self._all(CodeSamples),
+            operators=self._all(OperatorTimes),
+            padding=padding_of(self._all(Padding)),
+            closed=closed,
+            notes=tuple(notes),
+            path=self.path,
+        )
+
+    def _all(self, kind: type[AnyLine]) -> tuple[AnyLine, ...]:
+        return tuple(self._lines.get(kind, ()))  # type: ignore[arg-type]  # they are of that kind
+
+
+@dataclass(frozen=True)
+class Appended:
+    """The lines that came since the last reading.
+
+    `anew` tells that they are the first ones, of a log that was not read before, or that has
+    another one's place; `more` that there are more already. `written_s` is when the file was last
+    written to, in seconds since the epoch.
+    """
+
+    lines: list[Line]
+    anew: bool
+    more: bool
+    written_s: float
+
+
+class Follower:
+    """Reads the log at `path` bit by bit. An incomplete last line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None
+        self._head = b""
+        self._offset = 0
+
+    def read(self) -> Appended | None:
+        """What was appended since the last time, without lines that are damaged.
+
+        None when there is no such file. A log that was cut off, or replaced by another one, is read
+        from its beginning. Raises RunLogError when its first line is no header, or it cannot be
+        read.
+        """
+        try:
+            with opened(self.path) as file:
+                return self._appended(file)
+        except RunLogError as error:
+            self._file, self._offset = None, 0
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+    def _appended(self, file: BinaryIO) -> Appended:
+        state = os.fstat(file.fileno())
+        identity = (state.st_dev, state.st_ino)
+        same = identity == self._file and state.st_size >= self._offset
+        if not same or file.read(len(self._head)) != self._head:
+            self._offset, self._head = 0, b""
+        start = self._offset
+        file.seek(start)
+        texts = _next_part(file)
+        if texts and not texts[-1].endswith(b"\n"):
+            del texts[-1]
+        lines: list[Line] = []
+        for text in texts:
+            with suppress(RunLogError):
+                lines.append(decode(text))
+        if texts and not start and not (lines and isinstance(lines[0], Header)):
+            raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
+        size_bytes = sum(map(len, texts))
+        self._file, self._offset = identity, start + size_bytes
+        self._head = self._head or b"".join(texts[:1])
+        return Appended(lines, start == 0, size_bytes >= PART_BYTES, state.st_mtime)
+
+
+# The JSON of DALI's LoaderEvaluator
+
+LONGEST_S = 1e9
+"""32 years: more is no time that a batch took."""
+STEPS_ARE_MEANS = (
+    "every step is the mean over its epoch, the loader's epoch start included: DALI's file has the "
+    "time of the whole epoch, and of the waits"
+)
+NO_STEPS = (
+    "steps were not measured: DALI's class has the time of an epoch only when that ran to its "
+    "end, by a clock that was not set back meanwhile"
+)
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
+
+
+class _DaliMetrics(msgspec.Struct):
+    mode: Literal["log", "replay"]
+    batch_times: Annotated[list[Seconds], Meta(min_length=1)]
+    total_time: Annotated[float, Meta(ge=-LONGEST_S, le=LONGEST_S)]
+    cached_batches: Count
+
+
+def _run_of_dali(path: Path) -> Run:
+    """The last epoch that DALI's class measured: of its steps the file has the sum alone.
+
+    Each step gets the mean of them. Raises RunLogError when there is no epoch in it.
+    """
+    try:
+        metrics = msgspec.json.decode(path.read_bytes(), type=_DaliMetrics)
+    except msgspec.ValidationError as error:
+        raise RunLogError(
+            f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
+            f"epoch that was measured ({error}); {ASK_FOR_A_LOG}"
+        ) from None
+    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64)
+    stepped_ns = round(metrics.total_time * SECOND_NS) - int(wait_ns.sum())
+    measured = metrics.total_time > 0 and stepped_ns >= 0
+    step_ns = np.full(len(wait_ns), UNKNOWN)
+    if measured:
+        each, over = divmod(stepped_ns, len(wait_ns))
+        step_ns = each + (np.arange(len(wait_ns)) < over)
+    is_real = metrics.mode == "log"
+    block = Block(0, "real" if is_real else "ideal", wait_ns.tolist(), wait_ns.tolist())
+    steps = completed(steps_of([block]), [], [])
+    unknown = np.full(len(wait_ns), UNKNOWN)
+    return Run(
+        header=Header(
+            run_id=path.stem,
+            name=path.stem,
+            mode=metrics.mode,
+            created=NOT_RECORDED,
+            unit="samples",
+            warmup=1,
+            loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
+            cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
+        ),
+        steps=steps.replace(request_ns=unknown, step_ns=step_ns),
+        ends=(EpochEnd(0, "exhausted" if measured else "broken off"),),
+        closed=True,
+        notes=(STEPS_ARE_MEANS if measured else NO_STEPS,),
+        path=path,
+    )
