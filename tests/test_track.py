@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from loadeval.runlog.log_file.writer import lines_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, read_run, track
 from loadeval.analysis.live import LiveRun
-from loadeval.runlog.log_file.writer import lines_of
 from loadeval.data.lines import Header, LoaderInfo
 from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.track import INTERVAL_S, Tracking, lost_share_of, scalars_of

@@ -28,10 +28,10 @@ from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import Objection
 from loadeval.analysis.remark import Remark
-from loadeval.errors import UsageError
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, Event, LoaderInfo, Prefetch
 from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import codes
 from tests.runs.given import MS, block, make_run, run_of
 

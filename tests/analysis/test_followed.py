@@ -7,10 +7,10 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from loadeval.runlog.log_file import reader
 
 from loadeval.analysis.followed import FollowedRun
 from loadeval.errors import RunLogError
-from loadeval.runlog.log_file import reader
 from tests.runs.measured import record
 
 if TYPE_CHECKING:

@@ -13,10 +13,9 @@ from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.live import LiveJob, LiveRun, LiveState, Outlier, Silence
 from loadeval.analysis.rates import BatchSums, Rates, rates, together, total
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import Line, RunEnd
+from loadeval.data.lines import Block, EpochEnd, Event, Header, Line, LoaderInfo, Readings, RunEnd
 from loadeval.data.log import Follower, read_run
 from loadeval.data.run import ARMS
-from loadeval.data.lines import Block, EpochEnd, Event, Header, LoaderInfo, Readings
 from tests.runs import given
 from tests.runs.given import HEADER, MS
 from tests.runs.measured import record

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
-from loadeval.report.json import report_as_dict
-from loadeval.data.log import read_run
 from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.log import read_run
+from loadeval.report.json import report_as_dict
 from tests.cli.commands import COMMAND, runner
 from tests.runs import DEMO
 from tests.runs.given import MS, write_run

@@ -11,8 +11,8 @@ import pytest
 from loadeval.analysis.estimate.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import GateOutcome, Objection, Verdict, gate
-from loadeval.report.wording.verdict import gate_sentence
 from loadeval.data.log import read_run
+from loadeval.report.wording.verdict import gate_sentence
 from tests.cli.commands import runner
 from tests.runs.measured import record
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from loadeval.export import Format, export_run
-from loadeval.export import tables as module
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
+from loadeval.export import Format, export_run
+from loadeval.export import tables as module
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from loadeval import UsageError, read_run
-from loadeval.export import Format, export_run, trace
 from loadeval.data.columns import UNKNOWN
+from loadeval.export import Format, export_run, trace
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:

@@ -16,6 +16,8 @@ import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
+from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
     BatchCounter,
@@ -28,8 +30,6 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.data.log import Follower
-from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from loadeval.runlog.log_file import reader
 
 from loadeval.analysis.attach.marks import marks_of
 from loadeval.analysis.hangs.hang import Cause
 from loadeval.launch import hangs
 from loadeval.launch.hangs import HangWatch, hang_since
 from loadeval.probes.looks import KernelMemory
-from loadeval.runlog.log_file import reader
 from loadeval.runtime.registry import declared_in_stacks
 from tests.analysis.hangs.seen import (
     READ,

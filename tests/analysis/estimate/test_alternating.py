@@ -22,10 +22,10 @@ from loadeval.analysis.estimate.verdict import (
     VerdictAdvice,
 )
 from loadeval.analysis.remark import Remark
-from loadeval.errors import UsageError
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, EpochEnd, LoaderInfo, Prefetch, Window
 from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
 

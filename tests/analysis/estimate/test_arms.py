@@ -17,7 +17,6 @@ from loadeval.analysis.estimate.throughput import required, throughput_ratio, th
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Block, LoaderInfo, Prefetch
 from loadeval.data.run import Run
-from loadeval.data.columns import Columns
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import MS, block, make_run, run_of
 

@@ -10,9 +10,9 @@ import pytest
 
 from loadeval.analysis.estimate.cautions import Caution, about_the_machine
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
-from loadeval.report.wording.verdict import cautions
 from loadeval.data.lines import Readings
 from loadeval.data.run import Run
+from loadeval.report.wording.verdict import cautions
 from tests.runs.staged import MS, staged
 
 if TYPE_CHECKING:

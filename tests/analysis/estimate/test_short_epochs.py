@@ -16,14 +16,14 @@ from loadeval.analysis.estimate.verdict import InputBound, Objection, Unmeasured
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Rule
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Block, EpochEnd, LoaderInfo, Prefetch
+from loadeval.data.run import ARMS, Run
 from loadeval.report.terminal.screen import comparison_screen
 from loadeval.report.terminal.text import comparison_rows
 from loadeval.report.wording.runs import report_headline
 from loadeval.report.wording.verdict import headline, measured, verdict_advice
-from loadeval.data.blocks import whole_epochs
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, Run
-from loadeval.data.lines import Block, EpochEnd, LoaderInfo, Prefetch
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
 

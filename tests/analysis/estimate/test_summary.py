@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from loadeval.runlog.model import rank_in_epoch
 
 from loadeval.analysis.estimate.epochs import (
     EpochStarts,
@@ -18,7 +19,6 @@ from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import Summary, summarise
 from loadeval.data.lines import Arm, EpochEnd, LoaderInfo, Prefetch
 from loadeval.data.run import Run
-from loadeval.runlog.model import rank_in_epoch
 from tests.runs.given import block, make_run, run_of
 
 

@@ -18,8 +18,8 @@ from loadeval.analysis.predict.first_workers import HAND_OVER_NS
 from loadeval.analysis.predict.prediction import Assumption, Limit, Prediction, Shortage
 from loadeval.analysis.predict.recorded import SCALES, Recorded, recorded_of
 from loadeval.analysis.predict.whatif import GROWTH_STEP, MOST_STEPS, LoaderModel, spread, whatif
-from loadeval.errors import UsageError
 from loadeval.data.lines import Readings
+from loadeval.errors import UsageError
 from tests.runs.given import cores_read, run_of
 from tests.runs.looked_into import COUNT, code, logged, looked_into
 from tests.runs.staged import BATCH_BYTES, MS, PREFETCH, SAMPLES, staged, without_stages

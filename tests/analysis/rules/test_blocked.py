@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
-from loadeval.report.wording.advice import change_in_short
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import CodeSamples
+from loadeval.report.wording.advice import change_in_short
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, gains
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into

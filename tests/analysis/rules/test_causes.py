@@ -14,7 +14,6 @@ from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.variability import outlying_shares
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.columns import Columns
 from tests.analysis.rules.conftest import diagnosed, finding_of, outcome
 from tests.analysis.rules.test_diagnosis import SEEDS, SLACK, costs
 from tests.analysis.rules.test_operators import DECODE, SINK, SPDL, with_lock

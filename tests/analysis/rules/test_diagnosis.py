@@ -13,9 +13,9 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Caveat, Rule, Unknown
 from loadeval.analysis.rules.variability import outlying_shares
+from loadeval.data.lines import LoaderInfo
 from loadeval.errors import UsageError
 from loadeval.report.wording.findings import WORDS
-from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, make_run
 

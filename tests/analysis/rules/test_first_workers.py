@@ -11,10 +11,9 @@ import pytest
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnosis_of
 from loadeval.analysis.rules.finding import Advice, Finding, Rule, Unknown
+from loadeval.data.lines import Event, WorkerStart
 from loadeval.report.wording.advice import change_in_short, finding_advice
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.data.lines import Event
-from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import advised, finding_of, gains, outcome
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import looked_into

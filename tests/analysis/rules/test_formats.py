@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.data.lines import CodeSamples
 from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.looked_into import looked_into
 

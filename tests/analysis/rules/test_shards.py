@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
-from loadeval.report.wording.findings import finding_sentence
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd
+from loadeval.report.wording.findings import finding_sentence
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,

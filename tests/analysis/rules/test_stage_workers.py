@@ -16,10 +16,10 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule
 from loadeval.analysis.rules.fixes import FIXES
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.log import read_run
 from loadeval.data.lines import CodeSamples
+from loadeval.data.log import read_run
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,

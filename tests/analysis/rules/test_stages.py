@@ -21,10 +21,10 @@ from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.rules.stages import NOT_LOOKED_INTO, largest_parts
-from loadeval.report.wording.advice import change_in_short
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import CodeSamples
+from loadeval.report.wording.advice import change_in_short
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,

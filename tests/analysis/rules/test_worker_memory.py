@@ -11,9 +11,9 @@ import pytest
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.inside.worker_memory import bytes_kept, copies_of, memory_of_workers
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.report.wording.findings import describe, value_in_words
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import WorkerStart
+from loadeval.report.wording.findings import describe, value_in_words
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.given import level
 from tests.runs.looked_into import COUNT, code, looked_into

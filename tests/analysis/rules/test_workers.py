@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.report.wording.findings import describe
 from loadeval.data.lines import LoaderInfo, Readings, Window
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, numbers
 from tests.runs.given import MS, alternating, cores_read, make_run
 

@@ -25,6 +25,8 @@ from loadeval import BackendComparison
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import Event
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.figure.bar_charts import backends_chart, comparison_chart, lost_time_chart
 from loadeval.report.figure.figure import backends_figure, comparison_figure, plot_comparison
@@ -32,8 +34,6 @@ from loadeval.report.figure.stage_charts import loaders_chart, stages_chart
 from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
 from loadeval.report.wording.verdict import cautions, headline, not_measured
-from loadeval.data.dali import write_metrics
-from loadeval.data.lines import Event
 from loadeval.runtime.alternation.backends import MeasuredBackend
 from tests.runs.given import MS, randomised
 from tests.runs.measured import TickingClock, recorded
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from loadeval.report.figure.bar_charts import BarChart
     from loadeval.data.columns import Values
     from loadeval.data.lines import Mode
     from loadeval.data.run import Run
+    from loadeval.report.figure.bar_charts import BarChart
 
 
 LONG = "/data/" + "W" * 3000 + "/$\\alpha_{\x1b[31m\n\u4e2d\u6587"

@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Readings
+from loadeval.data.log import read_run
 from loadeval.report.figure.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.figure.point_charts import OUTLIERS, waits_chart
 from loadeval.report.formatting import duration
@@ -18,9 +21,6 @@ from loadeval.report.page.page import sections
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.palette import LIGHT
 from loadeval.report.tables import Table
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.log import read_run
-from loadeval.data.lines import Readings
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, randomised, with_readings
 from tests.runs.measured import recorded

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.data.log import read_run
 from loadeval.data.dali import write_metrics
-from loadeval.data.lines import EpochEnd, Event, LoaderInfo
-from loadeval.data.lines import CodeSamples
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo
+from loadeval.data.log import read_run
 from tests.runs import SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.staged import staged

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.report import Report
+from loadeval.data.lines import Event
+from loadeval.data.log import read_run
 from loadeval.errors import UsageError
 from loadeval.report.page.blocks import Figure
 from loadeval.report.page.escaping import script_json
@@ -22,8 +24,6 @@ from loadeval.report.page.page import check_replaceable, page_of, page_path, wri
 from loadeval.report.page.plotly import PlotlyJs
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.wording.runs import report_headline
-from loadeval.data.log import read_run
-from loadeval.data.lines import Event
 from tests.runs import DALI
 from tests.runs.given import MS, randomised
 from tests.runs.measured import recorded

@@ -19,8 +19,8 @@ from tests.runs.staged import staged, without_stages
 if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.report import RunReport
-    from loadeval.report.page.blocks import Block
     from loadeval.data.run import Run
+    from loadeval.report.page.blocks import Block
 
 
 def blocks_of(curve: WorkerCurve, name: str = "") -> tuple[Block, ...]:

@@ -16,6 +16,7 @@ from loadeval.analysis.report import Comparison, Report
 from loadeval.analysis.rules.actions import Action, Plan, Target
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Finding, Problem, Rule
+from loadeval.data.lines import LoaderInfo
 from loadeval.report.formatting import interval, share
 from loadeval.report.terminal.screen import (
     MOST_LINES,
@@ -23,7 +24,6 @@ from loadeval.report.terminal.screen import (
     comparison_screen,
 )
 from loadeval.report.wording.advice import change_in_short
-from loadeval.data.lines import LoaderInfo
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
 from tests.runs.staged import staged

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.report import Report
+from loadeval.data.lines import LoaderInfo
 from loadeval.report.facts import figures, loader_facts
 from loadeval.report.terminal.text import (
     comparison_report,
@@ -18,7 +19,6 @@ from loadeval.report.terminal.text import (
     runs_report,
 )
 from loadeval.report.wording.verdict import reason
-from loadeval.data.lines import LoaderInfo
 from tests.runs.given import randomised
 from tests.runs.measured import TickingClock, recorded
 

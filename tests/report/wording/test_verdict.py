@@ -29,6 +29,7 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Report
+from loadeval.data.lines import EpochEnd, Event
 from loadeval.report.wording import backends, runs
 from loadeval.report.wording import verdict as wording
 from loadeval.report.wording.backends import (
@@ -47,7 +48,6 @@ from loadeval.report.wording.verdict import (
     required_in_words,
     verdict_advice,
 )
-from loadeval.data.lines import EpochEnd, Event
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
 
