@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ from tests.runs.given import MS, write_run
 from tests.runs.measured import record, record_texts
 from tests.runs.ranks import runs_of, train, train_in_pairs
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
 PLAIN: dict[str, Any] = {

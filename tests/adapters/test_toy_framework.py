@@ -18,6 +18,7 @@ from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +48,7 @@ class LaneRecords(IterableDataset):
                 yield part * 120 + record
 """,
     "lanes/records_adapter.py": """
-from dataclasses import replace
+
 
 from loadeval import IterableAdapter
 

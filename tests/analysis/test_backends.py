@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +33,7 @@ from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from tests.analysis.numbers import codes
 from tests.runs.given import MS, block, make_run, run_of
+from tests.runs.tables import replace
 
 IN_PROCESS = LoaderInfo("loader", workers=0)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from loadeval.analysis.run_memory import plan_of_run
 from loadeval.data.lines import WorkerStart
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
+from tests.runs.tables import replace
 
 MB = 1_000_000
 NUMBER = np.arange(COUNT)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from tests.runs import DEMO
 from tests.runs.given import MS, write_run
 from tests.runs.measured import record
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 Logs = tuple[Path, Path]
 SCREEN_OF_A_LOG = """\

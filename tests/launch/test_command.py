@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, listed
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -83,13 +83,19 @@ def block(
     requests, waits, steps, *_ = columns
     if np.ndim(request_ns) == 0 and request_ns != UNKNOWN:
         requests += np.cumsum(waits + steps) - waits - steps
-    return Block(epoch, arm, *(column.tolist() for column in columns), pair)
+    gaps = [listed(column) for column in columns[2:]]
+    return Block(epoch, arm, requests.tolist(), waits.tolist(), *gaps, pair)
 
 
 def part(whole: Block, rows: slice, **changes: Any) -> Block:
     """These batches of the block alone, with `changes`."""
-    columns = {name: getattr(whole, name)[rows] for name in Block.COLUMNS}
-    return replace(whole, **columns, **changes)
+    columns = {
+        name: None if column is None else column[rows]
+        for name in Block.COLUMNS
+        for column in [getattr(whole, name)]
+    }
+    changed: Block = replace(whole, **columns, **changes)
+    return changed
 
 
 def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **known: Any) -> Run:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from loadeval.data.lines import Readings
 from loadeval.data.run import Run
 from loadeval.report.wording.verdict import cautions
 from tests.runs.staged import MS, staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Mode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from loadeval.data.run import ARMS, NOT_RECORDED, Run
 from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_run, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

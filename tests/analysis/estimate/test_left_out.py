@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from loadeval.data.run import Run
 from loadeval.report.wording.verdict import cautions
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Mode

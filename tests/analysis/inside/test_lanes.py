@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from loadeval.analysis.inside.lanes import MOST_BATCHES, Choice, Lanes, lanes_of
 from loadeval.analysis.inside.timeline import LoaderTimeline
 from loadeval.data.columns import UNKNOWN
 from tests.runs.staged import MS, staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     import pytest

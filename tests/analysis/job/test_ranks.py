@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from loadeval.data.lines import EpochEnd, Event, Prefetch, StageTimes, Window
 from loadeval.data.run import Run
 from tests.analysis.numbers import codes
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from loadeval.analysis.predict.scheduling import Affinity
 from loadeval.data.lines import Readings
 from tests.runs.given import cores_read
 from tests.runs.staged import MS, staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from loadeval.errors import UsageError
 from tests.runs.given import cores_read, run_of
 from tests.runs.looked_into import COUNT, code, logged, looked_into
 from tests.runs.staged import BATCH_BYTES, MS, PREFETCH, SAMPLES, staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,7 +5,6 @@ A step takes 20 ms and fetching a batch of four samples 120, nearly all of which
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, gains
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding

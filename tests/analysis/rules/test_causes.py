@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from tests.analysis.rules.test_diagnosis import SEEDS, SLACK, costs
 from tests.analysis.rules.test_operators import DECODE, SINK, SPDL, with_lock
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

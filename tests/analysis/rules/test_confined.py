@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tests.analysis.rules.conftest import (
 from tests.analysis.rules.test_stage_workers import WAITING_WORKER
 from tests.runs.given import alternating, cores_read
 from tests.runs.looked_into import PLACES, code, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Readings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from loadeval.report.wording.findings import finding_sentence
 from tests.analysis.rules.conftest import advised, finding_of, gains, outcome
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Readings

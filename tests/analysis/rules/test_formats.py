@@ -6,7 +6,6 @@ A step takes 20 ms and fetching 60, where 40 would be fast enough.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from loadeval.report.wording.findings import PROBLEMS, UNKNOWNS
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, level
 from tests.runs.looked_into import logged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from enum import Enum

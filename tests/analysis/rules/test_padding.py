@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from loadeval.report.wording.advice import predicted_in_short
 from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, outcome
 from tests.runs.given import MS, alternating
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from tests.analysis.rules.conftest import (
 )
 from tests.runs.given import MS
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -5,7 +5,6 @@ Each in a run that has it, and one that hardly: see `test_stages`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from tests.analysis.rules.conftest import (
 from tests.runs import BLUR
 from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -7,7 +7,6 @@ otherwise; so 40 ms to fetch a batch is just fast enough.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +34,8 @@ from tests.analysis.rules.conftest import (
     outcome,
 )
 from tests.runs.given import alternating, cores_read, make_run
-from tests.runs.loader_model import stage_times as rows
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
+from tests.runs.tables import Rows, replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -79,7 +78,7 @@ def test_a_loader_that_nobody_looked_into_is_told_as_before() -> None:
 @pytest.mark.parametrize("rule", INSIDE)
 def test_a_loader_whose_step_is_not_known(rule: Rule) -> None:
     """Nothing follows from stages alone."""
-    run = replace(make_run([]), stages=(rows(fetch_ns=[5], worker=[0], samples=[1]),))
+    run = replace(make_run([]), stages=(Rows(fetch_ns=[5], worker=[0], samples=[1]),))
     assert outcome(rule, run) is Unknown.NOT_LOOKED_INTO
 
 

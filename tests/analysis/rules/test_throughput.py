@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from tests.analysis.rules.conftest import (
 )
 from tests.runs.given import MS, alternating, block, cores_read, make_run, run_of
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from loadeval.report.wording.findings import describe, value_in_words
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.given import level
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.columns import Column

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from loadeval.data.lines import LoaderInfo, Readings, Window
 from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, numbers
 from tests.runs.given import MS, alternating, cores_read, make_run
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding

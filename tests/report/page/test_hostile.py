@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,6 +12,7 @@ from loadeval.data.log import read_run
 from tests.runs import SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

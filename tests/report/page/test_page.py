@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.runs import DALI
 from tests.runs.given import MS, randomised
 from tests.runs.measured import recorded
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

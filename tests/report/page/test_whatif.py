@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +14,7 @@ from loadeval.report.tables import Table
 from tests.report.predictions import PRESENT_RATE, prediction, worker_curve
 from tests.runs.measured import recorded
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import WorkerCurve

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +49,7 @@ from loadeval.report.wording.verdict import (
 )
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
