@@ -185,7 +185,8 @@ def lines_of(run: Run) -> Iterator[Line]:
 
 
 def with_steps(run: Run, **columns: Any) -> Run:
-    """The same run with other columns of steps."""
+    """The same run with other columns of steps: a value for each of them, or one for all."""
+    columns = {name: np.broadcast_to(value, len(run.steps)) for name, value in columns.items()}
     changed: Run = replace(run, steps=run.steps.replace(**columns))
     return changed
 

@@ -17,7 +17,7 @@ from loadeval.analysis.inside.stages import (
 )
 from loadeval.analysis.inside.timeline import LoaderTimeline, Stage
 from loadeval.analysis.inside.transforms import TransformSizes, TransformTime
-from loadeval.data.lines import CodeSamples, Prefetch, Rows
+from loadeval.data.lines import CodeSamples, Prefetch
 from loadeval.data.run import Run
 from tests.runs.given import MS
 from tests.runs.loader_model import LoaderModel, constant, of_each, run_of
@@ -106,7 +106,7 @@ def test_of_a_loader_alone_all_time_is_charged_once(model: LoaderModel, between_
 @given(models())
 def test_how_long_finished_batches_wait(model: LoaderModel) -> None:
     """The model tells it for each batch."""
-    waits_ns = LoaderTimeline(model.times(), model.depth).head_of_line_ns()
+    waits_ns = LoaderTimeline(0, run_of(model.times()).stages, model.depth).head_of_line_ns()
     assert waits_ns.tolist() == model.head_of_line_ns
     report = looked_into(model)
     if model.workers == 1:
@@ -444,7 +444,7 @@ def test_a_row_that_is_missing() -> None:
     report = report_of(run_of(part, depth=4, prefetches=(prefetch,)))
     assert report.batches == 38
     assert report.total_ns <= 5 * MS
-    timeline = LoaderTimeline(part, 4)
+    timeline = LoaderTimeline(0, run_of(part).stages, 4)
     run = run_of(part, prefetches=(back_to_back(times, 11, 30, 5),))
     assert part.batch[timeline.prefetched(run)].tolist() == [36, 37, 38, 39, 40]
 

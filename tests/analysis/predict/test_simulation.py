@@ -22,7 +22,7 @@ from tests.runs.loader_model import (
     of_each,
     run_of,
 )
-from tests.runs.tables import Rows, replace
+from tests.runs.tables import Rows, replace, rows_of
 
 SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
 
@@ -121,7 +121,7 @@ def test_a_recorded_loader_is_replayed(model: LoaderModel) -> None:
     costs = costs_of(run, model.step_ns)
     assert costs is not None
     assert len(costs) == len(model) - model.workers
-    taken_ns = iterations_ns(run.stages[0])[len(model) // SETTLING :].mean()
+    taken_ns = iterations_ns(rows_of(run)[0])[len(model) // SETTLING :].mean()
     replayed_ns = iteration_ns(costs, setting_of(model))
     # In another order than that in which they were asked for, and beginning later.
     assert replayed_ns == pytest.approx(taken_ns, rel=0.25, abs=1)

@@ -35,7 +35,7 @@ from tests.analysis.rules.conftest import (
 )
 from tests.runs.given import alternating, cores_read, make_run
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
-from tests.runs.tables import Rows, replace
+from tests.runs.tables import Rows, altered, replace, rows_of, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -561,7 +561,7 @@ def test_batches_that_wait_for_earlier_ones() -> None:
 
 def test_slow_samples_that_hold_batches_back() -> None:
     """They are told there, and not again; nor are the stalls that they make."""
-    slowest = np.where(late().stages[0].fetch_ns > 100e6, 265.0, 6.0)
+    slowest = np.where(rows_of(late())[0].fetch_ns > 100e6, 265.0, 6.0)
     given = late(slowest=slowest, slowest_index=np.where(slowest > 100, 17, 3))
     finding = finding_of(Rule.HEAD_OF_LINE, given)
     assert advised(finding) == [Advice.OUT_OF_ORDER, Advice.FIX_SAMPLES]
@@ -663,14 +663,13 @@ def test_a_loss_that_is_not_sure_is_told_where_the_simulation_has_it() -> None:
     assert Case(given).lost is None
     assert finding_of(Rule.SLOW_TRANSFORM, given).confidence == "likely"
     faster = looked_into(fetch=42, transforms={"blur": 0.8}, pairs=3)
-    faster.steps.wait_ns[:8] = 10_000_000
-    faster = only_first_pair_waits(faster)
+    wait_ns = altered(faster.steps.wait_ns, slice(8), 10_000_000)
+    faster = only_first_pair_waits(with_steps(faster, wait_ns=wait_ns))
     assert outcome(Rule.SLOW_TRANSFORM, faster) == NOTHING
 
 
 def only_first_pair_waits(run: Run) -> Run:
-    run.steps.wait_ns[run.steps.pair > 0] = 0
-    return run
+    return with_steps(run, wait_ns=np.where(run.steps.pair > 0, 0, run.steps.wait_ns))
 
 
 def test_that_ideal_loading_was_not_measured_is_said() -> None:

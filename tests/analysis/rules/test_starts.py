@@ -17,7 +17,7 @@ from loadeval.report.wording.findings import finding_sentence
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
 from tests.runs.measured import recorded
-from tests.runs.tables import Rows, replace
+from tests.runs.tables import Rows, replace, with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,9 +144,7 @@ def worker_starts(epochs: Sequence[int], *workers: tuple[int, int]) -> tuple[Wor
     )
 
 
-def looked_into(
-    run: Run, stages: Sequence[Rows], starts: tuple[WorkerStart, ...] = ()
-) -> Run:
+def looked_into(run: Run, stages: Sequence[Rows], starts: tuple[WorkerStart, ...] = ()) -> Run:
     return replace(run, stages=tuple(stages), worker_starts=starts)
 
 
@@ -439,8 +437,7 @@ def test_a_first_batch_that_nobody_notices() -> None:
     """Under a second, or under a fifth of the run."""
     assert outcome(Rule.SLOW_FIRST_BATCH, short_run(1_800_000_000)) == NOTHING
     assert outcome(Rule.SLOW_FIRST_BATCH, short_run(1_900_000_000)) == "found"
-    run = short_run(SECOND_NS - 1)
-    run.steps.step_ns[:] = 1_000_000
+    run = with_steps(short_run(SECOND_NS - 1), step_ns=1_000_000)
     assert outcome(Rule.SLOW_FIRST_BATCH, run) == NOTHING
 
 
@@ -455,8 +452,8 @@ def test_a_first_batch_of_an_epoch_of_unknown_length() -> None:
 
 def test_a_run_with_moments_is_as_long_as_the_clock_says() -> None:
     """Time between batches belongs to it, as the pauses of an alternating run do."""
-    run = short_run(13 * SECOND_NS)
-    run.steps.request_ns[:] = SECOND_NS + np.arange(300) * SECOND_NS // 10
+    request_ns = SECOND_NS + np.arange(300) * SECOND_NS // 10
+    run = with_steps(short_run(13 * SECOND_NS), request_ns=request_ns)
     finding = finding_of(Rule.SLOW_FIRST_BATCH, run)
     assert finding.evidence[-1].value == 299 * SECOND_NS // 10 + 25_000_000
 

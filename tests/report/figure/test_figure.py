@@ -38,6 +38,7 @@ from loadeval.runtime.alternation.backends import MeasuredBackend
 from tests.runs.given import MS, randomised
 from tests.runs.measured import TickingClock, recorded
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -153,7 +154,7 @@ def test_without_stages_there_is_no_such_panel() -> None:
     assert len(figure.axes) == 3
     assert "Inside the loader" not in words(figure)
     run = staged(batches=60)
-    unknown = [dataclasses.replace(times, cpu_ns=np.full(len(times), -1)) for times in run.stages]
+    unknown = [dataclasses.replace(times, cpu_ns=np.full(len(times), -1)) for times in rows_of(run)]
     *_, inside = figure_of(dataclasses.replace(run, stages=tuple(unknown))).axes
     assert legend(inside) == []
 
@@ -543,7 +544,7 @@ def test_everything_about_the_loader_can_be_read(workers: int) -> None:
             transform_ns=lengthened(times.transform_ns),
             transform_calls=lengthened(times.transform_calls),
         )
-        for times in run.stages
+        for times in rows_of(run)
     ]
     run = dataclasses.replace(run, stages=tuple(renamed))
     check_readable(figure_of(run))

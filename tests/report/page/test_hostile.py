@@ -12,7 +12,7 @@ from loadeval.data.log import read_run
 from tests.runs import SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.staged import staged
-from tests.runs.tables import replace
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def hostile(run: Run, text: str) -> Run:
     loader = LoaderInfo(text, adapter=text, device=text, start_method=text)
     readings = [
         replace(reading, probe=reading.probe, subject=f"{text}{place}")
-        for place, reading in enumerate(run.readings)
+        for place, reading in enumerate(readings_lines(run))
     ]
     missing = replace(readings[0], probe=text, subject=text, time_ns=readings[0].time_ns[:0])
     missing = replace(missing, values={text: readings[0].values["cpu_cores"][:0]}, missing=text)
@@ -82,7 +82,7 @@ def with_hostile_stages(run: Run, text: str) -> Run:
             transform_ns={text: times.transform_ns["GaussianBlur"]},
             transform_calls={text: times.transform_calls["GaussianBlur"]},
         )
-        for times in run.stages
+        for times in rows_of(run)
     ]
     code = (CodeSamples(0, {text: 5}, {f"{text} > {text}": 5}),)
     return replace(run, stages=tuple(stages), code=code)
@@ -129,7 +129,9 @@ def test_names_of_operators_and_threads_stay_text(write: Write, opened: Open) ->
         replace(operator, operator=f"{payload}{operator.operator}") for operator in run.operators
     ]
     readings = [
-        replace(reading, subject=payload) for reading in run.readings if "spdl" in reading.subject
+        replace(reading, subject=payload)
+        for reading in readings_lines(run)
+        if "spdl" in reading.subject
     ]
     hostile_run = replace(run, operators=tuple(operators), readings=tuple(readings[:40]))
     text, _ = opens_quietly(write([hostile_run]), opened)
