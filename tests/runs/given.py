@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, listed
+from loadeval.data.dali import write_metrics
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -312,6 +313,12 @@ def with_readings(run: Run) -> Run:
 def write_run(run: Run, path: Path) -> Path:
     """The run log of `run`, as the recorder would write it."""
     return write_log(path, run.header, *lines_of(run), RunEnd(len(run.steps)))
+
+
+def save_metrics(run: Run, path: Path) -> None:
+    """The metrics file of `run`."""
+    lines = run.header, *lines_of(run), RunEnd(len(run.steps))
+    write_metrics(run, map(encode, lines), path)
 
 
 def write_log(path: Path, header: Header, *lines: Line) -> Path:

@@ -24,7 +24,6 @@ from loadeval import BackendComparison
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
-from loadeval.data.dali import write_metrics
 from loadeval.data.lines import Event
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.figure.bar_charts import backends_chart, comparison_chart, lost_time_chart
@@ -34,7 +33,7 @@ from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
 from loadeval.report.wording.verdict import cautions, headline, not_measured
 from loadeval.runtime.alternation.backends import MeasuredBackend
-from tests.runs.given import MS, randomised
+from tests.runs.given import MS, randomised, save_metrics
 from tests.runs.measured import TickingClock, recorded
 from tests.runs.staged import staged, without_stages
 from tests.runs.tables import replace, rows_of
@@ -333,7 +332,7 @@ def test_run_logs_are_drawn(tmp_path: Path) -> None:
     output = str(tmp_path / "figure.png")
     paths = [str(tmp_path / f"{arm}.jsonl") for arm in ("real", "ideal")]
     assert plot_comparison(paths[0], paths[1], output).stat().st_size > 0
-    write_metrics(randomised(), tmp_path / "run.json")
+    save_metrics(randomised(), tmp_path / "run.json")
     assert plot_comparison(tmp_path / "run.json", output=output).stat().st_size > 0
 
 
@@ -415,8 +414,8 @@ def test_figures_are_drawn_in_threads(tmp_path: Path) -> None:
 
 def saved(folder: Path) -> tuple[Path, Path]:
     paths = folder / "real.json", folder / "ideal.json"
-    write_metrics(recorded(), paths[0])
-    write_metrics(recorded("replay"), paths[1])
+    save_metrics(recorded(), paths[0])
+    save_metrics(recorded("replay"), paths[1])
     return paths
 
 
