@@ -567,10 +567,11 @@ def test_a_log_of_another_process_or_one_that_is_closed_takes_nothing(
     size = log.path.stat().st_size
     with monkeypatch.context() as patched:
         patched.setattr(os, "getpid", lambda: -1)
-        log.end(0)
+        log.append(b"{}\n")
     assert log.path.stat().st_size == size
+    log.close()
     with pytest.raises(OSError, match="it is closed"):
-        log.end(0)
+        log.append(b"{}\n")
 
 
 def test_closing_a_log_closes_no_file_of_the_program(tmp_path: Path) -> None:
