@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
+from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
     BatchCounter,
@@ -28,8 +29,7 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.data.log import Follower
-from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,12 +18,12 @@ import pytest
 
 import loadeval
 from loadeval import LoadevalWarning, read_run
+from loadeval.data.folder import processes_in
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import Finder
 from loadeval.launch.session import Session, _on_save
 from loadeval.launch.settings import RunSettings
-from loadeval.data.folder import processes_in
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import read_run
-from loadeval.launch import hook
 from loadeval.data.folder import processes_in
+from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:

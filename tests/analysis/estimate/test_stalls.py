@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from loadeval.data.lines import Arm, Block, LoaderInfo, Prefetch
 from loadeval.data.run import Run
 from tests.analysis.numbers import bounds
 from tests.runs.given import block, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

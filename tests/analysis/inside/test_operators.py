@@ -11,8 +11,8 @@ from loadeval import OperatorTimes, Readings
 from loadeval.analysis.estimate.metrics import Metrics
 from loadeval.analysis.inside.operators import LockWait, OperatorLimit, operators_of, threads_of
 from loadeval.analysis.report import Report
-from loadeval.data.log import read_run
 from loadeval.data.lines import LoaderInfo
+from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, block, run_of

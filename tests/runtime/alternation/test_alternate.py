@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.data.run import Run
-    from loadeval.data.columns import Columns
 
 MS = 1_000_000
 LOAD_NS, STEP_NS = 150 * MS, 100 * MS

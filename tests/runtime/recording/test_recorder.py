@@ -11,9 +11,9 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from loadeval.runlog.log_file.reader import Assembly
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.runlog.log_file.reader import Assembly
 from loadeval.runtime.recording import recorder
 from loadeval.runtime.serving.loop import CHUNK
 from tests.full_disk import files_no_larger_than
