@@ -47,7 +47,7 @@ class LaneRecords(IterableDataset):
                 yield part * 120 + record
 """,
     "lanes/records_adapter.py": """
-
+from dataclasses import replace
 
 from loadeval import IterableAdapter
 

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from loadeval.runlog.log_file import writer
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.data import log as writer
 from loadeval.data.log import RunLog
 from loadeval.errors import warn
 from loadeval.runtime.background import log_queue, threads
