@@ -15,6 +15,7 @@ from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, Te
 
 from loadeval import LoaderEvaluator
 from tests.adapters import stage_datasets as some
+from tests.adapters.children import still_running
 from tests.adapters.stage_datasets import needs_in_order, stateful
 from tests.runs.tables import rows_of
 
@@ -180,9 +181,7 @@ def check(make: Callable[[], Any]) -> Run:
     del plain, measured
     if has_failed:  # torch's own traceback holds the iterator
         gc.collect()
-    for worker in set(multiprocessing.active_children()) - before:
-        worker.join(2)  # a StatefulDataLoader does not wait for those it ends
-    assert not set(multiprocessing.active_children()) - before
+    assert not still_running(before)
     return run
 
 
