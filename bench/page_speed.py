@@ -16,9 +16,9 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from loadeval.analysis.report import Report
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import EpochEnd, Header, LoaderInfo, Readings
-from loadeval.data.run import Run
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import EpochEnd, Header, LoaderInfo
+from loadeval.data.run import Run, completed
 from loadeval.report.page.page import page_of, write_page
 
 if TYPE_CHECKING:
@@ -50,20 +50,36 @@ def long_run(mode: Mode, batches: int = BATCHES) -> Run:
         wait_ns[arm == 1] //= 1_000
     request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
     epoch = np.arange(batches) * EPOCHS // batches
-    many, unknown = np.full(batches, 32), np.full(batches, -1)
     times = np.linspace(0, int(request_ns[-1]), 200_000).astype(np.int64)
-    readings = tuple(
-        Readings(probe, subject, times, {name: random.uniform(0, high, len(times))})
-        for probe, subject, name, high in (
-            ("gpu", "GPU 0", "kernel_busy_percent", 100.0),
-            ("gpu", "GPU 0", "power_watts", 700.0),
-            ("host", "process", "cpu_cores", 2.0),
-            ("host", "workers", "cpu_cores", 8.0),
+    readings = {
+        (probe, subject): Columns(
+            {
+                "time_ns": times,
+                **{name: random.uniform(0, high, len(times)) for name, high in most.items()},
+            }
         )
+        for (probe, subject), most in {
+            ("gpu", "GPU 0"): {"kernel_busy_percent": 100.0, "power_watts": 700.0},
+            ("host", "process"): {"cpu_cores": 2.0},
+            ("host", "workers"): {"cpu_cores": 8.0},
+        }.items()
+    }
+    steps = Columns(
+        {
+            "epoch": epoch,
+            "arm": arm,
+            "pair": pair,
+            "instrumented": np.zeros(batches, dtype=np.bool_),
+            "request_ns": request_ns,
+            "wait_ns": wait_ns,
+            "step_ns": step_ns,
+            "samples": np.full(batches, 32),
+            "nbytes": np.full(batches, 128),
+        }
     )
     return Run(
         Header("id", mode, mode, "2026-11-21", "images", 5, LoaderInfo("a.Loader", workers=8)),
-        Steps(epoch, arm, pair, request_ns, wait_ns, step_ns, many, many * 4, unknown, unknown),
+        completed(steps, (), ()),
         ends=tuple(EpochEnd(number, "exhausted", 10**18, 0) for number in range(EPOCHS)),
         readings=readings,
         closed=True,

@@ -32,6 +32,8 @@ from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from loadeval.data.columns import Columns
+
 
 PHOTOGRAPHS = 1024
 BLOCK = 16
@@ -81,7 +83,7 @@ def switch_of(evaluator: LoaderEvaluator, on: list[bool]) -> Callable[[], None]:
     return after_step
 
 
-def trained(probes: list[Timed], on: list[bool]) -> Steps:
+def trained(probes: list[Timed], on: list[bool]) -> Columns:
     """The demo's training over as many blocks as there are in `on`."""
     with tempfile.TemporaryDirectory() as folder:
         training = DemoTraining(make_photographs(Path(folder), PHOTOGRAPHS))
@@ -94,7 +96,7 @@ def trained(probes: list[Timed], on: list[bool]) -> Steps:
             return evaluator.recorded().steps
 
 
-def pace(steps: Steps, on: list[bool], wanted: bool) -> MeanTime:
+def pace(steps: Columns, on: list[bool], wanted: bool) -> MeanTime:
     """The iterations of the blocks with probes, or without."""
     row = np.arange(len(steps))
     counts = (row % BLOCK >= WARMUP) & (steps.step_ns != UNKNOWN)

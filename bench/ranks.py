@@ -5,7 +5,7 @@
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints
 what each command took, the most CPU time and memory that one took with its processes, and the size
-of the page.
+of the page; and what reading one long log takes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from loadeval.data.lines import Block, EpochEnd, Header, LoaderInfo
+from loadeval.data.lines import Block, EpochEnd, Header, LoaderInfo, RunEnd, encode
 from loadeval.data.log import RunLog
 
 MS = 1_000_000
@@ -35,6 +35,9 @@ EPOCHS = 4
 ON_NODE = 8
 STRAGGLER_NS = 20 * MS
 READ_S = 0.02
+LONG = 1_000_000
+COMMAND = "from loadeval.cli.main import app; app()"
+READING = "import sys; from loadeval.data.log import read_run; read_run(sys.argv[1])"
 SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
 """Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
 HEADS = (
@@ -67,16 +70,18 @@ def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
         LoaderInfo("torch.utils.data.dataloader.DataLoader", workers=8), environment=environment,
     )  # fmt: skip
     log = RunLog(folder / f"rank{rank}.jsonl", header)
+    columns = [column.tolist() for column in (request_ns, wait_ns, step_ns)]
     each = batches // EPOCHS
     for epoch in range(EPOCHS):
         for start in range(epoch * each, (epoch + 1) * each, ROWS):
             rows = slice(start, min(start + ROWS, (epoch + 1) * each))
             count = rows.stop - rows.start
-            columns = (request_ns[rows], wait_ns[rows], step_ns[rows])
-            samples, nbytes = np.full(count, 256), np.full(count, 154_141_696)
-            log.write(Block(epoch, "real", *columns, samples, nbytes))
-        log.write(EpochEnd(epoch, "exhausted", int(end_ns[(epoch + 1) * each - 1]), MS))
-    log.end(each * EPOCHS)
+            times_ns = [column[rows] for column in columns]
+            block = Block(epoch, "real", *times_ns, [256] * count, [154_141_696] * count)
+            log.append(encode(block))
+        log.append(encode(EpochEnd(epoch, "exhausted", int(end_ns[(epoch + 1) * each - 1]), MS)))
+    log.append(encode(RunEnd(each * EPOCHS)))
+    log.close()
 
 
 def peak_bytes(process: psutil.Popen, most_bytes: list[int]) -> None:
@@ -96,10 +101,10 @@ def cpu_s() -> float:
     return used.children_user + used.children_system
 
 
-def measure(*command: str) -> tuple[float, float, float]:
+def measure(*command: str, code: str = COMMAND) -> tuple[float, float, float]:
     """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
     began, before_s, most = time.perf_counter(), cpu_s(), [0]
-    python = [sys.executable, "-c", "from loadeval.cli.main import app; app()"]
+    python = [sys.executable, "-c", code]
     with psutil.Popen([*python, *command], stdout=subprocess.DEVNULL) as process:
         watcher = threading.Thread(target=peak_bytes, args=(process, most))
         watcher.start()
@@ -151,6 +156,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             cells = row(options.folder or Path(temporary), ranks, batches)
         print(f"| {' | '.join(cells)} |", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        write(Path(temporary), 0, 1, LONG)
+        _, used_s, peak = measure(f"{temporary}/rank0.jsonl", code=READING)
+    print(f"\nreading {LONG:,} batches: {used_s:.1f} s of 3, {peak * 1024:.0f} MiB of 200")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from tempfile import mkdtemp
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 atheris = import_module("atheris")  # without types
-with atheris.instrument_imports(include=["loadeval.runlog"]):
+with atheris.instrument_imports(include=["loadeval.data"]):
     from bench.fuzz.readers import read_all_ways
 
 PATH = Path(mkdtemp(), "run.jsonl")

@@ -138,7 +138,7 @@ def test_the_demo_trains_on_the_gpu(note: Notes, demo: Demo | None) -> None:
         return
     run = demo.run
     idle = int((run.steps.gpu_idle_ns >= 0).sum())
-    subjects = [reading.subject for reading in run.readings if reading.probe == "gpu"]
+    subjects = [subject for probe, subject in run.readings if probe == "gpu"]
     name = torch.cuda.get_device_name(0)
     screen = " ".join(demo.done.stdout.split())
     pinned = "pinned" if run.header.loader.pinned else "not pinned"

@@ -193,7 +193,7 @@ def test_an_idle_gpu(note: Notes, is_faulty: bool) -> None:
     loader = [torch.zeros(16)] * 500
     findings, evaluator = findings_of(loader, step, mode="alternate", probes=("gpu",))
     run, speedup = evaluator.recorded(), evaluator.headroom().steady_speedup
-    unknown = "; ".join(reading.missing for reading in run.readings if reading.missing)
+    unknown = "; ".join(run.missing.values())
     if not any(
         quantity.name == "kernel_busy_percent" and quantity.ideal for quantity in quantities(run)
     ):
