@@ -22,7 +22,7 @@ ALTERNATELY: Sequence[tuple[Arm, Arm]] = (("real", "ideal"), ("ideal", "real"))
 def make_header(**changes: Any) -> Header:
     """A header of an alternating run, with `changes`; those of its loader by their own names."""
     of_loader = {
-        name: changes.pop(name) for name in LoaderInfo.__struct_fields__ if name in changes
+        name: changes.pop(name) for name in LoaderInfo.__dataclass_fields__ if name in changes
     }
     loader = {"backend": "torch.utils.data.DataLoader", "workers": 2, "prefetch_depth": 4}
     known: dict[str, Any] = {

@@ -10,9 +10,9 @@ Biopharmaceutics 15, 1987). Otherwise nothing is decided.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import msgspec
 import numpy as np
 
 from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
@@ -337,7 +337,7 @@ def _changes(now: Run, before: Run) -> Iterator[Changed]:
 
 
 def _facts(run: Run) -> dict[tuple[Any, str], Any]:
-    header, loader = run.header, msgspec.structs.asdict(run.loader)
+    header, loader = run.header, asdict(run.loader)
     environment, packages = header.environment, header.environment.get("packages")
     parts: dict[str, Mapping[str, Any]] = {
         "loader": {name: loader[name] for name in LOADER_FACTS},

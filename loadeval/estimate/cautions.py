@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.redaction import is_hidden
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import readings_by_arm
 from loadeval.estimate.stats import spearman
 from loadeval.estimate.steady import WITHIN_STEP, steady, steps_left_out
 from loadeval.estimate.verdict import rare_stalls, workers_cpus
-from loadeval.runlog.redaction import is_hidden
 from loadeval.words import duration, number, share
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
         (
             "used different loaders",
             LOADER_FACTS,
-            [msgspec.structs.asdict(run.loader) for run in (real, ideal)],
+            [asdict(run.loader) for run in (real, ideal)],
         ),
     )
     for what, names, (of_real, of_ideal) in facts:

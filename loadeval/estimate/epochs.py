@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.estimate.once import once_per_run
@@ -17,7 +18,6 @@ from loadeval.estimate.steady import (
     steady,
     usual_length,
     warmup_of,
-    whole_epochs,
 )
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.once import once_per_run
-from loadeval.runlog.blocks import two_blocks_for
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Window
@@ -154,24 +154,6 @@ def warmup_of(run: Run) -> int:
     known = usual_length(run) or run.loader.length or warmup + 1
     are_short = len(lengths) > 1 and known <= warmup
     return min(longest - 1, 1) if are_short else warmup
-
-
-@once_per_run
-def whole_epochs(run: Run) -> dict[int, int]:
-    """The epochs each of which is a block, with their pairs.
-
-    They are too short for two blocks, and their batches are of one arm, and of one pair: but the
-    first one, unless it is the only one.
-    """
-    steps, pair_of = run.steps, {}
-    longest = two_blocks_for(run.loader.prefetch_depth or 0)
-    for epoch, rows in rows_of_epochs(run).items():
-        start, end = rows.start, rows.stop
-        pairs = np.unique(steps.pair[start + min(end - start - 1, 1) : end])
-        is_block = end - start < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
-        if is_block and len(np.unique(steps.arm[start:end])) == 1:
-            pair_of[epoch] = int(pairs[0])
-    return pair_of
 
 
 def _kept(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:

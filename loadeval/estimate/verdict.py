@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import first_waits, starts_of
@@ -19,10 +20,8 @@ from loadeval.estimate.gap import Gap, arms_of, mean_of
 from loadeval.estimate.steady import (
     epoch_lengths,
     steady,
-    whole_epochs,
     whole_windows,
 )
-from loadeval.runlog.blocks import batches_for, epochs_for, two_blocks_for
 from loadeval.words import counted, duration, share, times
 
 if TYPE_CHECKING:
@@ -227,9 +226,8 @@ def rare_stalls(gap: Gap, run: Run) -> str:
         # its epoch start.
         beside = (steps.arm == ARMS.index("real")) & ~counted_rows
         follows = np.append(False, beside[:-1] & (np.diff(steps.epoch) == 0))
-        beside_ns = [
-            np.array(each.waits_ns[each.epoch in whole_epochs(run) :]) for each in run.prefetches
-        ]
+        whole = whole_epochs(run)
+        beside_ns = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
         beside_ns.append(steps.wait_ns[beside & follows])
     stalls_ns = np.concatenate([within_ns, *beside_ns])
     stalls_ns = stalls_ns[stalls_ns > bound_ns]

@@ -17,7 +17,7 @@ import pytest
 from loadeval.analysis.live import LiveState
 from loadeval.cli import watch as command
 from loadeval.cli.watch import states
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.cli.commands import COMMAND, runner
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -147,7 +147,7 @@ def test_a_log_that_was_read_in_parts_is_told_whole(
 ) -> None:
     """No state is told in between."""
     expected = next(states(log, 1))
-    monkeypatch.setattr("loadeval.runlog.log_file.reader.PART_BYTES", 10)
+    monkeypatch.setattr("loadeval.data.log.PART_BYTES", 10)
     assert list(states(log, 1)) == [expected]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,9 +34,10 @@ from loadeval.analysis.estimate.stats import (
     Series,
 )
 from tests.analysis.numbers import bounds, in_pairs
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
-    from loadeval.runlog.columns import Column
+    from loadeval.data.columns import Column
 
 Lengths = list[tuple[int, int]]
 """Of the real and the ideal block of each pair."""

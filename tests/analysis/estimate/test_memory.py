@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,14 +15,17 @@ from loadeval.analysis.estimate.memory import (
     growth_of,
 )
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.model import LoaderInfo, Readings, Run
+from loadeval.data.lines import LoaderInfo, Readings
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from loadeval.data.run import Run
 
     Values = npt.NDArray[np.float64]
 

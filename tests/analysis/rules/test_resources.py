@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import pytest
 
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
-from loadeval.runlog.model import LoaderInfo, Readings
+from loadeval.data.lines import LoaderInfo, Readings
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, cores_read, level, make_run
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 GB = 1e9

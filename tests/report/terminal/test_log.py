@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +14,10 @@ from loadeval.report.terminal.findings import diagnosis_report
 from loadeval.report.terminal.launch import launch_screen
 from tests.runs.given import cores_read
 from tests.runs.looked_into import logged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 SCREEN = """\
 Training waited for batches 71.4% of the time, at 14.3 batches/s (95% CI

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
-from loadeval.runlog.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import (
     FIXED_REAL_BLOCK,
@@ -32,7 +32,7 @@ from tests.scripted import SerialAdapter, SerialLoader, register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import Run, Steps
+    from loadeval.data.run import Run
 
 MS = 1_000_000
 LOAD_NS, STEP_NS = 150 * MS, 100 * MS
@@ -68,7 +68,7 @@ def rows(run: Run) -> Counter[tuple[int, int]]:
 
 
 def counted(run: Run, arm: str) -> Any:
-    steps: Steps = run.steps
+    steps = run.steps
     return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))
 
 
@@ -181,7 +181,7 @@ def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
     assert len(prefetches) >= 4
     for prefetch in prefetches:
         first_ns = prefetch.waits_ns[0]
-        assert prefetch.waits_ns == tuple(range(first_ns, first_ns + prefetch.batches))
+        assert prefetch.waits_ns == list(range(first_ns, first_ns + prefetch.batches))
         assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
 
 

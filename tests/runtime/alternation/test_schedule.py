@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.runlog.blocks import (
+from loadeval.data.blocks import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     batches_for,
@@ -33,7 +33,7 @@ from loadeval.runtime.serving.loop import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
     Pair = dict[Arm, PlannedBlock]
 

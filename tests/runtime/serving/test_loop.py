@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, install, read_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runtime.recording.recorder import OpenEpoch
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 from loadeval.runtime.serving.loop import CHUNK, Span, served
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.model import EpochEnd, Run
+    from loadeval.data.lines import EpochEnd
+    from loadeval.data.run import Run
 
 
 def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:
@@ -394,6 +395,6 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
     epoch = OpenEpoch(kept, 0)
     plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
     assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
-    assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
+    assert [block.wait_ns for block in epoch.take()] == [[5], [30]]
     epoch.end_failed()  # it did not fail
     assert kept.causes == ["exhausted"]
