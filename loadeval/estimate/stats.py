@@ -195,7 +195,7 @@ def _divided(tables: Sequence[tuple[str, Columns]], by_sums: bool) -> Iterator[t
     sizes = [np.bincount(table.block, minlength=count) for _, table in tables]
     least = min(int(size.min()) for size in sizes)
     parts = 1 if count >= FEWEST_UNITS else max(min(-(-FEWEST_UNITS // count), least), 1)
-    units = min(count * parts, max(MOST_UNITS, count * (parts > 1)))
+    units = min(count * parts, MOST_UNITS)
     for (name, table), size in zip(tables, sizes, strict=True):
         order = np.argsort(table.block, kind="stable")
         place = np.empty(len(table), np.int64)

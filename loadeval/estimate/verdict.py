@@ -217,26 +217,28 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     """
     if gap.real is None:
         return ""
-    hidden_ns = (run.loader.prefetch_depth or 0) * (gap.ideal.value if gap.ideal else 0.0)
-    bound_ns = max(STALL_ITERATIONS * gap.real.value, hidden_ns)
-    steps, counted_rows = run.steps, steady(run, "real")
-    within_ns, beside_ns = steps.wait_ns[counted_rows], [steps.wait_ns[:0]]
-    if gap.pairs is not None:
+    steps, counts, beside_ns = run.steps, steady(run, "real"), [np.empty(0)]
+    if gap.pairs is not None and gap.ideal is not None:
         # The first batch of a warm-up has waited for the prefetch too, and an epoch's first one is
-        # its epoch start.
-        beside = (steps.arm == ARMS.index("real")) & ~counted_rows
+        # its epoch start. Training would not feel what the queue hides of a wait while prefetching.
+        beside = (steps.arm == ARMS.index("real")) & ~counts
         follows = np.append(False, beside[:-1] & (np.diff(steps.epoch) == 0))
-        whole = whole_epochs(run)
+        whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
         beside_ns = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        beside_ns = [waits_ns - hidden_ns for waits_ns in beside_ns]
         beside_ns.append(steps.wait_ns[beside & follows])
-    stalls_ns = np.concatenate([within_ns, *beside_ns])
+    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
+    stalls_ns = np.concatenate([waits_ns, *beside_ns])
     stalls_ns = stalls_ns[stalls_ns > bound_ns]
-    longest_ns, within = float(stalls_ns.max(initial=0.0)), int((within_ns > bound_ns).sum())
-    least_ns = MODERATE_SHARE * (gap.real.value * gap.real_batches + longest_ns)
-    if longest_ns < least_ns or within >= FEWEST_STALLS:
+    measured = int((waits_ns > bound_ns).sum())
+    if not len(stalls_ns) or measured >= FEWEST_STALLS:
+        return ""
+    longest_ns = float(stalls_ns.max())
+    missed_ns = longest_ns - (0.0 if measured else float(waits_ns.max(initial=0)))
+    if missed_ns < MODERATE_SHARE * (gap.real.value * gap.real_batches + missed_ns):
         return ""
     stalls = f"{counted(len(stalls_ns), 'stall', 'stalls')} of up to {duration(longest_ns)}"
-    return f"{stalls}, {within} of them measured: too few to show how often one comes"
+    return f"{stalls}, {measured} of them measured: too few to show how often one comes"
 
 
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:

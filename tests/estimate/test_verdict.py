@@ -157,11 +157,11 @@ def test_stalls_too_rare_to_be_estimated_are_said_with_their_count() -> None:
     found = concluded(run)
     assert found.rule == "stalls too rare"
     assert found.reason.endswith(
-        "1 stall of up to 1.00 s, 0 of them measured: too few to show how often one comes"
+        "1 stall of up to 960 ms, 0 of them measured: too few to show how often one comes"
     )
     assert cautioned(run) == [
         (
-            "Stalls were too rare to be estimated: 1 stall of up to 1.00 s, 0 of them measured: "
+            "Stalls were too rare to be estimated: 1 stall of up to 960 ms, 0 of them measured: "
             "too few to show how often one comes."
         )
     ]
