@@ -17,13 +17,15 @@ from playwright.sync_api import sync_playwright
 
 from loadeval.analysis.report import Report
 from loadeval.report.page.page import page_of, write_page
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import EpochEnd, Header, LoaderInfo, Readings, Run, Steps
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd, Header, LoaderInfo, Readings
+from loadeval.data.run import Run
+from loadeval.data.columns import Columns
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 BATCHES = 1_000_000
 EPOCHS = 50

@@ -26,13 +26,13 @@ from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import DemoTraining
 from loadeval.probes import host
 from loadeval.probes.gpu import GPUProbe
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.runlog.model import Steps
+    from loadeval.data.columns import Columns
 
 PHOTOGRAPHS = 1024
 BLOCK = 16

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loadeval import LoaderEvaluator
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from bench.truth_cases import Case
     from bench.truth_loaders import Step
     from loadeval.analysis.estimate.headroom import Headroom
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""

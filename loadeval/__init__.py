@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.diagnosis import diagnose
     from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
     from loadeval.backends import compare_backends
+    from loadeval.data.lines import (
+        CodeSamples,
+        LoaderInfo,
+        OperatorTimes,
+        Readings,
+        StageTimes,
+        WorkerStart,
+    )
+    from loadeval.data.log import read_run
+    from loadeval.data.run import Run
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.launch.install import install
@@ -31,9 +41,6 @@ if TYPE_CHECKING:
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
     from loadeval.report.wording.findings import describe
-    from loadeval.runlog.log_file.reader import read_run
-    from loadeval.runlog.model import LoaderInfo, Readings, Run
-    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
@@ -127,9 +134,18 @@ _MODULES = {
         "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),
         "report.wording.findings": ("describe",),
-        "runlog.model": ("LoaderInfo", "Readings", "Run"),
-        "runlog.log_file.reader": ("read_run",),
-        "runlog.stages": ("CodeSamples", "OperatorTimes", "StageTimes", "WorkerStart"),
+        "data.run": ("Run",),
+        "data.log": ("read_run",),
+        "data.lines": (
+            *(
+                "CodeSamples",
+                "LoaderInfo",
+                "OperatorTimes",
+                "Readings",
+                "StageTimes",
+                "WorkerStart",
+            ),
+        ),
         "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
         "runtime.alternation.backends": ("Backend",),
         "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),

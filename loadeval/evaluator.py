@@ -8,9 +8,9 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
-from loadeval.runlog.log_file.writer import metrics_of, span_of, summary_of, write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader, length_of
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.measurement import Measurement, free_name, place_among_ranks
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.analysis.estimate.headroom import Headroom
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
@@ -232,7 +232,7 @@ class DALICompatible(LoaderProxy):
                 stacklevel=2,
             )
             return
-        write_metrics(self.recorded(), path)
+        write_metrics(self.recorded(), self._measurement.recorder.lines(), path)
 
     def print_summary(self) -> None:
         """Print the wrapped loader and `get_metrics()` in a few lines."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.live import LiveRun
+from loadeval.data.run import SECOND_NS
 from loadeval.errors import UsageError, in_words, warn
-from loadeval.runlog.model import SECOND_NS
 from loadeval.runtime.background.threads import within
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from loadeval.analysis.live import LiveState
-    from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.model import Run
+    from loadeval.data.lines import Line
+    from loadeval.data.run import Run
     from loadeval.runtime.background.threads import BackgroundThreads
     from loadeval.runtime.settings import TrackerName
 

@@ -21,6 +21,8 @@ from loadeval.analysis.estimate.intervals import MeanError, ratio_interval
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.steady import closed_steps
 from loadeval.analysis.predict.whatif import LoaderModel
+from loadeval.data.log import read_run
+from loadeval.data.run import ARMS, SECOND_NS
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.command import remove_marks, run, why_nothing
@@ -28,15 +30,14 @@ from loadeval.launch.folder import trainings_in
 from loadeval.report.formatting import estimated, number, settings_as_code, speedup
 from loadeval.report.tables import NO_LIMIT, Table, wrapped
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import ARMS, SECOND_NS
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
     from loadeval.launch.settings import RunSettings
-    from loadeval.runlog.model import Mode, Run
 
     Changes = dict[str, Any]
     Space = Mapping[str, Iterable[Any]]

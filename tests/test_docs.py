@@ -14,9 +14,10 @@ import pytest
 from loadeval.analysis.baseline import EQUAL_WITHIN, LEAST_CHANGE
 from loadeval.analysis.estimate.headroom import Headroom
 from loadeval.analysis.estimate.verdict import FEWEST_BATCHES, HIGH_SHARE, MODERATE_SHARE
-from loadeval.runlog.log_file.codec import KINDS, decode
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import CacheInfo, LoaderInfo
+from loadeval.runlog.log_file.codec import KINDS
+from loadeval.data.lines import decode
+from loadeval.data.log import read_run
+from loadeval.data.lines import CacheInfo, LoaderInfo
 from tests.runs.measured import record
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"

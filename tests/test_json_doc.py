@@ -34,8 +34,8 @@ from loadeval.probes.gpu import Driver
 from loadeval.probes.stacks import StackProblem
 from loadeval.report.attach import attached_as_dict
 from loadeval.report.json import finding_as_dict, growth_as_dict
-from loadeval.runlog.log_file.writer import write_metrics
-from loadeval.runlog.model import Event
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import Event
 from loadeval.tuning import Trial, Tuning
 from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
 from tests.runs import DALI, SPDL

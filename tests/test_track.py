@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, read_run, track
 from loadeval.analysis.live import LiveRun
 from loadeval.runlog.log_file.writer import lines_of
-from loadeval.runlog.model import Header, LoaderInfo
+from loadeval.data.lines import Header, LoaderInfo
 from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.track import INTERVAL_S, Tracking, lost_share_of, scalars_of
 from tests.runs import DEMO

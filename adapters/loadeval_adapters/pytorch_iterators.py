@@ -227,7 +227,7 @@ class WatchedIterator:
                     values = of_column.setdefault(transform, np.full(len(rows), np.nan))
                     values[of_worker.argmax()] = value
         del column["idx"], column["same_idx"]
-        return StageTimes(
+        return StageTimes.of(
             epoch=epoch.number or 0,
             batch=batch,
             requested_ns=requested,
@@ -567,7 +567,15 @@ class WithWorkers(WatchedIterator):
                 pickled = self.pickles.of(self._processes[worker])
                 if pickled is not None:
                     unpickling_ns = words[own + UNPICKLING_NS]
-                    start = replace(start, **pickled._asdict(), unpickling_ns=unpickling_ns)
+                    start = WorkerStart(
+                        epoch.number,
+                        worker,
+                        *self.starting,
+                        ready_ns,
+                        init_ns,
+                        **pickled._asdict(),
+                        unpickling_ns=unpickling_ns,
+                    )
                 starts.append(start)
                 self._not_started.remove(worker)
         return starts

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from bench.fuzz.seeds import PROCESS
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
-from loadeval.runlog.log_file.reader import Follower, read_run
-from loadeval.runlog.run_folder.folder import logs_so_far, read_batches
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.log import Follower, read_run
+from loadeval.data.folder import logs_so_far
+from loadeval.runlog.run_folder.folder import read_batches
+from loadeval.data.folder import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.log_file.codec import encode, to_text
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.log_file.writer import write_metrics
-from loadeval.runlog.model import Event, GpuIdle, PaddedBatches, Readings
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.lines import encode
+from loadeval.runlog.log_file.codec import to_text
+from loadeval.data.log import read_run
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import Event, GpuIdle, Padding, Readings
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 from tests.runs import DALI, DEMO, SPDL
 from tests.runs.given import MS, write_run
 from tests.runs.measured import record
@@ -22,7 +23,7 @@ from tests.runs.ranks import runs_of, train
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.log_file.codec import Line
+    from loadeval.data.lines import Line
 
 PROCESS = "rank0.json"
 """The name of a process's file."""

@@ -12,8 +12,8 @@ from bench.fuzz.commands import COMMANDS, give
 from bench.fuzz.readers import read_all_ways
 from bench.fuzz.seeds import PROCESS, seeds
 from loadeval.errors import RunLogError
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.log import read_run
+from loadeval.data.folder import processes_in
 
 if TYPE_CHECKING:
     from pathlib import Path

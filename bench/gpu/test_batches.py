@@ -28,7 +28,7 @@ from bench.gpu.claims import (
 )
 from bench.gpu.device import Products, is_stand_in, memory_left
 from loadeval import CacheError, LoaderEvaluator, read_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -19,7 +19,7 @@ import torch
 from bench.gpu.claims import DEMO, DEMO_DOCTOR, DEMO_PAGE
 from bench.gpu.device import is_stand_in
 from loadeval.probes.gpu import driver
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 
 if TYPE_CHECKING:
     from bench.gpu.conftest import Notes

@@ -23,7 +23,7 @@ from PIL import Image
 from bench.gpu.claims import PROGRAMS, PROGRAMS_LOADER, PROGRAMS_VERDICT, RANKS
 from bench.gpu.device import is_stand_in
 from loadeval import read_run
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from loadeval.analysis.rules.finding import Finding
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs

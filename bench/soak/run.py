@@ -40,12 +40,12 @@ sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are 
 from loadeval import LoaderEvaluator
 from loadeval.analysis.estimate.stats import Estimate, slope
 from loadeval.analysis.live import LiveRun
-from loadeval.runlog.log_file.reader import Follower
+from loadeval.data.log import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 MINUTES, LOGGED, ALTERNATED = 60.0, 10_000_000, 100_000
 WORKERS_SHARE = 0.01

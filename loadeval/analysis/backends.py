@@ -22,8 +22,8 @@ from loadeval.analysis.estimate.throughput import throughput_ratio, throughputs
 from loadeval.analysis.inside.operators import operators_of, threads_of
 from loadeval.analysis.inside.stages import stages_of
 from loadeval.analysis.remark import Remark
+from loadeval.data.columns import UNKNOWN
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 BATCHES = "batches"
 FEWEST_MANY = 3

@@ -38,8 +38,8 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.model import NOT_RECORDED
-from loadeval.runlog.redaction import is_hidden
+from loadeval.data.redaction import is_hidden
+from loadeval.data.run import NOT_RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.intervals import MeanTime
     from loadeval.analysis.rules.finding import Diagnosis, Finding
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 LEAST_CHANGE = 0.02
 """A throughput that differs by less counts as the same.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.live import LiveRun
-from loadeval.runlog.log_file.reader import Follower
-from loadeval.runlog.model import SECOND_NS
+from loadeval.data.log import Follower
+from loadeval.data.run import SECOND_NS
 
 if TYPE_CHECKING:
     from pathlib import Path

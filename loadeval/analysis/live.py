@@ -6,7 +6,7 @@ What is held does not grow with the run.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,23 +22,15 @@ from loadeval.analysis.rates import (
     together,
     total,
 )
-from loadeval.runlog.log_file.codec import RunEnd
-from loadeval.runlog.model import (
-    SECOND_NS,
-    Block,
-    EpochEnd,
-    Event,
-    Header,
-    Readings,
-)
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import Block, EpochEnd, Event, Header, Readings, RunEnd
+from loadeval.data.run import ARMS, SECOND_NS, steps_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.model import Arm, Mode
+    from loadeval.data.lines import Arm, Line, Mode
 
 SILENT_NS = 10 * SECOND_NS
 SILENT_ITERATIONS = 10
@@ -171,7 +163,7 @@ class LiveRun:
         """Whether what goes on is not recorded any more."""
         self._batches = 0
         self._next: dict[int, int] = {}
-        self._open: dict[int, tuple[Block, Column]] = {}
+        self._open: dict[int, Columns] = {}
         """The last row of each epoch, whose step goes on."""
         self._overall = BatchSums()
         self._arms: dict[Arm, BatchSums] = {}
@@ -254,25 +246,24 @@ class LiveRun:
 
     def _take_block(self, block: Block) -> None:
         """Take a block. The next one of its epoch, or the epoch's end, closes its last step."""
-        if not len(block):
+        if not block.request_ns:
             return
-        self._close(block.epoch, int(block.request_ns[0]))
+        self._close(block.epoch, block.request_ns[0])
         first = self._next.get(block.epoch, 0)
-        self._next[block.epoch] = first + len(block)
-        self._batches += len(block)
-        batch = first + np.arange(len(block))
-        self._note(block, batch)
-        rows, closed = block.with_steps(), slice(-1)
-        self._count(rows.part(closed), batch[closed])
-        self._open[block.epoch] = (rows.part(slice(-1, None)), batch[-1:])
+        rows = steps_of([block])
+        rows = rows.replace(batch=first + np.arange(len(rows)))
+        self._next[block.epoch] = first + len(rows)
+        self._batches += len(rows)
+        self._note(rows)
+        self._count(rows.take(slice(-1)))
+        self._open[block.epoch] = rows.take(slice(-1, None))
 
     def _take_readings(self, readings: Readings) -> None:
-        self._reach(int(readings.time_ns.max(initial=0)))
+        self._reach(max(readings.time_ns, default=0))
         probe, quantity = MEMORY
-        read = readings.values.get(quantity, np.empty(0))
-        known = read[np.isfinite(read)]
-        if readings.probe == probe and len(known):
-            self._memory_bytes[readings.subject] = float(known[-1])
+        known = [value for value in readings.values.get(quantity, []) if value is not None]
+        if readings.probe == probe and known:
+            self._memory_bytes[readings.subject] = known[-1]
 
     @property
     def _warmup(self) -> int:
@@ -281,12 +272,12 @@ class LiveRun:
     def _close(self, epoch: int, request_ns: int | None) -> None:
         """The last step ended with a request at that time; None: nobody knows when it did."""
         if epoch in self._open:
-            rows, batch = self._open.pop(epoch)
+            rows = self._open.pop(epoch)
             if request_ns is not None:
-                step_ns = request_ns - rows.request_ns - rows.wait_ns
-                self._count(replace(rows, step_ns=step_ns), batch)
+                step_ns = np.maximum(request_ns - rows.request_ns - rows.wait_ns, 0)
+                self._count(rows.replace(step_ns=step_ns))
 
-    def _note(self, rows: Block, batch: Column) -> None:
+    def _note(self, rows: Columns) -> None:
         """How far the run has come, and its epoch start."""
         came_ns = rows.request_ns + rows.wait_ns
         delivered_ns = int(came_ns[-1])
@@ -294,31 +285,32 @@ class LiveRun:
         self._is_open, self._is_left = True, False
         self._longest_wait_ns = max(self._longest_wait_ns or 0, int(rows.wait_ns.max()))
         self._longest_gap_ns = max(self._longest_gap_ns or 0, gap_ns)
-        self._reach(delivered_ns, (rows.epoch, int(batch[-1])))
+        epoch, batch = int(rows.epoch[0]), int(rows.batch[0])
+        self._reach(delivered_ns, (epoch, int(rows.batch[-1])))
         ready = self._header is not None and self._header.loader.ready_batches
-        if batch[0] == 0 and not (ready and rows.epoch == 0):
+        if batch == 0 and not (ready and epoch == 0):
             epoch_start_ns = int(rows.wait_ns[0])
             if self._epoch_start_ns is None:
                 self._epoch_start_ns = epoch_start_ns
             else:
                 self._last_epoch_start_ns = epoch_start_ns
 
-    def _count(self, rows: Block, batch: Column) -> None:
-        """Add `rows`, whose steps are known, to their arm, and those that count to the rates."""
-        if len(rows):
-            self._add_to_arm(rows.arm, sums_of(rows))
-        steady = batch >= self._warmup
+    def _count(self, rows: Columns) -> None:
+        """Add `rows` to their arm, and those that count to the rates."""
+        rows = rows.take(rows.step_ns != UNKNOWN)
+        if not len(rows):
+            return
+        arm = ARMS[rows.arm[0]]
+        self._arms[arm] = total([self._arms.get(arm, BatchSums()), sums_of(rows)])
+        steady = rows.batch >= self._warmup
         if self._header is not None and self._header.mode == "alternate":
-            steady = np.full(len(rows), rows.arm == "real" and rows.pair is not None)
+            steady = (rows.arm == ARMS.index("real")) & (rows.pair != UNKNOWN)
         if not steady.any():
             return
-        rows, batch = rows.part(steady), batch[steady]
+        rows = rows.take(steady)
         for part in in_seconds(rows):
             self._add(sums_of(part))
-        self._outliers.take(rows, batch)
-
-    def _add_to_arm(self, arm: Arm, sums: BatchSums) -> None:
-        self._arms[arm] = total([self._arms.get(arm, BatchSums()), sums])
+        self._outliers.take(rows)
 
     def _add(self, sums: BatchSums) -> None:
         self._overall = total([self._overall, sums])
@@ -360,8 +352,8 @@ class LiveOutliers:
         self._iterations = 0
         self._iterations_in_median = 0
 
-    def take(self, rows: Block, batch: Column) -> None:
-        """Take `rows`, the batches of these numbers, whose steps are known."""
+    def take(self, rows: Columns) -> None:
+        """Take `rows`, whose steps are known."""
         iteration_ns = rows.wait_ns + rows.step_ns
         bins = (BINS_IN_A_DOUBLING * np.log2(np.maximum(iteration_ns, 1))).astype(np.int64)
         self._bins += np.bincount(bins, minlength=len(self._bins))
@@ -375,5 +367,5 @@ class LiveOutliers:
         long = np.flatnonzero(iteration_ns > OUTLIER_TIMES_MEDIAN * self.median_ns)
         self.count += len(long)
         for row in long[-OUTLIERS_KEPT:]:
-            times = (batch[row], rows.request_ns[row], rows.wait_ns[row], rows.step_ns[row])
-            self.last.append(Outlier(rows.epoch, *map(int, times)))
+            names = ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
+            self.last.append(Outlier(*(int(rows[name][row]) for name in names)))

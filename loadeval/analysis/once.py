@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import SECOND_NS
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadeval.runlog.model import Block
 
 RECENT_NS = 60 * SECOND_NS
 """What counts as now."""
@@ -45,7 +44,7 @@ class BatchSums:
     samples: int | None = 0
 
 
-def in_seconds(rows: Block) -> Iterator[Block]:
+def in_seconds(rows: Columns) -> Iterator[Columns]:
     """The last minute of `rows`, second by second, after all that came before."""
     end_ns = rows.request_ns + rows.wait_ns + rows.step_ns
     if end_ns[-1] - end_ns[0] <= SECOND_NS:
@@ -54,10 +53,10 @@ def in_seconds(rows: Block) -> Iterator[Block]:
     seconds_ns = np.arange(end_ns[-1] - RECENT_NS, end_ns[-1], SECOND_NS)
     bounds = np.unique([0, *np.searchsorted(end_ns, seconds_ns, side="right"), len(rows)])
     for bound in pairwise(bounds.tolist()):
-        yield rows.part(slice(*bound))
+        yield rows.take(slice(*bound))
 
 
-def sums_of(rows: Block) -> BatchSums:
+def sums_of(rows: Columns) -> BatchSums:
     """The sums over `rows`, whose steps are known."""
     unknown = (rows.samples == UNKNOWN).any()
     return BatchSums(

@@ -21,8 +21,8 @@ from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.rules.plan import plan_for
+from loadeval.data.run import ARMS, Run
 from loadeval.errors import UsageError
-from loadeval.runlog.model import ARMS, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.actions import Plan
     from loadeval.analysis.rules.finding import Diagnosis
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
 PAIR = 2
 
@@ -361,6 +361,5 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
 def _arm(run: Run, arm: Arm) -> Side:
     steps = run.steps
     chosen = steps.arm == ARMS.index(arm)
-    served = Steps(**{name: getattr(steps, name)[chosen] for name in Steps.__slots__})
-    run = replace(run, steps=served)
+    run = replace(run, steps=steps.take(chosen))
     return Side(arm, arm, run, summarise(run, arm))

@@ -14,7 +14,7 @@ from loadeval.analysis.predict.recorded import worker_bytes
 from loadeval.analysis.rules.case import Case
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 HALF = 0.5
 """A batch of which so much is pickled is not in shared memory."""
@@ -48,9 +48,8 @@ def plan_of_run(run: Run) -> LoaderPlan:
 
 def _process_bytes(run: Run) -> float | None:
     """The most memory that training took, without files; None where it was not read."""
-    for read in run.readings:
+    for (_, subject), read in run.readings.items():
         for name in ("anonymous_bytes", "rss_bytes"):
-            values = read.values.get(name)
-            if read.subject == "process" and values is not None and not np.isnan(values).all():
-                return float(np.nanmax(values))
+            if subject == "process" and name in read and not np.isnan(read[name]).all():
+                return float(np.nanmax(read[name]))
     return None

@@ -16,18 +16,18 @@ from loadeval.analysis.baseline import are_before_and_after
 from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.job.ranks import JobReport
 from loadeval.analysis.report import Report
+from loadeval.data.folder import logs_in, read_ranks, read_whole
+from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, Table
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.run_folder.folder import logs_in, read_ranks, read_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 REDACT = (
     "Put placeholders in place of paths, host and user names, names of runs and texts of "

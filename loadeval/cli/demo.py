@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from loadeval.analysis.report import Report
 from loadeval.cli.compare import next_commands
 from loadeval.cli.console import ctrl_c_exits, errors_printed, print_lines, screen_width
+from loadeval.data.log import read_run
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.terminal.screen import screen
-from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

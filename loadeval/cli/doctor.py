@@ -11,9 +11,9 @@ import typer
 from loadeval.analysis.doctor import CheckStatus, LoaderPlan, checkup
 from loadeval.analysis.run_memory import plan_of_run
 from loadeval.cli.console import FAILED, AsJson, errors_printed, print_json, print_table
+from loadeval.data.log import read_run
 from loadeval.probes.machine import read_machine
 from loadeval.report.wording.doctor import check_text
-from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     from loadeval.analysis.doctor import MachineCheck

@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.console import errors_printed
+from loadeval.data.folder import logs_in
+from loadeval.data.log import read_run
 from loadeval.errors import UsageError
 from loadeval.export import Format, default_path, export_run
 from loadeval.report.formatting import printable
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.run_folder.folder import logs_in
 
 RUN = "A run log, or the folder of one; or a file of save_metrics(); for csv also one of DALI's."
 FORMAT = (

@@ -20,7 +20,7 @@ from loadeval.cli.run import RUN_EXIT_CODES, run
 from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
 from loadeval.cli.whatif import whatif
-from loadeval.runlog.environment import own_version
+from loadeval.data.environment import own_version
 
 app = typer.Typer(
     epilog=EXIT_CODES,

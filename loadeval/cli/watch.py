@@ -16,10 +16,10 @@ from loadeval.analysis.followed import FollowedRun
 from loadeval.analysis.live import LiveJob
 from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.cli.hangs import HangTeller
+from loadeval.data.folder import logs_so_far
 from loadeval.errors import RunLogError
 from loadeval.report.terminal.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.run_folder.folder import logs_so_far
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -19,6 +19,8 @@ from loadeval.cli.console import (
     run_or_job,
     screen_width,
 )
+from loadeval.data.folder import logs_in
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.report.figure.curve_figure import plot_worker_curve
 from loadeval.report.figure.figure import figure_path
@@ -26,8 +28,6 @@ from loadeval.report.formatting import printable
 from loadeval.report.json import whatif_as_dict
 from loadeval.report.terminal.whatif import curve_lines, prediction_lines
 from loadeval.report.wording.ranks import PREDICTED_OF_RANK
-from loadeval.runlog.model import Run
-from loadeval.runlog.run_folder.folder import logs_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -55,6 +55,10 @@ class Columns:
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._arrays[name]
 
+    def get(self, name: str, otherwise: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The column of that name, or what is given in its place."""
+        return self._arrays.get(name, otherwise)
+
     def __getattr__(self, name: str) -> npt.NDArray[Any]:
         if name.startswith("_") or name not in self._arrays:
             raise AttributeError(f"there is no column {name!r}")
@@ -73,6 +77,12 @@ class Columns:
         for name, value in values.items():
             rows &= self._arrays[name] == value
         return self.take(rows)
+
+    def by(self, name: str) -> list[tuple[int, Columns]]:
+        """Each value of the column of that name, in order, with its rows."""
+        column = self._arrays[name]
+        values: list[int] = np.unique(column).tolist()
+        return [(value, self.take(column == value)) for value in values]
 
     def replace(self, **columns: npt.ArrayLike) -> Columns:
         """The same with other, or more, columns."""

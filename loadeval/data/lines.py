@@ -6,6 +6,7 @@ Times are whole nanoseconds since the run's start, or durations. None is "not kn
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -64,7 +65,8 @@ class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
                     )
 
 
-class LoaderInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class LoaderInfo:
     """What is known of a loader; None is "not known".
 
     `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
@@ -104,15 +106,16 @@ class LoaderInfo(msgspec.Struct, frozen=True):
     worker_init: str | None = None
     in_order: bool | None = None
     made_by: str | None = None
-    setting_names: dict[str, str] | None = None
+    setting_names: Mapping[str, str] | None = None
     shards: Count | None = None
     dataset_objects: Count | None = None
     dataset_object_bytes: Count | None = None
-    overrides: dict[str, Any] | None = None
+    overrides: Mapping[str, Any] | None = None
     made_at: str | None = None
 
 
-class CacheInfo(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
     """What replay keeps: how many batches, their bytes, how long filling took; None: not known."""
 
     batches: Count

@@ -11,24 +11,21 @@ import stat
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
+from loadeval.data.dali import run_of_dali
 from loadeval.data.lines import (
     Block,
-    CacheInfo,
     CodeSamples,
-    Count,
     EpochEnd,
     Event,
     GpuIdle,
     Header,
-    LoaderInfo,
     OperatorTimes,
     Padding,
     Prefetch,
@@ -41,8 +38,6 @@ from loadeval.data.lines import (
     encode,
 )
 from loadeval.data.run import (
-    NOT_RECORDED,
-    SECOND_NS,
     Run,
     completed,
     padding_of,
@@ -219,7 +214,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
                 f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
             ) from None
     if metrics.run is None:
-        return _run_of_dali(path)
+        return run_of_dali(path)
     reader = LogReader(path)
     reader.add(bytes(line) + b"\n" for line in metrics.run)
     return reader.run()
@@ -316,16 +311,13 @@ class LogReader:
             self._end = line
         return line
 
-    def run(self, closed: bool | None = None) -> Run:
-        """The run that the lines make; `closed` is told where there is no end line yet.
-
-        Raises RunLogError when there was no line at all.
-        """
+    def run(self) -> Run:
+        """The run that the lines make. Raises RunLogError when there was no line at all."""
         if self.header is None:
             raise RunLogError(
                 f"{self.path} is empty, where the header of a run log was expected; {ASK_FOR_A_LOG}"
             )
-        closed = self._end is not None if closed is None else closed
+        closed = self._end is not None
         notes = self._left_out[:MOST_TOLD]
         more = len(self._left_out) - len(notes)
         notes += [f"{more} more lines were left out"] * (more > 0)
@@ -436,67 +428,3 @@ class Follower:
         self._file, self._offset = identity, start + size_bytes
         self._head = self._head or b"".join(texts[:1])
         return Appended(lines, start == 0, size_bytes >= PART_BYTES, state.st_mtime)
-
-
-# The JSON of DALI's LoaderEvaluator
-
-LONGEST_S = 1e9
-"""32 years: more is no time that a batch took."""
-STEPS_ARE_MEANS = (
-    "every step is the mean over its epoch, the loader's epoch start included: DALI's file has the "
-    "time of the whole epoch, and of the waits"
-)
-NO_STEPS = (
-    "steps were not measured: DALI's class has the time of an epoch only when that ran to its "
-    "end, by a clock that was not set back meanwhile"
-)
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
-
-
-class _DaliMetrics(msgspec.Struct):
-    mode: Literal["log", "replay"]
-    batch_times: Annotated[list[Seconds], Meta(min_length=1)]
-    total_time: Annotated[float, Meta(ge=-LONGEST_S, le=LONGEST_S)]
-    cached_batches: Count
-
-
-def _run_of_dali(path: Path) -> Run:
-    """The last epoch that DALI's class measured: of its steps the file has the sum alone.
-
-    Each step gets the mean of them. Raises RunLogError when there is no epoch in it.
-    """
-    try:
-        metrics = msgspec.json.decode(path.read_bytes(), type=_DaliMetrics)
-    except msgspec.ValidationError as error:
-        raise RunLogError(
-            f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
-            f"epoch that was measured ({error}); {ASK_FOR_A_LOG}"
-        ) from None
-    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64)
-    stepped_ns = round(metrics.total_time * SECOND_NS) - int(wait_ns.sum())
-    measured = metrics.total_time > 0 and stepped_ns >= 0
-    step_ns = np.full(len(wait_ns), UNKNOWN)
-    if measured:
-        each, over = divmod(stepped_ns, len(wait_ns))
-        step_ns = each + (np.arange(len(wait_ns)) < over)
-    is_real = metrics.mode == "log"
-    block = Block(0, "real" if is_real else "ideal", wait_ns.tolist(), wait_ns.tolist())
-    steps = completed(steps_of([block]), [], [])
-    unknown = np.full(len(wait_ns), UNKNOWN)
-    return Run(
-        header=Header(
-            run_id=path.stem,
-            name=path.stem,
-            mode=metrics.mode,
-            created=NOT_RECORDED,
-            unit="samples",
-            warmup=1,
-            loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
-            cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
-        ),
-        steps=steps.replace(request_ns=unknown, step_ns=step_ns),
-        ends=(EpochEnd(0, "exhausted" if measured else "broken off"),),
-        closed=True,
-        notes=(STEPS_ARE_MEANS if measured else NO_STEPS,),
-        path=path,
-    )

@@ -112,7 +112,7 @@ class Run:
 
         steps = self.steps.take(within(self.steps.request_ns))
         stages = self.stages.take(within(self.stages.requested_ns))
-        pairs, seen = set(steps.pair.tolist()), set(_places(stages))
+        pairs, seen = set(steps.pair.tolist()), keys_of(stages)
         return replace(
             self,
             steps=steps,
@@ -127,7 +127,7 @@ class Run:
             },
             stages=stages,
             transforms={
-                name: table.take(np.array([place in seen for place in _places(table)], np.bool_))
+                name: table.take(np.isin(keys_of(table), seen))
                 for name, table in self.transforms.items()
             },
             worker_starts=tuple(
@@ -137,8 +137,9 @@ class Run:
         )
 
 
-def _places(table: Columns) -> list[tuple[int, int]]:
-    return list(zip(table.epoch.tolist(), table.batch.tolist(), strict=True))
+def keys_of(table: Columns) -> Column:
+    """The epoch and the number in it of each batch, as one number."""
+    return np.asarray((table.epoch << 32) | table.batch)
 
 
 def steps_of(blocks: Sequence[Block]) -> Columns:

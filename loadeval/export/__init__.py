@@ -5,16 +5,16 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from loadeval.data.columns import UNKNOWN
 from loadeval.errors import UsageError
 from loadeval.export.files import new_files
 from loadeval.export.tables import write_csv
 from loadeval.export.trace import write_timeline
-from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 class Format(str, Enum):

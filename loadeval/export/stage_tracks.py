@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.export.events import event, length, moment, track_names
-from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 
 class Slices(NamedTuple):
@@ -34,19 +33,19 @@ class Slices(NamedTuple):
 def stage_events(run: Run, first_track: int) -> Iterator[str]:
     """The events of each epoch that was looked into, on tracks from number `first_track` on."""
     numbers = count(first_track)
-    for times in run.stages:
+    for epoch, times in run.stages.by("epoch"):
         for name, slices in _tracks(times):
             known = [_known(part) for part in slices]
             if any(len(part.batch) for part in known):
                 track = next(numbers)
-                yield from track_names(track, f"epoch {times.epoch}: {name}")
+                yield from track_names(track, f"epoch {epoch}: {name}")
                 yield from _on_one_track(track, known)
 
 
-def _tracks(times: StageTimes) -> Iterator[tuple[str, Sequence[Slices]]]:
+def _tracks(times: Columns) -> Iterator[tuple[str, Sequence[Slices]]]:
     """The tracks of an epoch: each worker has one of fetching and one of pickling, beside it."""
     for worker in np.unique(times.worker).tolist():
-        own = times.part(times.worker == worker)
+        own = times.take(times.worker == worker)
         name = "loading" if worker == UNKNOWN else f"worker {worker}"
         facts = {name: getattr(own, name) for name in ("samples", "slowest_index", "slowest_ns")}
         collate = np.where(

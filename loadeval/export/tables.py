@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import csv
-from dataclasses import fields
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, COLUMNS
-from loadeval.runlog.stages import StageTimes
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import Block
+from loadeval.data.run import ARMS, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from loadeval.data.run import Run
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Run, Steps
 
-BATCH_COLUMNS = ("epoch", "batch", "arm", "pair", *COLUMNS, "gpu_idle_ns")
+BATCH_COLUMNS = ("epoch", "batch", "arm", "pair", *Block.COLUMNS, "gpu_idle_ns")
 """The columns of the first table."""
 READING_COLUMNS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""
-STAGE_COLUMNS = (
-    "epoch",
-    *(column.name for column in fields(StageTimes) if column.type == "Column"),
-)
-"""The columns of the third table."""
 CHUNK = 50_000
 """How many batches to convert at a time."""
 
@@ -39,7 +33,7 @@ def write_csv(run: Run, path: Path, files: NewFiles) -> None:
     _write_rows(readings, READING_COLUMNS, _reading_rows(run))
     if run.stages:
         stages = files.part(path.with_name(f"{path.stem}-stages{path.suffix}"))
-        _write_rows(stages, STAGE_COLUMNS, _stage_rows(run))
+        _write_rows(stages, STAGES, _stage_rows(run))
 
 
 def _write_rows(path: Path, names: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
@@ -49,7 +43,7 @@ def _write_rows(path: Path, names: Iterable[str], rows: Iterable[Iterable[Any]])
         writer.writerows(rows)
 
 
-def _batch_rows(steps: Steps) -> Iterator[Iterable[Any]]:
+def _batch_rows(steps: Columns) -> Iterator[Iterable[Any]]:
     for start in range(0, len(steps), CHUNK):
         part = {
             name: getattr(steps, name)[start : start + CHUNK].tolist() for name in BATCH_COLUMNS
@@ -63,15 +57,13 @@ def _batch_rows(steps: Steps) -> Iterator[Iterable[Any]]:
 
 
 def _stage_rows(run: Run) -> Iterator[Iterable[Any]]:
-    for times in run.stages:
-        columns = [getattr(times, name).tolist() for name in STAGE_COLUMNS[1:]]
-        for row in zip(*columns, strict=True):
-            yield [times.epoch, *("" if value == UNKNOWN else value for value in row)]
+    for row in zip(*(run.stages[name].tolist() for name in STAGES), strict=True):
+        yield ["" if value == UNKNOWN else value for value in row]
 
 
 def _reading_rows(run: Run) -> Iterator[Iterable[Any]]:
-    for readings in run.readings:
-        for quantity, values in readings.values.items():
-            for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
-                known = value if isfinite(value) else ""
-                yield (readings.probe, readings.subject, quantity, time_ns, known)
+    for key, read in run.readings.items():
+        for quantity in read.names[1:]:
+            rows = zip(read.time_ns.tolist(), read[quantity].tolist(), strict=True)
+            for time_ns, value in rows:
+                yield (*key, quantity, time_ns, value if isfinite(value) else "")

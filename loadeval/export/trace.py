@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import ARMS
 from loadeval.export.events import PROCESS, enclosing, event, length, moment, track_names
 from loadeval.export.stage_tracks import stage_events
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm, EpochEnd, Prefetch, Window
+    from loadeval.data.run import Run
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Arm, EpochEnd, Prefetch, Run, Steps, Window
 
 Fields = dict[str, Any]
 
@@ -37,11 +39,7 @@ def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
     other = {
         "tool": "loadeval",
         **{name: getattr(run.header, name) for name in names},
-        "missing readings": {
-            readings.probe: readings.missing
-            for readings in run.readings
-            if readings.missing is not None
-        },
+        "missing readings": {probe: why for (probe, _), why in run.missing.items()},
         "notes": run.notes,
     }
     with files.part(path).open("w", encoding="ascii") as file:
@@ -152,10 +150,10 @@ class Timeline:
 
 
 def _counters(run: Run) -> Iterator[str]:
-    for readings in run.readings:
-        for quantity, values in readings.values.items():
-            name = f"{readings.probe} {readings.subject}: {quantity}"
-            for time_ns, value in zip(readings.time_ns.tolist(), values.tolist(), strict=True):
+    for (probe, subject), read in run.readings.items():
+        for quantity in read.names[1:]:
+            name = f"{probe} {subject}: {quantity}"
+            for time_ns, value in zip(read.time_ns.tolist(), read[quantity].tolist(), strict=True):
                 if isfinite(value):
                     yield event("C", name, ts=moment(time_ns), args={"value": value})
 
@@ -169,7 +167,9 @@ def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, 
 
 
 def _known(fact: EpochEnd | Prefetch | Window) -> Fields:
-    return {name: value for name, value in asdict(fact).items() if value is not None}
+    return {
+        name: value for name, value in msgspec.structs.asdict(fact).items() if value is not None
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class BlockSpan:
     end_ns: int
 
 
-def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
+def block_spans(steps: Columns, rows: Column) -> list[BlockSpan]:
     """The spans of `rows`, batches of one epoch with known requests."""
     if not len(rows):
         return []

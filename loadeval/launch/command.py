@@ -16,18 +16,18 @@ from typing import IO, TYPE_CHECKING
 import psutil
 
 from loadeval.analysis.live import LiveRun
+from loadeval.data.folder import NothingMeasured, processes_in
+from loadeval.data.lines import Header
+from loadeval.data.log import Follower
+from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
-from loadeval.runlog.log_file.reader import Follower
-from loadeval.runlog.model import Header
-from loadeval.runlog.redaction import share_salt
-from loadeval.runlog.run_folder.processes import NothingMeasured, processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from loadeval.data.folder import ProcessRecord
     from loadeval.launch.settings import RunSettings
-    from loadeval.runlog.run_folder.processes import ProcessRecord
 
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}

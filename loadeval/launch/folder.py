@@ -9,15 +9,15 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
+from loadeval.data.folder import processes_in
+from loadeval.data.log import read_run
 from loadeval.errors import RunLogError, UsageError
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.run_folder.processes import processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.run_folder.processes import LoaderRecord, Role
+    from loadeval.data.folder import LoaderRecord, Role
+    from loadeval.data.run import Run
 
 PARENT = Path("loadeval-runs")
 

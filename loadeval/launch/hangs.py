@@ -19,11 +19,11 @@ from loadeval.analysis.attach.marks import marks_of
 from loadeval.analysis.followed import FollowedRun
 from loadeval.analysis.hangs.hang import Cause, hang_of, hang_of_job
 from loadeval.analysis.hangs.stack import WaitsIn
+from loadeval.data.redaction import is_hidden
+from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.probes.looks import look_at, memory, with_native_frames
 from loadeval.report.wording.hangs import stacks_text
-from loadeval.runlog.model import SECOND_NS
-from loadeval.runlog.redaction import is_hidden
 from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:

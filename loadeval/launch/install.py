@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.analysis.estimate.headroom import Headroom
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
     from loadeval.runtime.measurement import Measurement
 
 _finders: list[Any] = []

@@ -10,11 +10,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
+from loadeval.data.folder import LoaderRecord
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.one_loader import plain
-from loadeval.runlog.run_folder.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun, Watch
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
     from loadeval.runtime.recording.recorder import OpenEpoch
 
     Iter = Callable[[Any], Iterator[Any]]

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import psutil
 
+from loadeval.data.folder import ProcessRecord
+from loadeval.data.log import REMOVED, why
+from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import failed
@@ -26,9 +29,6 @@ from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_o
 from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
-from loadeval.runlog.log_file.writer import REMOVED, why
-from loadeval.runlog.redaction import SALT, host_placeholder, run_salt, share_salt
-from loadeval.runlog.run_folder.processes import ProcessRecord
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
 from loadeval.runtime.background.log_queue import THREAD as LOG
@@ -38,9 +38,9 @@ from loadeval.runtime.measurement import place_among_ranks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from loadeval.data.lines import Mode
     from loadeval.launch.measured import Read
     from loadeval.launch.settings import RunSettings
-    from loadeval.runlog.model import Mode
 
     Iter = Callable[[Any], Iterator[Any]]
 

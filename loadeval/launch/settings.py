@@ -14,7 +14,7 @@ from loadeval.runtime.registry import registered
 from loadeval.runtime.settings import TrackerName
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""

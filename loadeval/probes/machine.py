@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadeval.data.environment import cpus_usable, installed_version
 from loadeval.probes.cgroup import tightest_cpu
 from loadeval.probes.gpu import Driver, driver
 from loadeval.probes.host import MachineLoad
-from loadeval.runlog.environment import cpus_usable, installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 @final

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.report import Comparison, Report, RunReport, Side
     from loadeval.analysis.rules.actions import Plan
     from loadeval.analysis.rules.finding import Diagnosis
+    from loadeval.data.run import Run
     from loadeval.report.tables import Rows
-    from loadeval.runlog.model import Run
 
 
 LONGEST_FACT = 120

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from loadeval.report.wording import backends as backend_words
 from loadeval.report.wording import findings as finding_words
 from loadeval.report.wording.advice import finding_advice
@@ -117,7 +119,7 @@ def run_as_dict(report: RunReport) -> dict[str, Any]:
         "loader": asdict(header.loader),
         "closed": run.closed,
         "notes": list(run.notes),
-        "events": [asdict(event) for event in run.events],
+        "events": [msgspec.structs.asdict(event) for event in run.events],
         "readings": metrics_as_dict(report.metrics),
         "stages": stages_as_dict(report.stages),
         "operators": operators_as_dict(report.operators),

@@ -8,8 +8,8 @@ from itertools import chain
 from types import FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from loadeval.data.lines import LoaderInfo
 from loadeval.errors import UsageError, warn
-from loadeval.runlog.model import LoaderInfo
 from loadeval.runtime.batches.copies import copied
 from loadeval.runtime.batches.tree import as_count, leaves, survey
 from loadeval.runtime.cuda import finish_copies, synchronize

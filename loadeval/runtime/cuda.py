@@ -10,10 +10,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import GpuIdle
+from loadeval.data.lines import GpuIdle
 from loadeval.runtime.guard import AskingTheLoader, of_the_loader
 
 if TYPE_CHECKING:
@@ -133,9 +130,10 @@ class GpuIdleTimer:
     def take(self) -> GpuIdle | None:
         """The times that the device has passed since the last call; None if there are none.
 
-        The last step of an epoch that was broken off is UNKNOWN.
+        The last step of an epoch that was broken off is None.
         """
-        idle_ns, step_ns = [], []
+        idle_ns: list[int | None] = []
+        step_ns: list[int | None] = []
         passing, first = self._passing, self._read
         with self._asking():
             while passing:
@@ -146,7 +144,7 @@ class GpuIdleTimer:
                         break
                     if not (delivered if after is None else after).query():
                         break
-                    step = UNKNOWN if after is None else _elapsed_ns(delivered, after)
+                    step = None if after is None else _elapsed_ns(delivered, after)
                     idle_ns.append(_elapsed_ns(asked, delivered))
                     step_ns.append(step)
                     self._spare.append(delivered)
@@ -157,7 +155,7 @@ class GpuIdleTimer:
         self._read += len(idle_ns)
         if not idle_ns:
             return None
-        return GpuIdle(self._epoch, first, np.array(idle_ns, np.int64), np.array(step_ns, np.int64))
+        return GpuIdle(self._epoch, first, idle_ns, step_ns)
 
     def wait(self) -> None:
         """Wait until the device has passed all events."""

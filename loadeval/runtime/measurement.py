@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.dali import write_metrics
+from loadeval.data.environment import describe_environment
+from loadeval.data.lines import CacheInfo
 from loadeval.errors import LoadevalError, LoadevalWarning, warn
-from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.log_file.writer import write_metrics
-from loadeval.runlog.model import CacheInfo
 from loadeval.runtime.adapter import (
     IterableAdapter,
     begun,
@@ -37,7 +37,7 @@ from loadeval.runtime.serving.loop import RealEpoch, served
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import LoaderInfo
+    from loadeval.data.lines import LoaderInfo
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.background.metrics_thread import Probes
@@ -270,7 +270,7 @@ class Measurement:
         if path is None or not is_measured or Path(path).exists():
             return
         try:
-            write_metrics(self.recorder.run(), path)
+            write_metrics(self.recorder.run(), self.recorder.lines(), path)
         except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
             warn(f"the metrics could not be saved to {path}: {error}", stacklevel=3)
 

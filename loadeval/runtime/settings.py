@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
+from loadeval.data.lines import Mode
 from loadeval.errors import UsageError
-from loadeval.runlog.model import Mode
 
 if TYPE_CHECKING:
     import os

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.lines import StageTimes
 
 
 class Answer(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, Rule, describe, diagnose, read_run
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
 from tests.launch.conftest import environment, launch_command
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval import Run
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.split("\n## Add a framework of yours\n")[1].split("\n## ")[0]

@@ -29,8 +29,9 @@ from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import Objection
 from loadeval.analysis.remark import Remark
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import Arm, Block, Event, LoaderInfo, Prefetch, Run
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Arm, Block, Event, LoaderInfo, Prefetch
+from loadeval.data.run import Run
 from tests.analysis.numbers import codes
 from tests.runs.given import MS, block, make_run, run_of
 

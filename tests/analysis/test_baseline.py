@@ -24,7 +24,8 @@ from loadeval.analysis.estimate.verdict import GateOutcome, Objection
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Diagnosis, Rule
 from loadeval.errors import UsageError
-from loadeval.runlog.model import EpochEnd, LoaderInfo, Run
+from loadeval.data.lines import EpochEnd, LoaderInfo
+from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_header, make_run, randomised, run_of
 

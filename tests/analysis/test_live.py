@@ -12,18 +12,11 @@ from loadeval.analysis import live
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.live import LiveJob, LiveRun, LiveState, Outlier, Silence
 from loadeval.analysis.rates import BatchSums, Rates, rates, together, total
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.log_file.codec import Line, RunEnd
-from loadeval.runlog.log_file.reader import Follower, read_run
-from loadeval.runlog.model import (
-    ARMS,
-    Block,
-    EpochEnd,
-    Event,
-    Header,
-    LoaderInfo,
-    Readings,
-)
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Line, RunEnd
+from loadeval.data.log import Follower, read_run
+from loadeval.data.run import ARMS
+from loadeval.data.lines import Block, EpochEnd, Event, Header, LoaderInfo, Readings
 from tests.runs import given
 from tests.runs.given import HEADER, MS
 from tests.runs.measured import record
@@ -31,7 +24,7 @@ from tests.runs.measured import record
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 SECOND = 1_000 * MS
 

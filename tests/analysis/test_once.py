@@ -22,7 +22,7 @@ from loadeval.analysis.report import Report
 from loadeval.analysis.rules.case import Case
 from loadeval.report.page.page import page_of
 from loadeval.report.terminal.screen import screen
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.runs.looked_into import looked_into
 from tests.runs.staged import staged
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 DEMO = Path(__file__).parents[1] / "runs" / "demo.jsonl"
 

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval.analysis.doctor import DEFAULT_BATCH_BYTES
 from loadeval.analysis.run_memory import plan_of_run
-from loadeval.runlog.stages import WorkerStart
+from loadeval.data.lines import WorkerStart
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.cli.commands import runner
 from tests.runs.given import MS, make_run, write_run
 from tests.runs.measured import record

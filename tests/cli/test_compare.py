@@ -12,8 +12,8 @@ import pytest
 
 from loadeval.analysis.report import Report
 from loadeval.report.json import report_as_dict
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.log import read_run
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 from tests.cli.commands import COMMAND, runner
 from tests.runs import DEMO
 from tests.runs.given import MS, write_run

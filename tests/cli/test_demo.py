@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from loadeval.analysis.estimate.headroom import Headroom, headroom, headroom_of_
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import GateOutcome, Objection, Verdict, gate
 from loadeval.report.wording.verdict import gate_sentence
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.cli.commands import runner
 from tests.runs.measured import record
 

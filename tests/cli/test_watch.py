@@ -17,7 +17,7 @@ import pytest
 from loadeval.analysis.live import LiveState
 from loadeval.cli import watch as command
 from loadeval.cli.watch import states
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.cli.commands import COMMAND, runner
 from tests.runs.given import MS
 from tests.runs.measured import record

@@ -11,7 +11,7 @@ import pytest
 from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.report.json import prediction_as_dict, whatif_as_dict
 from loadeval.report.terminal.whatif import curve_lines, prediction_lines
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.cli.commands import imported_by, runner
 from tests.runs import DEMO
 from tests.runs.given import write_run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.predict.prediction import WorkerCurve
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 run = runner("whatif")
 

@@ -12,13 +12,13 @@ import torch
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.errors import UsageError
-from loadeval.runlog.blocks import block_for
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.blocks import block_for
+from loadeval.data.log import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = [

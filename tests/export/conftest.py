@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderInfo, read_run
-from loadeval.runlog.log_file.writer import RunLog
-from loadeval.runlog.model import Block, EpochEnd, Event, GpuIdle, Header, Readings
+from loadeval.data.log import RunLog
+from loadeval.data.lines import Block, EpochEnd, Event, GpuIdle, Header, Readings
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.runs.measured import record
 from tests.scripted import SerialAdapter, SerialLoader, register

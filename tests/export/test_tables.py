@@ -10,8 +10,8 @@ import pytest
 from loadeval import read_run
 from loadeval.export import Format, export_run
 from loadeval.export import tables as module
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 
 from loadeval import UsageError, read_run
 from loadeval.export import Format, export_run, trace
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 from tests.launch.conftest import ROOT, environment
 
 PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from tests.frameworks.programs import PROGRAMS
 from tests.launch.conftest import environment, launched
 
 if TYPE_CHECKING:
-    from loadeval.runlog.run_folder.processes import LoaderRecord
+    from loadeval.data.folder import LoaderRecord
     from tests.launch.conftest import Launched
 
 pytestmark = pytest.mark.check  # each starts Python and imports a framework

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from loadeval import IterableAdapter, LoaderEvaluator, read_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runtime.batches.copies import copied
 
 if TYPE_CHECKING:

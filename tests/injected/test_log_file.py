@@ -15,7 +15,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
 from loadeval.errors import warn
 from loadeval.runlog.log_file import writer
-from loadeval.runlog.log_file.writer import RunLog
+from loadeval.data.log import RunLog
 from loadeval.runtime.background import log_queue, threads
 from loadeval.runtime.recording import recorder
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from loadeval.runlog.run_folder.processes import ProcessRecord, processes_in
+from loadeval.data.folder import ProcessRecord, processes_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loadeval import Run
-    from loadeval.runlog.run_folder.processes import LoaderRecord
+    from loadeval.data.folder import LoaderRecord
 
     Launch = Callable[..., "Launched"]
 

@@ -28,8 +28,8 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.runlog.log_file.reader import Follower
-from loadeval.runlog.run_folder.processes import LoaderRecord, NothingMeasured, ProcessRecord
+from loadeval.data.log import Follower
+from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,7 +23,7 @@ from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import Finder
 from loadeval.launch.session import Session, _on_save
 from loadeval.launch.settings import RunSettings
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:

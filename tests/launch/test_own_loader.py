@@ -11,7 +11,7 @@ from torch.utils.data import dataloader
 
 from loadeval import Watch, read_run
 from loadeval.launch import hook
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 from tests.launch.installing import install, uninstall
 from tests.launch.own_loader import OwnLoader
 from tests.launch.test_roles import evaluate, train

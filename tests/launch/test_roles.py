@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import read_run
 from loadeval.launch import hook
-from loadeval.runlog.run_folder.processes import processes_in
+from loadeval.data.folder import processes_in
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval import Run
-    from loadeval.runlog.run_folder.processes import LoaderRecord
+    from loadeval.data.folder import LoaderRecord
 
 SAMPLES, BATCH = 200, 4
 BATCHES = SAMPLES // BATCH

@@ -17,7 +17,7 @@ from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
 from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK, REFUSED_MARK
 from loadeval.launch.refused import SHOWN
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
 

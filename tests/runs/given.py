@@ -8,22 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.log_file.writer import RunLog
-from loadeval.runlog.model import (
-    ARMS,
-    Arm,
-    Block,
-    EpochEnd,
-    GpuIdle,
-    Header,
-    LoaderInfo,
-    Prefetch,
-    Readings,
-    Run,
-    Steps,
-    Window,
-)
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.log import RunLog
+from loadeval.data.run import ARMS, Run
+from loadeval.data.lines import Arm, Block, EpochEnd, GpuIdle, Header, LoaderInfo, Prefetch, Readings, Window
+from loadeval.data.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,8 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.log_file.codec import Line
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Line
 
 MS = 1_000_000
 HEADER = Header("id", "run", "alternate", "", "images", 1, LoaderInfo("loader"))

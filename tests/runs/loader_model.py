@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from loadeval.analysis.predict.costs import Costs
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runlog.log_file.fields import STAGE_COLUMNS
-from loadeval.runlog.model import LoaderInfo
-from loadeval.runlog.stages import StageTimes
+from loadeval.data.lines import LoaderInfo
+from loadeval.data.lines import StageTimes
 from tests.runs import given
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 COLUMNS = ("batch", *STAGE_COLUMNS)
 

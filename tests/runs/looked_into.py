@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.model import LoaderInfo
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.lines import LoaderInfo
+from loadeval.data.lines import CodeSamples
 from tests.runs.given import MS, alternating, block, run_of
 from tests.runs.loader_model import LoaderModel, iterations_ns
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
+    from loadeval.data.lines import StageTimes
 
 FIRST, COUNTED = 20, 80
 """Batches before those that count, and those that do."""

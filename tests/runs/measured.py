@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 IMAGES = np.zeros((4, 2))
 

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, EpochEnd, Header, LoaderInfo, Run, Steps
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS, Run
+from loadeval.data.lines import EpochEnd, Header, LoaderInfo
+from loadeval.data.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.lines import StageTimes
 
     Times = npt.NDArray[np.int64]
 

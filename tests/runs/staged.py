@@ -12,23 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runlog.log_file.fields import STAGE_COLUMNS
-from loadeval.runlog.model import (
-    Block,
-    EpochEnd,
-    Event,
-    Header,
-    LoaderInfo,
-    Prefetch,
-    Run,
-    Steps,
-    Window,
-)
-from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+from loadeval.data.lines import Block, EpochEnd, Event, Header, LoaderInfo, Prefetch, Window
+from loadeval.data.run import Run
+from loadeval.data.columns import Columns
+from loadeval.data.lines import CodeSamples, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Arm, EventKind, Mode
+    from loadeval.data.lines import Arm, EventKind, Mode
 
 MS = 1_000_000
 US = 1_000

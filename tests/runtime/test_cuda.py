@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator, diagnose, read_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runtime import cuda
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.runtime.cuda import GpuIdleTimer, spare_bytes, synchronize, timing_events
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval import Headroom
-    from loadeval.runlog.model import GpuIdle
+    from loadeval.data.lines import GpuIdle
 
 MS = 1_000_000
 

@@ -25,16 +25,17 @@ from loadeval.analysis.estimate.stalls import rare_stalls
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.steady import closed_steps, steady
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.blocks import whole_epochs
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import LoaderInfo, Run, Steps
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import LoaderInfo
+    from loadeval.data.run import Run
 
     Rows = npt.NDArray[np.bool_]
 
@@ -188,7 +189,7 @@ def run_times(run: Run) -> RunTimes:
         return RunTimes(arm_times(run), run)
     pairs, real, ideal = paired(run)
     pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    counted = replace(run, steps=replace(run.steps, pair=pair))
+    counted = replace(run, steps=run.steps.replace(pair=pair))
     comparison = compare_arms(real, ideal, epoch_starts_of(counted))
     missed_ns = 0.0 if real.all_waits is not None else missed_stall_ns(run, comparison)
     if comparison.gain is not None:
@@ -205,7 +206,7 @@ def arm_times(run: Run) -> ArmTimes:
     return replace(times, all_waits=AllWaits.of_run(times.wait_ns) if apart else None)
 
 
-def times_of(steps: Steps, rows: Rows) -> ArmTimes:
+def times_of(steps: Columns, rows: Rows) -> ArmTimes:
     """The batches of `rows`, an entry each."""
     chosen, nbytes = steps.samples[rows], steps.nbytes[rows]
     known = len(chosen) > 0 and bool((chosen != UNKNOWN).all()) and bool(chosen.sum() > 0)
@@ -236,7 +237,7 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     timed_by_device = counted & (steps.gpu_step_ns != UNKNOWN)
     if timed_by_device.any():
         counted = timed_by_device
-        steps = replace(steps, wait_ns=steps.gpu_idle_ns, step_ns=steps.gpu_step_ns)
+        steps = steps.replace(wait_ns=steps.gpu_idle_ns, step_ns=steps.gpu_step_ns)
     numbers, index = np.unique(steps.pair[counted], return_inverse=True)
     counts_by_arm = np.zeros((len(ARMS), len(numbers)))
     np.add.at(counts_by_arm, (steps.arm[counted], index), 1.0)
@@ -260,7 +261,7 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     return pairs.tolist(), replace(real, all_waits=waits), ideal
 
 
-def _waits_for_device(steps: Steps, rows: Rows) -> bool:
+def _waits_for_device(steps: Columns, rows: Rows) -> bool:
     """Whether the device is idle in each wait, for the step before has waited for it."""
     idle_ns, wait_ns = float(steps.gpu_idle_ns[rows].sum()), float(steps.wait_ns[rows].sum())
     return idle_ns >= (1 - EXACT_SHARE) * wait_ns

@@ -16,9 +16,9 @@ from loadeval.analysis.estimate.steady import (
     steps_left_out,
 )
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import NOT_RECORDED, SECOND_NS
-from loadeval.runlog.redaction import is_hidden
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.redaction import is_hidden
+from loadeval.data.run import NOT_RECORDED, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.arms import ArmComparison, Gain
     from loadeval.analysis.estimate.metrics import Level
     from loadeval.analysis.estimate.summary import GpuWait
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 STRONG = 0.5
 SIGNIFICANT = 3.3

@@ -15,13 +15,13 @@ from loadeval.analysis.estimate.steady import (
     warmup_of,
 )
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.blocks import whole_epochs
-from loadeval.runlog.model import ARMS
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 
 def epoch_start_waits(run: Run) -> Column:

@@ -42,17 +42,18 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.once import once_per_run
 from loadeval.analysis.remark import Remark
+from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.errors import UsageError
-from loadeval.runlog.blocks import batches_for, epochs_for, two_blocks_for
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.arms import ArmComparison, Gain
     from loadeval.analysis.estimate.stats import Estimate
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 BUSIEST_SHARE = 0.05
 """CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""

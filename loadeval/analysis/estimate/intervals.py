@@ -31,7 +31,7 @@ from loadeval.analysis.estimate.stats import Estimate
 
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
+    from loadeval.data.columns import Column
 
 FEWEST_PAIRS = 2
 """With fewer pairs there is no interval. The second has its arms in the reversed order."""

@@ -28,10 +28,11 @@ import numpy as np
 from loadeval.analysis.estimate.stats import slope
 from loadeval.analysis.once import once_per_run
 from loadeval.analysis.remark import Remark
+from loadeval.data.columns import Columns
 
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Estimate, Series, TimeSeries
-    from loadeval.runlog.model import Readings, Run
+    from loadeval.data.run import Run
 
 MEMORY_SUBJECTS = ("process", "workers")
 LEAST_SHARE = 0.01
@@ -91,13 +92,13 @@ class Growth:
 @once_per_run
 def growth_of(run: Run, subject: str) -> Growth:
     """What `run` tells of the memory of `subject`."""
-    readings = _readings(run, subject)
+    readings = run.readings.get(("host", subject))
     limit_bytes = memory_there(run)
     if readings is None:
         return _not_measured(subject, _why_no_readings(run, subject))
     if limit_bytes is None:
         return _not_measured(subject, Remark(GrowthReason.NO_LIMIT))
-    quantity, used = _memory(readings)
+    quantity, used = _memory(readings, subject)
     parts = _between_starts(readings, used)
     slopes = _slopes(parts)
     if not slopes:
@@ -130,13 +131,8 @@ def _not_measured(subject: str, reason: Remark) -> Growth:
     return Growth(subject, None, None, None, reason)
 
 
-def _readings(run: Run, subject: str) -> Readings | None:
-    readings = (read for read in run.readings if (read.probe, read.subject) == ("host", subject))
-    return next(readings, None)
-
-
 def _why_no_readings(run: Run, subject: str) -> Remark:
-    missing = [read.missing for read in run.readings if read.probe == "host" and read.missing]
+    missing = [why for (probe, _), why in run.missing.items() if probe == "host"]
     if missing:
         return Remark(GrowthReason.PROBE_FAILED, {"reason": missing[0]})
     return Remark(GrowthReason.NO_READINGS, {"subject": subject})
@@ -154,41 +150,40 @@ def memory_left(run: Run) -> int | None:
 
 
 def _last_read(run: Run, name: str) -> int | None:
-    machine = _readings(run, "machine")
-    read = np.empty(0) if machine is None else machine.values.get(name, np.empty(0))
+    machine = run.readings.get(("host", "machine"), Columns.empty(()))
+    read = machine[name] if name in machine else np.empty(0)
     known = read[np.isfinite(read)]
     return int(known[-1]) if len(known) else None
 
 
-def _memory(readings: Readings) -> tuple[str, Series]:
-    values, unknown = readings.values, np.full(len(readings), np.nan)
-    if readings.subject == "process" and "anonymous_bytes" in values:
-        return "anonymous_bytes", values["anonymous_bytes"]
-    if "pss_bytes" in values:
-        of_files = np.nan_to_num(values.get("pss_file_bytes", unknown))
-        return "pss_bytes", values["pss_bytes"] - of_files
-    return "rss_bytes", values.get("rss_bytes", unknown)
+def _memory(read: Columns, subject: str) -> tuple[str, Series]:
+    unknown = np.full(len(read), np.nan)
+    if subject == "process" and "anonymous_bytes" in read:
+        return "anonymous_bytes", read.anonymous_bytes
+    if "pss_bytes" in read:
+        of_files = np.nan_to_num(read.pss_file_bytes if "pss_file_bytes" in read else unknown)
+        return "pss_bytes", read.pss_bytes - of_files
+    return "rss_bytes", read.rss_bytes if "rss_bytes" in read else unknown
 
 
-def _between_starts(readings: Readings, used: Series) -> list[TimeSeries]:
+def _between_starts(readings: Columns, used: Series) -> list[TimeSeries]:
     """The known readings, by hours, cut where a worker has come or gone."""
     known = np.isfinite(used)
     hours, used = readings.time_ns[known] / HOUR_NS, used[known]
     cuts: set[int] = set()
     for name in ("started_workers", "alive_workers"):
-        if name in readings.values:
-            changed = np.diff(readings.values[name][known]) != 0
+        if name in readings:
+            changed = np.diff(readings[name][known]) != 0
             cuts |= set((np.flatnonzero(changed) + 1).tolist())
     at = sorted(cuts)
     return list(zip(np.split(hours, at), np.split(used, at), strict=True))
 
 
-def _restart(readings: Readings) -> bool:
+def _restart(readings: Columns) -> bool:
     """Whether workers have ended and others begun, as far as that is told."""
-    values = readings.values
-    if not {"started_workers", "alive_workers"} <= values.keys():
+    if not {"started_workers", "alive_workers"} <= set(readings.names):
         return True
-    return bool((values["started_workers"] > values["alive_workers"]).any())
+    return bool((readings.started_workers > readings.alive_workers).any())
 
 
 def _slopes(parts: list[TimeSeries]) -> list[Estimate]:

@@ -12,15 +12,16 @@ from loadeval.analysis.estimate.memory import MEMORY_SUBJECTS, growth_of
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import gpu_wait
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadeval.analysis.estimate.memory import Growth
-    from loadeval.runlog.columns import Column, Values
-    from loadeval.runlog.model import Arm, Readings, Run
+    from loadeval.data.columns import Column, Values
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 THREADS = "threads"
 """The probe with many subjects, which `analysis.operators` has in a table of its own."""
@@ -80,11 +81,7 @@ class Metrics:
         waits = {arm: gpu_wait(run, arm) for arm in ARMS}
         return cls(
             tuple(each for each in quantities(run) if each.probe != THREADS),
-            tuple(
-                (each.probe, each.missing)
-                for each in run.readings
-                if each.missing and each.probe != THREADS
-            ),
+            tuple((probe, why) for (probe, _), why in run.missing.items() if probe != THREADS),
             {arm: None if wait is None else wait.gpu_idle_ns for arm, wait in waits.items()},
             tuple(growth_of(run, subject) for subject in MEMORY_SUBJECTS),
         )
@@ -117,10 +114,10 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     """
     stretches = {arm: stretches_of(run, arm) for arm in ARMS}
     return tuple(
-        Quantity(readings.probe, readings.subject, name, *levels)
-        for readings in run.readings
-        for name in readings.values
-        if any(levels := [_level(readings, name, stretches[arm]) for arm in ARMS])
+        Quantity(probe, subject, name, *levels)
+        for (probe, subject), read in run.readings.items()
+        for name in read.names[1:]
+        if any(levels := [_level(probe, read, name, stretches[arm]) for arm in ARMS])
     )
 
 
@@ -134,10 +131,12 @@ def stretches_of(run: Run, arm: Arm) -> tuple[Column, Column]:
     return begin_ns[order], (begin_ns + steps.wait_ns[rows] + steps.step_ns[rows])[order]
 
 
-def _level(readings: Readings, name: str, stretches: tuple[Column, Column]) -> Level | None:
-    values = readings.values[name]
+def _level(
+    probe: str, readings: Columns, name: str, stretches: tuple[Column, Column]
+) -> Level | None:
+    values = readings[name]
     known = ~np.isnan(values)
-    covered = _covered(readings.time_ns[known], _over_ns(readings, name), *stretches)
+    covered = _covered(readings.time_ns[known], _over_ns(probe, readings, name), *stretches)
     chosen = values[known][covered >= MOSTLY]
     if not len(chosen):
         return None
@@ -145,10 +144,10 @@ def _level(readings: Readings, name: str, stretches: tuple[Column, Column]) -> L
     return Level(len(chosen), float(chosen.mean()), p50, p95)
 
 
-def _over_ns(readings: Readings, name: str) -> int:
+def _over_ns(probe: str, readings: Columns, name: str) -> int:
     """How long a reading is about at least; a GPU's own counters count since the one before."""
-    is_counted = name == "kernel_busy_percent" and "sm_busy_percent" in readings.values
-    return 0 if readings.probe != "gpu" or is_counted else OVER_NS.get(name, 0)
+    is_counted = name == "kernel_busy_percent" and "sm_busy_percent" in readings
+    return 0 if probe != "gpu" or is_counted else OVER_NS.get(name, 0)
 
 
 def _covered(time_ns: Column, least_ns: int, begin_ns: Column, end_ns: Column) -> Values:

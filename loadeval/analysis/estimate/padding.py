@@ -12,15 +12,15 @@ from loadeval.analysis.estimate.intervals import student
 from loadeval.analysis.estimate.stats import Estimate, slope
 from loadeval.analysis.estimate.steady import closed_steps
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 FEWEST_BATCHES = 4
 """Of fewer nothing is said of padding."""
@@ -50,10 +50,7 @@ class PaddingShare:
 @once_per_run
 def padding_share(run: Run) -> PaddingShare | None:
     """The padding of the run; None where too few batches told it."""
-    padding = run.padding
-    columns = [[np.full(len(part), part.epoch) for part in padding]]
-    columns += [[getattr(part, name) for part in padding] for name in COLUMNS]
-    table = np.array([np.concatenate([np.empty(0, np.int64), *parts]) for parts in columns])
+    table = np.array([run.padding[name] for name in ("epoch", *COLUMNS)])
     is_possible = (table[3] <= table[2]) & (table[2] > 0)  # but in a file that was changed
     epoch, batch, positions, padded, length, longest = table[:, is_possible]
     if len(batch) < FEWEST_BATCHES:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.estimate.intervals import AllWaits, MeanError
-from loadeval.runlog.model import ARMS
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 TIMES_ITERATION = 5
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide."""

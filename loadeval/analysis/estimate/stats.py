@@ -22,7 +22,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.columns import Column
+    from loadeval.data.columns import Column
 
 COVERED_SIGMAS = 1.96
 """Standard deviations of the normal distribution that hold 95% of it."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.runlog.model import Arm, Run, Window
+    from loadeval.data.lines import Arm, Window
+    from loadeval.data.run import Run
 
 WITHIN_STEP = "within a step"
 """The kind of an event that tells what else than training was done in a step."""

@@ -10,14 +10,15 @@ import numpy as np
 from loadeval.analysis.estimate.epochs import epoch_start_waits
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, SECOND_NS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS, SECOND_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2

@@ -16,14 +16,14 @@ from loadeval.analysis.estimate.intervals import (
     ratio_interval,
     sum_of_errors,
 )
-from loadeval.runlog.model import SECOND_NS
+from loadeval.data.run import SECOND_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.estimate.stats import Estimate, Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
     Rows = npt.NDArray[np.bool_]
 

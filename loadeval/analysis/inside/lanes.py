@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.inside.timeline import LoaderTimeline
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.inside.timeline import Mask
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run, Steps
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 MOST_BATCHES = 200
 """Batches of a stretch: more are narrower than a pixel, and slow to draw."""
@@ -43,7 +42,7 @@ class Lanes:
     batches the epoch has, and `workers` are in order; UNKNOWN is the training process.
     """
 
-    times: StageTimes
+    times: Columns
     choice: Choice
     of: int
     workers: tuple[int, ...]
@@ -74,7 +73,9 @@ def lanes_of(run: Run) -> Lanes | None:
     head-of-line wait, if that was long, or the part that took the median time. It is taken from the
     last of the longest epochs.
     """
-    epochs = [LoaderTimeline(epoch, run.header.loader.prefetch_depth or 0) for epoch in run.stages]
+    epochs = [
+        LoaderTimeline(*part, run.loader.prefetch_depth or 0) for part in run.stages.by("epoch")
+    ]
     epochs = [epoch for epoch in epochs if len(epoch)]
     if not epochs:
         return None
@@ -90,7 +91,7 @@ def lanes_of(run: Run) -> Lanes | None:
 
 def _lanes(run: Run, epoch: LoaderTimeline, blocked_ns: Column, choice: Choice) -> Lanes:
     rows = _rows(epoch, blocked_ns, choice)
-    times = epoch.times.part(rows)
+    times = epoch.times.take(rows)
     known = times.pickle_start_ns != UNKNOWN
     begin_ns, end_ns = int(times.requested_ns[0]), int(times.delivered_ns[-1])
     start, stop = _steps(run.steps, begin_ns, end_ns)
@@ -123,7 +124,7 @@ def _rows(epoch: LoaderTimeline, blocked_ns: Column, choice: Choice) -> slice:
     return slice(first, first + MOST_BATCHES)
 
 
-def _took_ns(times: StageTimes, first: int) -> int:
+def _took_ns(times: Columns, first: int) -> int:
     return int(times.delivered_ns[first + MOST_BATCHES - 1] - times.requested_ns[first])
 
 
@@ -138,7 +139,7 @@ def _long(epoch: LoaderTimeline, blocked_ns: Column) -> Mask:
     return np.asarray(blocked_ns >= shortest_ns)
 
 
-def _steps(steps: Steps, begin_ns: int, end_ns: int) -> tuple[Column, Column]:
+def _steps(steps: Columns, begin_ns: int, end_ns: int) -> tuple[Column, Column]:
     """Beginning and end of each training step that began between the two moments."""
     known = (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)
     start = steps.request_ns + steps.wait_ns

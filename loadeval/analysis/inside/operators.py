@@ -17,16 +17,16 @@ import numpy as np
 
 from loadeval.analysis.estimate.metrics import THREADS, quantities, stretches_of
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadeval.analysis.estimate.metrics import Level
-    from loadeval.runlog.columns import Column, Values
-    from loadeval.runlog.model import Arm, Run
-    from loadeval.runlog.stages import OperatorTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm, OperatorTimes
+    from loadeval.data.run import Run
 
 Time: TypeAlias = tuple[int, int, int]
 
@@ -149,7 +149,7 @@ def operators_of(run: Run) -> OperatorReport | None:
 def threads_of(real: Run, ideal: Run | None = None) -> ThreadReport | None:
     """The threads of a run, or of a real and an ideal one; None where none were read."""
     runs: dict[Arm, Run] = {"real": real, "ideal": ideal or real}
-    readings = [quantity for quantity in real.readings if quantity.probe == THREADS]
+    readings = [key for key in (*real.readings, *real.missing) if key[0] == THREADS]
     if not readings:
         return None
     levels = {
@@ -165,7 +165,7 @@ def threads_of(real: Run, ideal: Run | None = None) -> ThreadReport | None:
     )
     threads = [_use(name, levels) for name in names]
     threads.sort(key=lambda quantity: -(quantity.cpu_cores["real"] or 0.0))
-    missing = next((quantity.missing for quantity in readings if quantity.missing), None)
+    missing = next((why for key, why in real.missing.items() if key[0] == THREADS), None)
     waits = {arm: _lock_wait(run, arm) for arm, run in runs.items()}
     return ThreadReport(tuple(threads), waits, missing)
 
@@ -304,17 +304,10 @@ def _use(name: str, levels: Mapping[Arm, Mapping[tuple[str, str], Level | None]]
 
 def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     """The readings of Python's lock that were taken while batches of `arm` were served."""
-    lock_readings = [
-        reading
-        for reading in run.readings
-        if (reading.probe, reading.subject) == (THREADS, LOCK) and "lock_wait_ns" in reading.values
-    ]
-    wait_ns: Values = np.concatenate(
-        [reading.values["lock_wait_ns"] for reading in lock_readings] or [np.empty(0)]
-    )
-    time_ns: Column = np.concatenate(
-        [reading.time_ns for reading in lock_readings] or [np.empty(0, dtype=np.int64)]
-    )
+    read = run.readings.get((THREADS, LOCK))
+    if read is None or "lock_wait_ns" not in read:
+        return None
+    wait_ns, time_ns = read.lock_wait_ns, read.time_ns
     known = ~np.isnan(wait_ns)
     wait_ns, time_ns = wait_ns[known], time_ns[known]
     # No reading takes longer than the run, whatever a log says.

@@ -20,15 +20,14 @@ from loadeval.analysis.inside.transforms import (
 )
 from loadeval.analysis.once import once_per_run
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.inside.timeline import Charges
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 MOST_SAMPLES = 10
 """The most slow samples that are listed."""
@@ -285,7 +284,9 @@ def stages_of(run: Run) -> StageReport | None:
     For an alternating run, the time of the loader alone, where batches were taken back to back;
     else the waits of training.
     """
-    epochs = [LoaderTimeline(epoch, run.header.loader.prefetch_depth or 0) for epoch in run.stages]
+    epochs = [
+        LoaderTimeline(*part, run.loader.prefetch_depth or 0) for part in run.stages.by("epoch")
+    ]
     epochs = [epoch for epoch in epochs if len(epoch)]
     if not epochs:
         return None
@@ -339,7 +340,7 @@ def _report(
     run: Run, basis: Basis, epochs: Sequence[LoaderTimeline], charges: Sequence[Charges]
 ) -> StageReport:
     batches = max(sum(charge.batches for charge in charges), 1)
-    times = [epoch.times.part(epoch.steady(1)) for epoch in epochs]
+    times = [epoch.times.take(epoch.steady(1)) for epoch in epochs]
     times = [part for part in times if len(part)] or [epoch.times for epoch in epochs]
     splits = split_of(times)
     fetch_ns, collate_ns = _mean(times, "fetch_ns") or 0.0, _mean(times, "collate_ns") or 0.0
@@ -361,7 +362,7 @@ def _report(
     ]
     cpu, run_queue, blocked = splits or (None, None, None)
     work_ns = fetch_ns + collate_ns
-    transforms, callers = transforms_of(times, work_ns)
+    transforms, callers = transforms_of(run, work_ns)
     return StageReport(
         basis=basis,
         batches=sum(charge.batches for charge in charges),
@@ -396,7 +397,7 @@ def _report(
     )
 
 
-def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
+def _work_ns(times: Sequence[Columns], stage: Stage) -> float | None:
     """What a stage takes for a batch; None where it did not take part, or is not known."""
     name = {
         Stage.INDICES: "index_ns",
@@ -409,7 +410,7 @@ def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
     return _mean(times, name)
 
 
-def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
+def split_of(times: Sequence[Columns]) -> tuple[float, float, float] | None:
     """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
     total = whole = cpu = run_queue = 0.0
     for part in times:
@@ -494,7 +495,7 @@ def _most_common(counts: Counter[str]) -> str:
     return counts.most_common(1)[0][0] if counts else ""
 
 
-def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
+def _slow_samples(times: Sequence[Columns]) -> list[SlowSample]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
     typical_ns = typical_sample_ns(times)
     if not typical_ns:
@@ -520,7 +521,7 @@ def slow_from_ns(typical_ns: float) -> float:
     return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
 
 
-def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
+def typical_sample_ns(times: Sequence[Columns]) -> float | None:
     """The median over batches of their mean sample, without its slowest where there are more."""
     means = []
     for part in times:
@@ -534,7 +535,7 @@ def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
     return float(np.median(joined)) if len(joined) else None
 
 
-def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
+def _workers(times: Sequence[Columns]) -> list[WorkerTime]:
     worker, samples = (
         np.concatenate([getattr(part, name) for part in times]) for name in ("worker", "samples")
     )
@@ -551,11 +552,11 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
     ]
 
 
-def _mean(times: Sequence[StageTimes], name: str) -> float | None:
+def _mean(times: Sequence[Columns], name: str) -> float | None:
     return _mean_of(np.concatenate([getattr(part, name) for part in times]))
 
 
-def _for_a_sample(times: Sequence[StageTimes], name: str) -> float | None:
+def _for_a_sample(times: Sequence[Columns], name: str) -> float | None:
     counts, samples = (
         np.concatenate([getattr(part, column) for part in times]) for column in (name, "samples")
     )

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 Mask = npt.NDArray[np.bool_]
 
@@ -48,9 +47,10 @@ class LoaderTimeline:
     that it is in no later wait.
     """
 
-    def __init__(self, times: StageTimes, depth: int) -> None:
+    def __init__(self, epoch: int, times: Columns, depth: int) -> None:
+        self.epoch = epoch
         known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
-        self.times = times.part(known & (times.fetch_start_ns != UNKNOWN))
+        self.times = times.take(known & (times.fetch_start_ns != UNKNOWN))
         self._depth = depth
 
     def __len__(self) -> int:
@@ -87,11 +87,7 @@ class LoaderTimeline:
         rows = np.zeros(len(self), dtype=np.bool_)
         batch = self.times.batch
         for prefetch in run.prefetches:
-            if (
-                prefetch.epoch == self.times.epoch
-                and prefetch.began_ns is not None
-                and prefetch.timed
-            ):
+            if prefetch.epoch == self.epoch and prefetch.began_ns is not None and prefetch.timed:
                 since = batch[self.times.requested_ns >= prefetch.began_ns]
                 if len(since):  # by their numbers, for rows may be missing
                     end = int(since[0]) + prefetch.batches

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.run import Run
 
 OWN_CODE = (".__call__", ".forward")
 """So end the names of transforms that call other transforms: that is their own code."""
@@ -64,21 +63,17 @@ def calls_others(name: str) -> bool:
     return function_of(name).endswith(OWN_CODE)
 
 
-def transforms_of(
-    times: Sequence[StageTimes], work_ns: float
-) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
+def transforms_of(run: Run, work_ns: float) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
     """The transforms, the longest first, and the methods that do little but call them.
 
     Fetching and collating a batch takes `work_ns`.
     """
     transforms = []
-    for name in dict.fromkeys(name for part in times for name in part.transform_ns):
+    for name, table in run.transforms.items():
+        later = table.batch >= 1
         own_ns, calls = (
-            _mean_known([columns[name] for columns in by_name if name in columns])
-            for by_name in (
-                [part.transform_ns for part in times],
-                [part.transform_calls for part in times],
-            )
+            _mean_known([column[later] if later.any() else column])
+            for column in (table.ns, table.calls)
         )
         if calls:
             transforms.append(
@@ -98,15 +93,8 @@ def transforms_of(
 
 def sizes_of(run: Run) -> tuple[TransformSizes, ...]:
     """The sizes that are known from any batch, steady or not; not of what only calls transforms."""
-    names = dict.fromkeys(name for part in run.stages for name in part.elements_before)
     return tuple(
-        TransformSizes(
-            name,
-            _mean_known([part.elements_before.get(name, NOTHING) for part in run.stages]),
-            _mean_known([part.elements_after.get(name, NOTHING) for part in run.stages]),
-        )
-        for name in names
-        if not calls_others(name)
+        TransformSizes(name, *sizes) for name, sizes in run.sizes.items() if not calls_others(name)
     )
 
 

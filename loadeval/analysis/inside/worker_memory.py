@@ -10,11 +10,11 @@ import numpy as np
 
 from loadeval.analysis.inside.timeline import or_0
 from loadeval.analysis.once import once_per_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 PAGE = 4096
 """Forked memory is copied in pages of so many bytes, also where large ones are in use."""
@@ -74,9 +74,7 @@ def memory_of_workers(run: Run) -> tuple[WorkerMemory, ...]:
     starts = defaultdict(list)
     for start in run.worker_starts:
         starts[start.worker].append(start.epoch)
-    columns = [[np.full(len(part), part.epoch) for part in run.stages]]
-    columns += [[getattr(part, name) for part in run.stages] for name in COLUMNS]
-    table = np.array([np.concatenate([np.empty(0, np.int64), *parts]) for parts in columns])
+    table = np.array([run.stages[name] for name in ("epoch", *COLUMNS)])
     memories = []
     for worker in np.unique(table[1]).tolist():
         rows = table[:, table[1] == worker]
@@ -98,10 +96,8 @@ def copies_of(run: Run) -> Copies | None:
     memories = memory_of_workers(run)
     if not memories:
         return None
-    cpu_ns, kernel_ns, faults = (
-        np.concatenate([getattr(part, name) for part in run.stages])
-        for name in ("cpu_ns", "system_ns", "minor_faults")
-    )
+    stages = run.stages
+    cpu_ns, kernel_ns, faults = stages.cpu_ns, stages.system_ns, stages.minor_faults
     known = (cpu_ns > 0) & (kernel_ns != UNKNOWN) & (faults != UNKNOWN)
     if not known.any():
         return None

@@ -11,10 +11,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace as changed
 
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import EpochEnd, Event, Prefetch, Run, Steps, Window
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import Run, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.remark import Value
-    from loadeval.runlog.columns import Column
+    from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
 
     Matrix = npt.NDArray[np.int64]
 
@@ -65,7 +66,7 @@ class AlignedRanks:
 
     runs: tuple[Run, ...]
     ended_early: tuple[Run, ...]
-    steps: Steps
+    steps: Columns
     request_ns: Matrix
     wait_ns: Matrix
     step_ns: Matrix
@@ -104,12 +105,6 @@ class AlignedRanks:
         return [None if host is None else str(host) for host in hosts]
 
 
-def keys_of(steps: Steps) -> Column:
-    """The place of each batch, as one number."""
-    keys: Column = (steps.epoch << 32) | steps.batch
-    return keys
-
-
 def _common_rows(runs: Sequence[Run]) -> tuple[list[npt.NDArray[np.intp]], list[Remark]]:
     """The rows in each rank of batches that all have in the same arm; and what differs."""
     keys = [keys_of(run.steps) for run in runs]
@@ -132,7 +127,7 @@ def _common_rows(runs: Sequence[Run]) -> tuple[list[npt.NDArray[np.intp]], list[
     return [at[same] for at in rows], cautions
 
 
-def _together(runs: Sequence[Run], rows: Sequence[npt.NDArray[np.intp]]) -> Steps:
+def _together(runs: Sequence[Run], rows: Sequence[npt.NDArray[np.intp]]) -> Columns:
     """The batches of the first rank, with the samples and bytes of all."""
     first = runs[0].steps
     totals = {}
@@ -143,8 +138,7 @@ def _together(runs: Sequence[Run], rows: Sequence[npt.NDArray[np.intp]]) -> Step
             total += column
             known &= column != UNKNOWN
         totals[name] = np.where(known, total, UNKNOWN)
-    columns = {name: getattr(first, name)[rows[0]] for name in Steps.__slots__}
-    return Steps(**{**columns, **totals})
+    return first.take(rows[0]).replace(**totals)
 
 
 def _missing(runs: Sequence[Run], size: int) -> list[Remark]:
@@ -195,13 +189,12 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
         for key, value in first.items()
         if key != "rank" and all(other.get(key) == value for other in environments)
     }
-    header = replace(shown.header, name=name or f"{len(ranks.runs)} ranks", environment=shared)
+    header = changed(shown.header, name=name or f"{len(ranks.runs)} ranks", environment=shared)
     at = np.searchsorted(keys_of(shown.steps), keys_of(ranks.steps))
     return replace(
         shown,
         header=header,
-        steps=replace(
-            ranks.steps,
+        steps=ranks.steps.replace(
             request_ns=ranks.request_ns[row],
             wait_ns=wait_ns,
             step_ns=np.where(known, step_ns, UNKNOWN),
@@ -225,7 +218,7 @@ def _ends(runs: Sequence[Run], shown: Run) -> tuple[EpochEnd, ...]:
             if end.wait_ns is not None:
                 waits_ns[end.epoch] = max(end.wait_ns, waits_ns.get(end.epoch, 0))
     return tuple(
-        end if end.wait_ns is None else replace(end, wait_ns=waits_ns[end.epoch])
+        end if end.wait_ns is None else changed(end, wait_ns=waits_ns[end.epoch])
         for end in shown.ends
     )
 
@@ -244,11 +237,11 @@ def _prefetches(runs: Sequence[Run], shown: Run) -> tuple[Prefetch, ...]:
         ends_ns = [prefetch.end_ns for prefetch in all_of_them if prefetch.end_ns is not None]
         waits_ns = [prefetch.waits_ns for prefetch in all_of_them]
         prefetches.append(
-            replace(
+            changed(
                 own,
                 elapsed_ns=max(prefetch.elapsed_ns for prefetch in all_of_them),
                 samples=sum(samples) if len(samples) == len(all_of_them) else None,
-                waits_ns=tuple(map(max, zip(*waits_ns, strict=False))),
+                waits_ns=list(map(max, zip(*waits_ns, strict=False))),
                 end_ns=max(ends_ns, default=None),
             )
         )
@@ -268,7 +261,7 @@ def _windows(runs: Sequence[Run], shown: Run) -> tuple[Window, ...]:
         all_ns = cpu_ns[window.pair, window.epoch, window.arm]
         known_ns = [ns for ns in all_ns if ns is not None]
         busiest_ns = max(known_ns) if len(known_ns) == len(all_ns) else None
-        windows.append(replace(window, workers_cpu_ns=busiest_ns))
+        windows.append(changed(window, workers_cpu_ns=busiest_ns))
     return tuple(windows)
 
 
@@ -279,7 +272,7 @@ def _events(runs: Sequence[Run]) -> tuple[Event, ...]:
         for event in run.events:
             groups.setdefault((event.kind, event.message), []).append((rank_of(run), event))
     return tuple(
-        replace(
+        changed(
             min((event for _, event in group), key=lambda event: event.time_ns),
             message=f"{_named(rank for rank, _ in group)}: {message}",
         )

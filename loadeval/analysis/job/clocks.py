@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import SECOND_NS, Run
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import SECOND_NS, Run
 
 if TYPE_CHECKING:
     from loadeval.analysis.job.alignment import AlignedRanks

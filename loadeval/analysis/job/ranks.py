@@ -20,18 +20,19 @@ import numpy as np
 
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import LEAST_WAIT_SHARE
-from loadeval.analysis.job.alignment import AlignedRanks, JobCaution, as_one_run, keys_of, rank_of
+from loadeval.analysis.job.alignment import AlignedRanks, JobCaution, as_one_run, rank_of
 from loadeval.analysis.job.clocks import clocks_of
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
     Matrix = npt.NDArray[np.int64]
     Sums = npt.NDArray[np.float64]
@@ -422,9 +423,8 @@ def _late_batches(waits: _Waits, row: int, run: Run) -> _LateBatches | None:
     """
     if not run.stages or run.header.mode == "alternate":
         return None
-    keys = np.concatenate([(times.epoch << 32) | times.batch for times in run.stages])
-    worker = np.concatenate([times.worker for times in run.stages])
-    index = np.concatenate([times.slowest_index for times in run.stages])
+    keys = keys_of(run.stages)
+    worker, index = run.stages.worker, run.stages.slowest_index
     excess_ns = waits.excess_ns
     late = (waits.last == row) & (excess_ns > 0)
     wanted = keys_of(waits.ranks.steps)[waits.rows[late]]

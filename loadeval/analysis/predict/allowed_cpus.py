@@ -11,7 +11,7 @@ import numpy as np
 from loadeval.analysis.predict.scheduling import Affinity
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 HOST = "host"
@@ -48,12 +48,10 @@ class AllowedCpus:
     @classmethod
     def of(cls, run: Run, step_cpus: float) -> AllowedCpus | None:
         """What was read in `run`, whose step uses so many CPUs; None of a run without workers."""
-        read = {
-            reading.subject: reading.values for reading in run.readings if reading.probe == HOST
-        }
 
         def cpus(subject: str, name: str) -> int | None:
-            values = read.get(subject, {}).get(name, NOTHING_READ)
+            read = run.readings.get((HOST, subject))
+            values = read[name] if read is not None and name in read else NOTHING_READ
             known = np.sort(values[~np.isnan(values)])
             return int(known[len(known) // 2]) if len(known) else None
 

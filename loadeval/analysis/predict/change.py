@@ -27,8 +27,8 @@ from loadeval.analysis.predict.recorded import (
 )
 from loadeval.analysis.predict.simulation import Replayed, Setting, iteration_ns, replayed
 from loadeval.analysis.remark import Remark
+from loadeval.data.columns import UNKNOWN
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,15 +14,15 @@ import numpy.typing as npt
 
 from loadeval.analysis.inside.stages import slow_from_ns, split_of, typical_sample_ns
 from loadeval.analysis.inside.timeline import or_0
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 MOST_BATCHES = 400
 """So many batches are replayed: enough for a mean within a few percent."""
@@ -137,27 +137,24 @@ class Costs:
 def costs_of(run: Run, step_ns: float, step_cpus: float = 1.0) -> Costs | None:
     """The costs of a run's batches, without each worker's first of an epoch; None without any."""
     workers = run.header.loader.workers or 1
-    parts = [times.part(times.batch >= workers) for times in run.stages]
-    parts = [times.part(times.fetch_ns != UNKNOWN) for times in parts]
-    if not sum(map(len, parts)):
+    times = run.stages.take(run.stages.batch >= workers)
+    times = times.take(times.fetch_ns != UNKNOWN)
+    if not len(times):
         return None
-
-    def column_of(name: str) -> Column:
-        column: Column = np.concatenate([getattr(part, name) for part in parts])
-        return column
+    parts = [part for _, part in times.by("epoch")]
 
     def joined(name: str) -> Series:
-        column = column_of(name)
+        column = times[name]
         known = column[column != UNKNOWN]
         typical = float(known.mean()) if len(known) else 0.0
         return np.where(column == UNKNOWN, typical, column)[:MOST_BATCHES].astype(np.float64)
 
     def known_or(name: str, other: Series) -> Series:
-        column = column_of(name)[:MOST_BATCHES]
+        column = times[name][:MOST_BATCHES]
         return np.where(column == UNKNOWN, other, column)
 
     typical_ns = typical_sample_ns(parts) or math.inf
-    slowest_ns = column_of("slowest_ns")[:MOST_BATCHES]  # UNKNOWN is not slow
+    slowest_ns = times.slowest_ns[:MOST_BATCHES]  # UNKNOWN is not slow
     is_slow = slowest_ns > slow_from_ns(typical_ns)
     fetch_ns = joined("fetch_ns") + joined("collate_ns")
     cpu_ns, run_queue_ns = fetch_ns, np.zeros(len(fetch_ns))
@@ -174,12 +171,12 @@ def costs_of(run: Run, step_ns: float, step_cpus: float = 1.0) -> Costs | None:
         pin_ns=joined("pin_ns"),
         index_ns=joined("index_ns"),
         slow_ns=np.where(is_slow, np.minimum(slowest_ns - typical_ns, fetch_ns), 0.0),
-        worker=column_of("worker")[:MOST_BATCHES],
+        worker=times.worker[:MOST_BATCHES],
         step_ns=step_ns,
         step_cpus=step_cpus,
         arrive_ns=receiving.arrive_ns,
         lock_ns=receiving.lock_ns,
-        named_ns={"collate": joined("collate_ns"), **_transforms(parts)},
+        named_ns={"collate": joined("collate_ns"), **_transforms(run, times)},
     )
 
 
@@ -191,7 +188,7 @@ class Receiving(NamedTuple):
     lock_ns: float
 
     @classmethod
-    def of(cls, parts: Sequence[StageTimes]) -> Receiving:
+    def of(cls, parts: Sequence[Columns]) -> Receiving:
         """What receiving takes: with the worker busy or idle meanwhile, waited for or not."""
         took_ns, waited, left_ns = np.concatenate([_received(part) for part in parts]).T
         is_known = took_ns != UNKNOWN
@@ -258,7 +255,7 @@ LEAST_LOCK_NS = 1_000_000
 LAY_READY_NS = 200_000
 
 
-def _received(times: StageTimes) -> npt.NDArray[np.float64]:
+def _received(times: Columns) -> npt.NDArray[np.float64]:
     """How long receiving each batch took, if it was waited for, and what its worker had left.
 
     What is left is of the batches that the worker was at meanwhile.
@@ -278,11 +275,12 @@ def _received(times: StageTimes) -> npt.NDArray[np.float64]:
     return np.stack([times.receive_ns, waited, left], axis=1)
 
 
-def _transforms(parts: Sequence[StageTimes]) -> dict[str, Series]:
+def _transforms(run: Run, times: Columns) -> dict[str, Series]:
     """What each transform takes of a batch, in nanoseconds; 0 where that is not known."""
-    names = dict.fromkeys(name for part in parts for name in part.transform_ns)
-    transforms = {}
-    for name in names:
-        columns = [part.transform_ns.get(name, np.zeros(len(part))) for part in parts]
-        transforms[name] = np.nan_to_num(np.concatenate(columns)[:MOST_BATCHES])
+    keys, transforms = keys_of(times), {}
+    for name, table in run.transforms.items():
+        own = keys_of(table)
+        order = np.argsort(own)
+        at = order[np.minimum(np.searchsorted(own[order], keys), len(own) - 1)]
+        transforms[name] = np.where(own[at] == keys, table.ns[at], 0.0)[:MOST_BATCHES]
     return transforms

@@ -13,7 +13,8 @@ from loadeval.analysis.predict.allowed_cpus import AllowedCpus
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.metrics import Level, Quantity
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,14 +41,15 @@ from loadeval.analysis.once import once_per_run
 from loadeval.analysis.predict.costs import Costs, costs_of
 from loadeval.analysis.predict.cpus import CpuUse, Spinning
 from loadeval.analysis.predict.simulation import Setting, iteration_ns, replayed
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.redaction import TORCHS_OWN
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.stages import TORCHS_OWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Series
     from loadeval.analysis.estimate.summary import Summary
-    from loadeval.runlog.model import Arm, LoaderInfo, Run
+    from loadeval.data.lines import Arm, LoaderInfo
+    from loadeval.data.run import Run
 
 NO_EFFECT = 0.01
 """A change of less than this share of the iteration has no effect."""
@@ -285,7 +286,7 @@ def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
     """The setting of a run's loader, with the workers that have something to do."""
     workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
     affinity = None if use.allowed is None else use.allowed.affinity
-    busy = {number for times in run.stages for number in times.worker[times.samples > 0].tolist()}
+    busy = set(run.stages.worker[run.stages.samples > 0].tolist())
     return Setting(
         workers=min(len(busy - {UNKNOWN}) or workers, workers),
         prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
@@ -335,8 +336,8 @@ def _start_ns(run: Run) -> float:
 
 def _process_bytes(run: Run) -> float:
     """The memory of the training process; 0 where it was not read."""
-    for read in run.readings:
-        used = read.values.get("rss_bytes") if read.subject == "process" else None
+    for (_, subject), read in run.readings.items():
+        used = read.rss_bytes if subject == "process" and "rss_bytes" in read else None
         if used is not None and not np.isnan(used).all():
             return float(np.nanmax(used))
     return 0.0
@@ -344,8 +345,7 @@ def _process_bytes(run: Run) -> float:
 
 def _tensors(run: Run) -> float | None:
     """The mean number of tensors in a batch; None where none were counted."""
-    counted = np.concatenate([times.tensors for times in run.stages])
-    counted = counted[counted != UNKNOWN]
+    counted = run.stages.tensors[run.stages.tensors != UNKNOWN]
     return float(counted.mean()) if len(counted) else None
 
 
@@ -375,13 +375,13 @@ def worker_bytes(*runs: Run) -> float | None:
 
 def _worker_bytes_by_kind(run: Run) -> list[float | None]:
     """A worker's own bytes, PSS, anonymous ones and RSS; None where they were not read."""
-    for read in run.readings:
-        alive = read.values.get("alive_workers")
-        if read.subject != "workers" or alive is None:
+    for (_, subject), read in run.readings.items():
+        if subject != "workers" or "alive_workers" not in read:
             continue
+        alive = read.alive_workers
         unknown = np.full(len(alive), np.nan)
         names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
-        pss, of_files, anonymous, rss = (read.values.get(name, unknown) for name in names)
+        pss, of_files, anonymous, rss = (read.get(name, unknown) for name in names)
         own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
         kinds = [total[alive > 0] / alive[alive > 0] for total in (own, pss, anonymous, rss)]
         return [None if np.isnan(each).all() else float(np.nanmedian(each)) for each in kinds]

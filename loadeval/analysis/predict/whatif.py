@@ -26,8 +26,8 @@ from loadeval.analysis.predict.recorded import (
     worker_bytes,
 )
 from loadeval.analysis.predict.simulation import iteration_ns
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,14 +12,14 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, facts
 from loadeval.analysis.rules.inside import DOMINATES
 from loadeval.analysis.rules.stages import finding_inside, looks_inside, or_workers
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.inside import Inside
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 OF_BLOCKAGE = {
     Blockage.LOCK: Rule.LOCK,
@@ -114,15 +114,12 @@ def _network_wait(
     in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
     if not in_socket and in_client < DOMINATES:
         return None
-    counted, slowest_ns = (
-        np.concatenate([getattr(times, name) for times in case.real.stages])
-        for name in ("samples", "slowest_ns")
-    )
-    counted = counted[counted > 0]
+    loaded = case.real.stages
+    counted = loaded.samples[loaded.samples > 0]
     received_bytes = _received(case.real)
     if received_bytes is None or not len(counted):
         return None
-    samples, batch_bytes = float(counted.mean()), received_bytes / len(slowest_ns)
+    samples, batch_bytes = float(counted.mean()), received_bytes / len(loaded)
     blocked_ns = inside.recorded.blocked * stages.fetch_ns
     values: dict[str, Value] = {
         "share": inside.recorded.blocked,
@@ -134,7 +131,7 @@ def _network_wait(
         return Remark(Problem.NETWORK_BANDWIDTH, values), (Remark(Advice.FETCH_LESS),)
     values |= {"sample_ns": blocked_ns / samples, "sample_bytes": batch_bytes / samples}
     requests = int(min(samples, MOST_REQUESTS))
-    one_by_one = bool((slowest_ns != UNKNOWN).any())
+    one_by_one = bool((loaded.slowest_ns != UNKNOWN).any())
     at_once = (Remark(Advice.REQUESTS_AT_ONCE, {"requests": requests}),)
     return Remark(Problem.NETWORK_LATENCY, values), (
         *_kept_connection(stages),
@@ -155,9 +152,11 @@ def _kept_connection(stages: StageReport) -> tuple[Remark, ...]:
 
 def _received(run: Run) -> float | None:
     """The bytes that the machine received while it was read; None where that was not known."""
-    for readings in run.readings:
-        rates = readings.values.get("received_bytes_per_s")
-        if rates is not None and not np.isnan(rates).all():
+    for readings in run.readings.values():
+        if "received_bytes_per_s" not in readings:
+            continue
+        rates = readings.received_bytes_per_s
+        if not np.isnan(rates).all():
             seconds = float(readings.time_ns[-1] - readings.time_ns[0]) / 1e9
             return float(np.nanmean(rates)) * seconds
     return None

@@ -21,7 +21,7 @@ from loadeval.analysis.predict.whatif import Length
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.rules.inside import Inside
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,8 +31,9 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.cpus import Spinning
     from loadeval.analysis.predict.whatif import LoaderModel
     from loadeval.analysis.rules.finding import Finding, Severity
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import LoaderInfo
+    from loadeval.data.run import Run
 
 MOST_PLACES = 20
 Answer: TypeAlias = "Finding | Remark | None"

@@ -13,7 +13,7 @@ from loadeval.analysis.rules import fixes, operators, stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import BUSY, MUCH, no_cpu_left, tried_workers, workers_to
-from loadeval.runlog.model import ARMS
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import WorkerTime

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.rules.case import Answer
     from loadeval.analysis.rules.inside import Inside
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.CONFINED: cpus.confined,

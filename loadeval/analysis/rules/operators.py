@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
 LONG_NS = 500_000
 """A wait for Python's lock from which on it matters: a tenth of the switch interval."""

@@ -17,7 +17,7 @@ from loadeval.analysis.estimate.verdict import MODERATE_SHARE
 from loadeval.analysis.inside.worker_memory import bytes_kept
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Value

@@ -9,7 +9,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loadeval.runlog.stages import WorkerStart
+    from loadeval.data.lines import WorkerStart
 
 
 MEANS = ("worker_ns", "pickling_ns", "sent_bytes", "importing_ns", "unpickling_ns")

@@ -13,14 +13,13 @@ from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unkn
 from loadeval.analysis.rules.inside import FEWEST_BATCHES
 from loadeval.analysis.rules.stages import finding_inside, looks_inside
 from loadeval.analysis.rules.workers import names_of
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.inside import Inside
-    from loadeval.runlog.stages import StageTimes
 
 SHARDS = "num_shards"
 SHARDS_MADE_BY = Remark(Advice.SHARDS_MADE_BY, {"setting": SHARDS})
@@ -33,7 +32,7 @@ def few_shards(case: Case, inside: Inside) -> Answer:
     """Some workers have nothing to load."""
     idle = inside.workers - inside.setting.workers
     # Epochs of few batches leave workers without one, too.
-    batches = max(map(len, case.real.stages))
+    batches = max(len(part) for _, part in case.real.stages.by("epoch"))
     if idle <= 0 or batches < FEWEST_BATCHES * inside.workers:
         return None
     counts, shards = {"idle": idle, "workers": inside.workers}, case.loader.shards
@@ -59,7 +58,7 @@ def few_shards(case: Case, inside: Inside) -> Answer:
 def uneven_shards(case: Case, inside: Inside) -> Answer:
     """Some workers are done long before the epoch is, whose tail the others load."""
     whole = {end.epoch for end in case.real.ends if end.cause == "exhausted"}
-    epochs = [times for times in case.real.stages if times.epoch in whole and len(times)]
+    epochs = [times for epoch, times in case.real.stages.by("epoch") if epoch in whole]
     if not epochs or not len(case.rows):
         return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
     tails = [_tail(times) for times in epochs]
@@ -101,7 +100,7 @@ def uneven_shards(case: Case, inside: Inside) -> Answer:
     )
 
 
-def _tail(times: StageTimes) -> npt.NDArray[np.bool_]:
+def _tail(times: Columns) -> npt.NDArray[np.bool_]:
     """Which batches of an epoch came after the last one of some worker; none where few did."""
     workers = [worker for worker in np.unique(times.worker).tolist() if worker != UNKNOWN]
     places = np.arange(len(times))
@@ -110,7 +109,7 @@ def _tail(times: StageTimes) -> npt.NDArray[np.bool_]:
     return tail if tail.sum() >= LEAST_TAIL * len(workers) else np.zeros_like(tail)
 
 
-def _waited_for(case: Case, times: StageTimes) -> npt.NDArray[np.bool_]:
+def _waited_for(case: Case, times: Columns) -> npt.NDArray[np.bool_]:
     """Which of these batches training waited for in the steady state, when they were loaded."""
     steps = case.real.steps
     begin_ns = steps.request_ns[case.rows]

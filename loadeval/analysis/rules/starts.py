@@ -15,7 +15,7 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.sending import Sending
 from loadeval.analysis.rules.workers import KEEP_WORKERS, PERSISTENT
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import WorkerStart
+    from loadeval.data.lines import WorkerStart
+    from loadeval.data.run import Run
 
 FEW_BATCHES = 2.0
 """Times what a worker takes for one batch: a first wait of no more is for that batch."""
@@ -255,19 +255,19 @@ def _epoch_starts(run: Run) -> Iterator[_EpochStart]:
     by_epoch: dict[int, list[WorkerStart]] = {}
     for start in run.worker_starts:
         by_epoch.setdefault(start.epoch, []).append(start)
-    for times in run.stages:
-        first = times.part(slice(1))
+    for epoch, times in run.stages.by("epoch"):
+        first = times.take(slice(1))
         moments = first.requested_ns.tolist() + first.delivered_ns.tolist()
         if first.batch.tolist() != [0] or UNKNOWN in moments:
             continue
         asked_ns, delivered_ns = moments
-        workers = by_epoch.get(times.epoch, [])
+        workers = by_epoch.get(epoch, [])
         index_ns = max(int(first.index_ns[0]), 0)
         # Workers that live on are asked before the first batch is.
         before_ns = index_ns if not workers and first.worker[0] != UNKNOWN else 0
         is_first = first.slowest_index[0] == 0  # of an iterable dataset: its worker's first
         yield _EpochStart(
-            times.epoch,
+            epoch,
             # Workers that began before the batch was asked for are part of opening the loader.
             delivered_ns - min([asked_ns - before_ns, *(worker.start_ns for worker in workers)]),
             max((worker.ready_ns - worker.start_ns for worker in workers), default=0),

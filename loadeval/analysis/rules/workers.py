@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
     from loadeval.analysis.rules.finding import Confidence, Finding
-    from loadeval.runlog.model import LoaderInfo
+    from loadeval.data.lines import LoaderInfo
 
 BUSY = 0.9
 """When this share of the CPUs is in use, nothing is left for anyone who wants more."""

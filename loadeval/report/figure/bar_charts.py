@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from loadeval.analysis.backends import ranked
+from loadeval.data.run import ARMS
 from loadeval.report.formatting import (
     NOT_MEASURED,
     duration,
@@ -19,7 +20,6 @@ from loadeval.report.formatting import (
 from loadeval.report.palette import NAMES
 from loadeval.report.wording.lost import lost_parts
 from loadeval.report.wording.ranks import worst_first
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from loadeval.data.run import ARMS
 from loadeval.report.figure.point_charts import OUTLIERS, blocks_of, epoch_starts_of
 from loadeval.report.formatting import NOT_MEASURED, counted, duration, printable, shortened
 from loadeval.report.palette import LIGHT, NAMES
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -10,6 +10,7 @@ import numpy as np
 
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.report import Comparison
+from loadeval.data.log import read_run
 from loadeval.errors import UsageError
 from loadeval.report.extra import check_installed
 from loadeval.report.facts import (
@@ -31,7 +32,6 @@ from loadeval.report.wording import verdict as verdict_words
 from loadeval.report.wording.metrics import gpus_in_words
 from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS, STEADY_RATES
 from loadeval.report.wording.runs import described_loader
-from loadeval.runlog.log_file.reader import read_run
 
 if TYPE_CHECKING:
     import os
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.job.ranks import JobReport
     from loadeval.analysis.report import Report, Side
+    from loadeval.data.run import Run
     from loadeval.report.facts import ShownFact
     from loadeval.report.figure.bar_charts import BarChart
-    from loadeval.runlog.model import Run
 
 FORMATS = (".png", ".svg", ".pdf")
 BARS, POINTS, HEADING = 4.3, 4.3, 0.85

@@ -14,20 +14,20 @@ import numpy as np
 from loadeval.analysis.estimate.epochs import epoch_start_waits
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import OUTLIER_TIMES_MEDIAN, iterations_of
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.report.formatting import (
     TIME_UNITS,
 )
 from loadeval.report.palette import NAMES
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import numpy.typing as npt
 
-    from loadeval.runlog.columns import Column, Values
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column, Values
+    from loadeval.data.run import Run
 
     Rows = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]

@@ -7,6 +7,7 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.environment import own_version
 from loadeval.errors import UsageError
 from loadeval.report.extra import check_installed
 from loadeval.report.formatting import printable, short_name, shortened
@@ -29,7 +30,6 @@ from loadeval.report.page.text import backends, baseline, reproduce, settings, t
 from loadeval.report.page.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
-from loadeval.runlog.environment import own_version
 
 if TYPE_CHECKING:
     import os

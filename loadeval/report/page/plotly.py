@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.data.run import ARMS
 from loadeval.errors import UsageError
 from loadeval.report.figure.point_charts import blocks_of
 from loadeval.report.formatting import duration, shortened
 from loadeval.report.page.blocks import LIGHT_OPACITY
 from loadeval.report.page.escaping import drawn
 from loadeval.report.palette import NAMES
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.data.columns import Values
+    from loadeval.data.run import Run
     from loadeval.report.figure.bar_charts import Bar, BarChart, Row, Texture
     from loadeval.report.figure.point_charts import Axis, PointChart, Points, RunTime
     from loadeval.report.page.blocks import Json
-    from loadeval.runlog.columns import Values
-    from loadeval.runlog.model import Run
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 HOVER = "%{customdata}<extra></extra>"

@@ -10,6 +10,7 @@ import numpy as np
 
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import OUTLIER_TIMES_MEDIAN, iterations_of
+from loadeval.data.run import ARMS
 from loadeval.report.facts import figures
 from loadeval.report.figure.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.figure.point_charts import (
@@ -29,15 +30,14 @@ from loadeval.report.palette import NAMES, dash, series
 from loadeval.report.tables import Table
 from loadeval.report.terminal.text import comparison_rows
 from loadeval.report.wording import page as page_words
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.report import Report, RunReport, Side
+    from loadeval.data.columns import Column, Values
     from loadeval.report.figure.point_charts import PointChart
     from loadeval.report.page.blocks import Block, Json
-    from loadeval.runlog.columns import Column, Values
 
 # Throughput and iteration time
 

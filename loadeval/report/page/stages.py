@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.inside.lanes import lanes_of
+from loadeval.data.columns import UNKNOWN
 from loadeval.report.figure.point_charts import SECOND_NS, RunTime
 from loadeval.report.figure.stage_charts import TEXTURES, stages_chart
 from loadeval.report.formatting import LONGEST_NAME, duration, share, shortened
@@ -23,7 +24,6 @@ from loadeval.report.terminal.stages import (
 )
 from loadeval.report.wording import operators as operator_words
 from loadeval.report.wording import stages as stage_words
-from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport
     from loadeval.analysis.inside.timeline import Mask
     from loadeval.analysis.report import Report, RunReport
+    from loadeval.data.columns import Column, Values
     from loadeval.report.page.blocks import Block, Json
-    from loadeval.runlog.columns import Column, Values
 
     Places = Column | Values
 

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.report import Report, RunReport
+    from loadeval.data.columns import Column, Values
+    from loadeval.data.run import Run
     from loadeval.report.page.blocks import Block, Json
-    from loadeval.runlog.columns import Column, Values
-    from loadeval.runlog.model import Run
 from loadeval.report.page.sections import thinned
 
 PANEL, PANEL_GAP, PANELS_AROUND = 130, 0.26, 54
@@ -71,13 +71,10 @@ def _metric_lines(run: Run) -> list[MetricLine]:
     """The main quantities that were read, in the order of MAIN."""
     lines = []
     for name in MAIN:
-        for readings in run.readings:
-            values = readings.values.get(name)
-            if readings.probe == THREADS:
-                continue  # they have a table of their own
-            if values is not None and (known := np.isfinite(values)).any():
-                times_ns = readings.time_ns[known]
-                lines.append(MetricLine(name, readings.subject, times_ns, values[known]))
+        for (probe, subject), read in run.readings.items():
+            # Threads have a table of their own.
+            if probe != THREADS and name in read and (known := np.isfinite(read[name])).any():
+                lines.append(MetricLine(name, subject, read.time_ns[known], read[name][known]))
     return lines[:MOST_LINES]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.environment import own_version
 from loadeval.report.baseline import changes_table, measured_table
 from loadeval.report.facts import (
     LONGEST_FACT,
@@ -26,7 +27,6 @@ from loadeval.report.terminal.text import gains_table, lists_of
 from loadeval.report.wording import baseline as baseline_words
 from loadeval.report.wording import page, runs, verdict
 from loadeval.report.wording import plan as plan_words
-from loadeval.runlog.environment import own_version
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.report import Report
+    from loadeval.data.folder import LoaderRecord
+    from loadeval.data.run import Run
     from loadeval.report.tables import Rows
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.run_folder.processes import LoaderRecord
 
 MOST_LOADERS = 8
 

@@ -8,10 +8,10 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from loadeval.data.run import ARMS
 from loadeval.report.formatting import NOT_MEASURED, duration, printable, short_name
 from loadeval.report.tables import Paragraph, Table
 from loadeval.report.wording import metrics as wording
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from loadeval.analysis.estimate.metrics import Metrics
+    from loadeval.data.lines import Arm
     from loadeval.report.tables import Rows
-    from loadeval.runlog.model import Arm
 
 MAIN = (
     "kernel_busy_percent",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.data.run import ARMS
 from loadeval.report.formatting import duration, number, share, short_name
 from loadeval.report.tables import Table, wrapped
 from loadeval.report.wording import operators as wording
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadeval.analysis.inside.operators import Operator, OperatorReport, ThreadReport
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
     Rows = list[tuple[str, ...]]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.data.folder import NothingMeasured
 from loadeval.report.formatting import counted, printable
-from loadeval.runlog.run_folder.processes import NothingMeasured
 
 if TYPE_CHECKING:
-    from loadeval.runlog.run_folder.processes import LoaderRecord
+    from loadeval.data.folder import LoaderRecord
 
 WHY_NOTHING = {
     NothingMeasured.NO_PYTHON: (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
+from loadeval.data.run import SECOND_NS
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
@@ -16,7 +17,6 @@ from loadeval.report.formatting import (
     wall_clock,
 )
 from loadeval.report.wording.verdict import NO_STEADY_BATCH
-from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

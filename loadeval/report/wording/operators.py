@@ -18,7 +18,7 @@ from loadeval.report.wording.stages import LEAST_IN_SHORT, TITLE
 
 if TYPE_CHECKING:
     from loadeval.analysis.inside.operators import Operator, OperatorReport, ThreadReport
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
 OPERATORS_HEAD = ("operator", "tasks", "a task", "running", "on CPU", "at once", "busy", "queue")
 TASKS = "Tasks are those of a batch."

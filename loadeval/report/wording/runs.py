@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.estimate.headroom import known_of
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.fixes import OF_STARTS
+from loadeval.data.run import NOT_RECORDED
 from loadeval.report.formatting import (
     NOT_MEASURED,
     duration,
@@ -28,7 +29,6 @@ from loadeval.report.wording.verdict import (
     known_in_words,
     with_ci,
 )
-from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.memory import Growth
     from loadeval.analysis.report import Report, RunReport
-    from loadeval.runlog.model import Event, LoaderInfo, Run
+    from loadeval.data.lines import Event, LoaderInfo
+    from loadeval.data.run import Run
 
 
 LONGEST_OVERRIDES = 200

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.inside.lanes import Lanes
     from loadeval.analysis.inside.stages import CodeLine, StageReport, WorkerTime
     from loadeval.analysis.remark import Remark
-    from loadeval.runlog.model import LoaderInfo
+    from loadeval.data.lines import LoaderInfo
 
 TITLE = "Inside the loader"
 IN_SHORT = "inside the loader"
@@ -213,7 +213,7 @@ def lanes_caption(lanes: Lanes) -> str:
     """Which stretch is shown, and what is on it."""
     batch = lanes.times.batch
     stretch = STRETCH[lanes.choice].format(
-        epoch=lanes.times.epoch, first=batch[0], last=batch[-1], of=lanes.of
+        epoch=lanes.times.epoch[0], first=batch[0], last=batch[-1], of=lanes.of
     )
     held = HELD_UP if lanes.head_of_line_ns.any() else NONE_HELD_UP
     return LANES_CAPTION.format(stretch=stretch, held=held)

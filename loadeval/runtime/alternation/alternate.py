@@ -7,8 +7,8 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loadeval.runlog.blocks import head_for
-from loadeval.runlog.model import Prefetch, Window
+from loadeval.data.blocks import head_for
+from loadeval.data.lines import Prefetch, Window
 from loadeval.runtime.adapter import begun
 from loadeval.runtime.alternation.worker_activity import WorkerActivity
 from loadeval.runtime.batches.tree import leaves
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Generator, Iterator
 
-    from loadeval.runlog.model import Arm, LoaderInfo
+    from loadeval.data.lines import Arm, LoaderInfo
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import PlannedBlock, Progress
     from loadeval.runtime.recording.recorder import Recorder
@@ -192,8 +192,8 @@ class Alternation:
             is_full = is_full or total_bytes + more * max(nbytes, 0) > fits
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
-        times = known, tuple(waits_ns), end_ns, began_ns
-        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, *times, self.instrumented)
+        times = elapsed_ns, known, waits_ns, end_ns, began_ns
+        fact = Prefetch(pair, epoch, prefetched, timed, *times, self.instrumented)
         self.keep(fact)
         return Prefetched(fact, is_over, is_full)
 

@@ -14,10 +14,10 @@ from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.data.blocks import block_for
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.environment import describe_environment
 from loadeval.errors import LoadevalWarning, UsageError, in_words
-from loadeval.runlog.blocks import block_for
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.environment import describe_environment
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import Progress, planned_blocks
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
-    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.data.lines import LoaderInfo
+    from loadeval.data.run import Run
     from loadeval.runtime.alternation.schedule import PlannedBlock
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.settings import EvaluatorSettings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.blocks import (
+from loadeval.data.blocks import (
     INSTRUMENTED_EVERY,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
@@ -21,13 +21,13 @@ from loadeval.runlog.blocks import (
     two_blocks_for,
     with_instruments,
 )
-from loadeval.runlog.model import SECOND_NS
+from loadeval.data.run import SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.runlog.columns import Values
-    from loadeval.runlog.model import Arm
+    from loadeval.data.columns import Values
+    from loadeval.data.lines import Arm
     from loadeval.runtime.serving.loop import Span
 
 BLOCK_NS = SECOND_NS // 10

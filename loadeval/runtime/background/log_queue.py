@@ -7,15 +7,14 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+from loadeval.data.log import why
 from loadeval.errors import warn
-from loadeval.runlog.log_file.writer import text_of_line, why
 from loadeval.runtime.background.threads import is_own, within
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.log_file.writer import RunLog
+    from loadeval.data.log import RunLog
 
 THREAD = "loadeval-log"
 MOST_WAITING_BYTES = 16_000_000
@@ -81,10 +80,10 @@ class LogQueue:
         written_bytes = self.written_bytes  # after what it counts was copied
         return written_bytes, [text for start, text in texts if start >= written_bytes]
 
-    def put(self, line: Line) -> None:
-        """Let `line` be written."""
+    def put(self, text: bytes) -> None:
+        """Let the `text` of a line be written."""
         # It is one step, as a signal may come between two.
-        self._texts.append((self._put_bytes(), text_of_line(line)))
+        self._texts.append((self._put_bytes(), text))
 
     def _put_bytes(self) -> int:
         try:

@@ -8,10 +8,8 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-import numpy as np
-
+from loadeval.data.lines import LARGEST_VALUE, Event, Readings
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event, Readings
 from loadeval.runtime.background.threads import within
 
 if TYPE_CHECKING:
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 
     from loadeval.runtime.background.threads import BackgroundThreads
 
-Row = tuple[int, "Mapping[str, float]"]
-"""It has the time of a reading, and the value of each quantity, NaN for what is not known."""
+Row = tuple[int, "Mapping[str, float | None]"]
+"""It has the time of a reading, and the value of each quantity, None for what is not known."""
 Reading = tuple[str, str, Row]
 """It has a probe's name, a subject, and what was read of it."""
 
@@ -189,7 +187,7 @@ class MetricsReader:
                 self._ended(probe.name, _text(subject), values)
             else:
                 row = {
-                    _text(name): np.nan if value is None else float(value)
+                    _text(name): None if value is None else float(value)
                     for name, value in values.items()
                 }
                 self._readings.append((probe.name, _text(subject), (now_ns, row)))
@@ -235,7 +233,12 @@ def _text(name: object) -> str:
 
 
 def _nothing(probe: str, subject: str, reason: str) -> Readings:
-    return Readings(probe, subject, np.empty(0, np.int64), {}, reason)
+    return Readings(probe, subject, [], {}, reason)
+
+
+def _known(value: float | None) -> float | None:
+    """None for what a log cannot hold."""
+    return value if value is not None and abs(value) <= LARGEST_VALUE else None
 
 
 def _is_light(probe: Probe) -> bool:
@@ -247,6 +250,6 @@ def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:
     return Readings(
         probe,
         subject,
-        np.array([time_ns for time_ns, _ in rows], np.int64),
-        {name: np.array([values.get(name, np.nan) for _, values in rows]) for name in names},
+        [time_ns for time_ns, _ in rows],
+        {name: [_known(values.get(name)) for _, values in rows] for name in names},
     )

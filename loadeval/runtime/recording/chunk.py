@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.columns import UNKNOWN, constant
-from loadeval.runlog.model import Block
+from loadeval.data.columns import UNKNOWN, constant, listed
+from loadeval.data.lines import Block
 
 if TYPE_CHECKING:
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Arm
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm
 
 Count = tuple[int, ...]
 """It has the samples and the bytes of a batch, UNKNOWN is -1; of some, a Padding follows."""
@@ -42,7 +42,7 @@ class Chunk:
         return len(self.marks) // 2
 
     def take(self, epoch: int, origin_ns: int) -> Block | None:
-        """The rows that were not taken before, their steps left open; None when there are none.
+        """The rows that were not taken before, the last step left open; None when there are none.
 
         They are of epoch number `epoch`, and their requests count from `origin_ns`.
         """
@@ -51,15 +51,17 @@ class Chunk:
             return None
         self.taken = stop
         marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
+        requests, deliveries = marks[::2], marks[1::2]
+        steps: list[int | None] = (requests[1:] - deliveries[:-1]).tolist()
         samples, nbytes = self._counted(start, stop)
         return Block(
             epoch=epoch,
             arm=self.arm,
-            request_ns=marks[::2] - origin_ns,
-            wait_ns=marks[1::2] - marks[::2],
-            step_ns=constant(UNKNOWN, stop - start),
-            samples=samples,
-            nbytes=nbytes,
+            request_ns=(requests - origin_ns).tolist(),
+            wait_ns=(deliveries - requests).tolist(),
+            step_ns=[*steps, None],
+            samples=listed(samples),
+            nbytes=listed(nbytes),
             pair=self.pair,
             instrumented=self.instrumented,
         )

@@ -7,15 +7,14 @@ from datetime import datetime, timezone
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from loadeval.runlog.log_file.writer import RunLog
-from loadeval.runlog.model import Header
+from loadeval.data.lines import Header
+from loadeval.data.log import RunLog
 from loadeval.runtime.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.model import CacheInfo, LoaderInfo
+    from loadeval.data.lines import CacheInfo, Line, LoaderInfo
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.recording.stages import LoaderStages
     from loadeval.runtime.settings import EvaluatorSettings
@@ -40,7 +39,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     """
     redact: Callable[[Line], Line] = _as_it_is
     if settings.redact:
-        from loadeval.runlog.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
+        from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
 
         redact = partial(redacted, salt=run_salt())
     header = Header(

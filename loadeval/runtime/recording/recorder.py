@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import threading
@@ -12,12 +11,9 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from loadeval.data.lines import Block, EpochEnd, Event, Padding, RunEnd, StageTimes, encode
+from loadeval.data.log import LogReader, opened
 from loadeval.errors import in_words, text_of, warn
-from loadeval.runlog.log_file.codec import RunEnd, decode
-from loadeval.runlog.model import Block, EpochEnd, Event, PaddedBatches
-from loadeval.runlog.stages import StageTimes
 from loadeval.runtime.background.log_queue import DROPPED, LogQueue
 from loadeval.runtime.background.log_queue import THREAD as LOG
 from loadeval.runtime.background.metrics_thread import NO_PROBES, MetricsReader
@@ -30,9 +26,9 @@ from loadeval.runtime.recording.stages import StageRecorder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.runlog.log_file.codec import Line
-    from loadeval.runlog.log_file.writer import RunLog
-    from loadeval.runlog.model import Arm, Cause, EventKind, Header, Prefetch, Run, Window
+    from loadeval.data.lines import Arm, Cause, EventKind, Header, Line, Prefetch, Window
+    from loadeval.data.log import RunLog
+    from loadeval.data.run import Run
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.recording.chunk import Count
     from loadeval.runtime.recording.stages import LoaderStages
@@ -107,7 +103,7 @@ class Recorder:
         self._dropped = 0
         self._is_draining = False
         self._open_epochs: list[OpenEpoch] = []
-        self._kept: list[Line] = []
+        self._kept: list[bytes] = []
         self._queued_work: deque[Callable[[], None]] = deque()
         self._lock = threading.RLock()
         self._threads = BackgroundThreads(self.guard)
@@ -252,42 +248,43 @@ class Recorder:
 
     def _put_end(self) -> None:
         if self._log is not None and not self._log.is_broken:
-            self._log.put(RunEnd(self.batches))
+            self._log.put(encode(RunEnd(self.batches)))
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
-        taken: list[tuple[int, list[bytes], list[Line], bool]] = []
+        reader = LogReader(None)
+        reader.add(self.lines())
+        return reader.run()
+
+    def lines(self) -> list[bytes]:
+        """The lines of the log of everything measured so far, from the file where there is one.
+
+        Raises RunLogError where that cannot be read.
+        """
+        taken: list[tuple[int, list[bytes]]] = []
         self._run_alone(lambda: taken.append(self._drained()))
         # It is not done yet where a signal interrupted what is.
-        return self._read_back(*(taken[0] if taken else self._snapshot()))
+        written_bytes, texts = taken[0] if taken else self._snapshot()
+        written: list[bytes] = []
+        if self._log is not None and written_bytes:
+            with opened(self._log.path) as file:
+                written = file.read(written_bytes).splitlines(keepends=True)
+        return [*(written or [encode(self.header)]), *texts]
 
-    def _drained(self) -> tuple[int, list[bytes], list[Line], bool]:
+    def _drained(self) -> tuple[int, list[bytes]]:
         self._drain()
         return self._snapshot()
 
-    def _snapshot(self) -> tuple[int, list[bytes], list[Line], bool]:
-        """How many bytes of the log to read, and what is not in it yet."""
+    def _snapshot(self) -> tuple[int, list[bytes]]:
+        """How many bytes of the log to read, and the lines that are not in it yet."""
         log, written_bytes, texts = self._log, 0, list[bytes]()
         if log is not None and log.is_file:
             written_bytes, texts = log.snapshot()
         readable = 0 if log is None or log.is_lost else written_bytes
-        lines = [*self._kept, *map(self._redact, self._unfinished_lines())]
-        return readable, texts, lines, self.closed
-
-    def _read_back(
-        self, written_bytes: int, texts: list[bytes], lines: list[Line], closed: bool
-    ) -> Run:
-        from loadeval.runlog.log_file.reader import Assembly  # noqa: PLC0415 - training itself reads no log
-
-        assembly = Assembly(None)
-        if self._log is not None and written_bytes:
-            assembly = Assembly.of_file(self._log.path, written_bytes)
-        if assembly.header is None:
-            assembly.take(self.header)
-        for line in [*(decode(json.loads(text)) for text in texts), *lines]:
-            assembly.take(line)
-        assembly.closed = closed
-        return assembly.run()
+        unfinished = [encode(self._redact(line)) for line in self._unfinished_lines()]
+        if self.closed and (log is None or log.is_broken or not log.is_file):
+            unfinished.append(encode(RunEnd(self.batches)))
+        return readable, [*texts, *self._kept, *unfinished]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
@@ -376,7 +373,7 @@ class Recorder:
                 if epoch.is_cut_off or self._is_full():
                     self._drop_block(epoch, block)
                     continue
-                self.batches += len(block)
+                self.batches += len(block.request_ns)
                 self._keep(block, always=True)
             padding = epoch.take_padding()
             if padding is not None and not epoch.is_cut_off:
@@ -395,10 +392,10 @@ class Recorder:
         the log had would seem to end the step before this one.
         """
         if not epoch.is_cut_off:
-            end = EpochEnd(epoch.number, "unmeasured", int(block.request_ns[0]), 0)
+            end = EpochEnd(epoch.number, "unmeasured", block.request_ns[0], 0)
             self._keep(end, always=True)
             epoch.is_cut_off = True
-        self._dropped += len(block)
+        self._dropped += len(block.request_ns)
 
     def _note_dropped(self) -> None:
         if self._log is None or not self._dropped:
@@ -427,11 +424,12 @@ class Recorder:
         if self._tracking is not None:
             self._tracking.take(line)
         if log is not None and log.is_broken and log.is_lost and not self._kept:
-            self._kept.append(self._redact(self._event(LOST.format(path=log.path))))
+            self._kept.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
+        text = encode(line)
         if log is None or log.is_broken or not log.is_file:
-            self._kept.append(line)
+            self._kept.append(text)
         if log is not None and not log.is_broken and (always or not log.is_full):
-            log.put(line.with_steps() if isinstance(line, Block) else line)
+            log.put(text)
 
     def _drain_metrics(self) -> None:
         """Write what the probes have read, and what the GPU idled in waits."""
@@ -447,7 +445,7 @@ class Recorder:
     def _drain_stages(self) -> None:
         """Write what happened inside the loader, until the run is over."""
         for line in [] if self.closed else self._stages.take():
-            if not isinstance(line, StageTimes) or len(line):
+            if not isinstance(line, StageTimes) or line.batch:
                 self._keep(line)
 
 
@@ -504,15 +502,15 @@ class OpenEpoch:
             blocks.append(block)
             before = self._taken - start
             self._paddings += [(before + row, *padding) for row, padding in chunk.paddings(start)]
-            self._taken += len(block)
+            self._taken += len(block.request_ns)
         while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
             self.chunks.popleft()
         return blocks
 
-    def take_padding(self) -> PaddedBatches | None:
+    def take_padding(self) -> Padding | None:
         """What is known of the padding of the batches taken since the last call."""
         rows, self._paddings = sorted(self._paddings), []
-        return PaddedBatches(self.number, *np.array(rows, np.int64).T) if rows else None
+        return Padding(self.number, *map(list, zip(*rows, strict=True))) if rows else None
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""

@@ -7,15 +7,13 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from loadeval.runlog.log_file.codec import check_readable
-from loadeval.runlog.model import Event, EventKind
+from loadeval.data.lines import Event, EventKind, decode, encode, since
 from loadeval.runtime.guard import Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import Readings
-    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
+    from loadeval.data.lines import CodeSamples, OperatorTimes, Readings, StageTimes, WorkerStart
 
     StageData: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
     StageLine: TypeAlias = StageData | Event
@@ -124,8 +122,8 @@ class StageRecorder:
         """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(data, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        line = data.since(self._origin_ns)
-        check_readable(line)
+        line = since(data, self._origin_ns)
+        decode(encode(line))
         return line
 
     def _give_up(self, error: Exception) -> None:

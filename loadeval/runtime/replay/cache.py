@@ -8,8 +8,8 @@ from itertools import chain, count, cycle, islice, pairwise
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, LoadevalWarning
-from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.adapter import begun
 from loadeval.runtime.batches.copies import clone
 from loadeval.runtime.batches.tree import TooLargeError, is_shared_type, leaves

@@ -16,7 +16,7 @@ from loadeval.runtime.serving.loop import restarting
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
     from loadeval.runtime.serving.loop import Span
     from loadeval.runtime.settings import Tool
 

@@ -7,8 +7,8 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from loadeval.data.columns import UNKNOWN
 from loadeval.errors import in_words, warn
-from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.runtime.batches.padding import padding_of
 from loadeval.runtime.batches.tree import (

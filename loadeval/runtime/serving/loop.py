@@ -17,7 +17,7 @@ from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch, SharedEpoch
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from loadeval.runlog.model import Arm, Cause
+    from loadeval.data.lines import Arm, Cause
     from loadeval.runtime.guard import Guard
     from loadeval.runtime.recording.recorder import OpenEpoch
 

@@ -23,16 +23,9 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import (
-    Arm,
-    Block,
-    EpochEnd,
-    LoaderInfo,
-    Prefetch,
-    Run,
-    Window,
-)
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Arm, Block, EpochEnd, LoaderInfo, Prefetch, Window
+from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
 

@@ -14,8 +14,10 @@ from loadeval.analysis.estimate.arms import loader_alone, run_times, times_of
 from loadeval.analysis.estimate.intervals import MeanTime, error_of_mean, sum_of_errors
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.throughput import required, throughput_ratio, throughputs
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import Block, LoaderInfo, Prefetch, Run, Steps
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Block, LoaderInfo, Prefetch
+from loadeval.data.run import Run
+from loadeval.data.columns import Columns
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import MS, block, make_run, run_of
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.stats import Series
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
 NOISE = (0.9, 1.05, 1.0, 1.1, 0.95)
 

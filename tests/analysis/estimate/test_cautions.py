@@ -11,11 +11,12 @@ import pytest
 from loadeval.analysis.estimate.cautions import Caution, about_the_machine
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.report.wording.verdict import cautions
-from loadeval.runlog.model import Readings, Run
+from loadeval.data.lines import Readings
+from loadeval.data.run import Run
 from tests.runs.staged import MS, staged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 ALTERNATING = staged()
 GPU = "GPU 0 (NVIDIA H100)"

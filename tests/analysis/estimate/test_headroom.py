@@ -15,15 +15,9 @@ from loadeval.analysis.estimate.intervals import MeanTime
 from loadeval.analysis.estimate.verdict import Objection, Unmeasured, VerdictAdvice
 from loadeval.analysis.remark import Remark
 from loadeval.errors import UsageError
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import (
-    ARMS,
-    NOT_RECORDED,
-    EpochEnd,
-    LoaderInfo,
-    Readings,
-    Run,
-)
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS, NOT_RECORDED, Run
+from loadeval.data.lines import EpochEnd, LoaderInfo, Readings
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_run, run_of
 

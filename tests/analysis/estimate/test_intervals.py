@@ -37,7 +37,7 @@ from loadeval.analysis.estimate.stats import (
 from tests.analysis.numbers import bounds, in_pairs
 
 if TYPE_CHECKING:
-    from loadeval.runlog.columns import Column
+    from loadeval.data.columns import Column
 
 Lengths = list[tuple[int, int]]
 """Of the real and the ideal block of each pair."""

@@ -13,12 +13,13 @@ from loadeval.analysis.estimate.steady import closed_steps, steps_left_out, whol
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.predict.cpus import CpuUse
 from loadeval.report.wording.verdict import cautions
-from loadeval.runlog.model import Block, Event, LoaderInfo, Run, Window
+from loadeval.data.lines import Block, Event, LoaderInfo, Window
+from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Arm, Mode
+    from loadeval.data.lines import Arm, Mode
 
 LONG = 10_000
 """Milliseconds that an evaluation takes."""

@@ -16,7 +16,8 @@ from loadeval.analysis.estimate.memory import (
     growth_of,
 )
 from loadeval.analysis.remark import Remark
-from loadeval.runlog.model import LoaderInfo, Readings, Run
+from loadeval.data.lines import LoaderInfo, Readings
+from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import run_of
 

@@ -10,13 +10,14 @@ import pytest
 
 from loadeval.analysis.estimate.metrics import Level, Metrics, quantities
 from loadeval.analysis.estimate.summary import GpuWait, gpu_wait
-from loadeval.runlog.model import Arm, Block, GpuIdle, Readings, Run
+from loadeval.data.lines import Arm, Block, GpuIdle, Readings
+from loadeval.data.run import Run
 from tests.runs.given import block, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 
 def batches(

@@ -20,16 +20,17 @@ from loadeval.report.terminal.screen import comparison_screen
 from loadeval.report.terminal.text import comparison_rows
 from loadeval.report.wording.runs import report_headline
 from loadeval.report.wording.verdict import headline, measured, verdict_advice
-from loadeval.runlog.blocks import whole_epochs
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS, Block, EpochEnd, LoaderInfo, Prefetch, Run
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS, Run
+from loadeval.data.lines import Block, EpochEnd, LoaderInfo, Prefetch
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Arm, Cause, Mode
+    from loadeval.data.lines import Arm, Cause, Mode
 
 WORKERS = LoaderInfo(
     "torch.utils.data.DataLoader",

@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.stalls import FEWEST_REGULAR, LEAST_APART, MOST, PHASE, interval_of
-from loadeval.runlog.model import Arm, Block, LoaderInfo, Prefetch, Run
+from loadeval.data.lines import Arm, Block, LoaderInfo, Prefetch
+from loadeval.data.run import Run
 from tests.analysis.numbers import bounds
 from tests.runs.given import block, run_of
 

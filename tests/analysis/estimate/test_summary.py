@@ -16,7 +16,9 @@ from loadeval.analysis.estimate.epochs import (
 from loadeval.analysis.estimate.intervals import MeanError
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import Summary, summarise
-from loadeval.runlog.model import Arm, EpochEnd, LoaderInfo, Prefetch, Run, rank_in_epoch
+from loadeval.data.lines import Arm, EpochEnd, LoaderInfo, Prefetch
+from loadeval.data.run import Run
+from loadeval.runlog.model import rank_in_epoch
 from tests.runs.given import block, make_run, run_of
 
 

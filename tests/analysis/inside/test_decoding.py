@@ -8,7 +8,7 @@ import pytest
 
 from loadeval.analysis.inside.decoding import is_mostly_decoding
 from loadeval.analysis.inside.stages import stages_of
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.runs import DEMO
 
 

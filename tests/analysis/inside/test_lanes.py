@@ -9,13 +9,13 @@ import numpy as np
 
 from loadeval.analysis.inside.lanes import MOST_BATCHES, Choice, Lanes, lanes_of
 from loadeval.analysis.inside.timeline import LoaderTimeline
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from tests.runs.staged import MS, staged, without_stages
 
 if TYPE_CHECKING:
     import pytest
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 def lanes(run: Run) -> Lanes:

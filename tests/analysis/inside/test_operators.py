@@ -11,15 +11,16 @@ from loadeval import OperatorTimes, Readings
 from loadeval.analysis.estimate.metrics import Metrics
 from loadeval.analysis.inside.operators import LockWait, OperatorLimit, operators_of, threads_of
 from loadeval.analysis.report import Report
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import LoaderInfo, Run
+from loadeval.data.log import read_run
+from loadeval.data.lines import LoaderInfo
+from loadeval.data.run import Run
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, block, run_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
 SECOND_NS = 1_000_000_000
 

@@ -18,8 +18,9 @@ from loadeval.analysis.inside.stages import (
 )
 from loadeval.analysis.inside.timeline import LoaderTimeline, Stage
 from loadeval.analysis.inside.transforms import TransformSizes, TransformTime
-from loadeval.runlog.model import Prefetch, Run
-from loadeval.runlog.stages import CodeSamples, StageTimes
+from loadeval.data.lines import Prefetch
+from loadeval.data.run import Run
+from loadeval.data.lines import CodeSamples, StageTimes
 from tests.runs.given import MS
 from tests.runs.loader_model import LoaderModel, constant, of_each, run_of, stage_times
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.analysis.inside.stages import NoStages, why_no_stages
-from loadeval.runlog.stages import OperatorTimes
+from loadeval.data.lines import OperatorTimes
 from tests.runs.given import run_of
 from tests.runs.staged import staged, without_stages
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Mode, Run
+    from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 
 def code_of(run: Run) -> NoStages:

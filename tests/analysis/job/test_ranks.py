@@ -12,9 +12,10 @@ from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.job.alignment import JobCaution, are_ranks
 from loadeval.analysis.job.ranks import JobReport, Straggling
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import EpochEnd, Event, Prefetch, Run, Window
-from loadeval.runlog.stages import StageTimes
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
+from loadeval.data.run import Run
+from loadeval.data.lines import StageTimes
 from tests.analysis.numbers import codes
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
 

@@ -12,12 +12,12 @@ from loadeval.analysis.estimate.metrics import THREADS
 from loadeval.analysis.predict.allowed_cpus import AllowedCpus, SetBy
 from loadeval.analysis.predict.cpus import CpuUse
 from loadeval.analysis.predict.scheduling import Affinity
-from loadeval.runlog.model import Readings
+from loadeval.data.lines import Readings
 from tests.runs.given import cores_read
 from tests.runs.staged import MS, staged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 NOTHING_READ = staged()
 NEARLY = 0.1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from loadeval.analysis.predict.costs import MOST_BATCHES, Costs, Receiving, costs_of
 from loadeval.analysis.predict.scheduling import Affinity
 from loadeval.analysis.predict.simulation import SETTLING, Setting, iteration_ns, replayed
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from tests.runs.given import MS
 from tests.runs.loader_model import (
     LoaderModel,

@@ -19,7 +19,7 @@ from loadeval.analysis.predict.prediction import Assumption, Limit, Prediction, 
 from loadeval.analysis.predict.recorded import SCALES, Recorded, recorded_of
 from loadeval.analysis.predict.whatif import GROWTH_STEP, MOST_STEPS, LoaderModel, spread, whatif
 from loadeval.errors import UsageError
-from loadeval.runlog.model import Readings
+from loadeval.data.lines import Readings
 from tests.runs.given import cores_read, run_of
 from tests.runs.looked_into import COUNT, code, logged, looked_into
 from tests.runs.staged import BATCH_BYTES, MS, PREFETCH, SAMPLES, staged, without_stages
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from loadeval.analysis.predict.prediction import Range
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 STAGED = staged()
 COMPUTING = looked_into(fetch=200)

@@ -12,7 +12,7 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe, why_not_checked
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.runs.given import MS, block, run_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.finding import Diagnosis, Finding, Outcome, Rule
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 NOTHING = "nothing found"
 GAINS = {"speedup", "low", "high", "at_most", "times"}

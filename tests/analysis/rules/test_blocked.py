@@ -14,15 +14,15 @@ import pytest
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import advised, finding_of, gains
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 RECEIVED = "received_bytes_per_s"
 LINE = "data.py:35 download"

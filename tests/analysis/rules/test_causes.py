@@ -13,8 +13,8 @@ from loadeval.analysis.rules.finding import Advice, Caveat, Rule
 from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.variability import outlying_shares
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import Steps
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import Columns
 from tests.analysis.rules.conftest import diagnosed, finding_of, outcome
 from tests.analysis.rules.test_diagnosis import SEEDS, SLACK, costs
 from tests.analysis.rules.test_operators import DECODE, SINK, SPDL, with_lock
@@ -22,7 +22,7 @@ from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 INSIDE = FIXES.keys() - {
     Rule.CAPACITY,

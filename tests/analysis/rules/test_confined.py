@@ -27,7 +27,8 @@ from tests.runs.given import alternating, cores_read
 from tests.runs.looked_into import PLACES, code, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Readings, Run
+    from loadeval.data.lines import Readings
+    from loadeval.data.run import Run
 
 
 def with_cpus(

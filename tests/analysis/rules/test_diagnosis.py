@@ -15,12 +15,12 @@ from loadeval.analysis.rules.finding import Caveat, Rule, Unknown
 from loadeval.analysis.rules.variability import outlying_shares
 from loadeval.errors import UsageError
 from loadeval.report.wording.findings import WORDS
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, make_run
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 DOC = Path(__file__).parents[3] / "docs/findings.md"
 SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.check) for seed in range(8, 150))]

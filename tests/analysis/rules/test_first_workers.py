@@ -13,14 +13,15 @@ from loadeval.analysis.rules.diagnosis import RULES, diagnosis_of
 from loadeval.analysis.rules.finding import Advice, Finding, Rule, Unknown
 from loadeval.report.wording.advice import change_in_short, finding_advice
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.runlog.model import Event
-from loadeval.runlog.stages import WorkerStart
+from loadeval.data.lines import Event
+from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import advised, finding_of, gains, outcome
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Readings, Run
+    from loadeval.data.lines import Readings
+    from loadeval.data.run import Run
 
 DATALOADER: dict[str, Any] = {"persistent_workers": False, "length": 160}
 FORKS = {"cpus_usable": 8, "python": "3.11.7", "platform": "Linux-6.8.0-x86_64"}

@@ -14,12 +14,12 @@ import pytest
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.looked_into import looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 LINE = "data.py:31 __getitem__"
 

@@ -27,7 +27,7 @@ from tests.runs.looked_into import COUNT, code, logged, looked_into
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Value
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 NUMBER = np.arange(COUNT)
 WITH_SHORT_FORM = {code for code, words in advice_words.ADVICE.items() if words.short}

@@ -13,12 +13,12 @@ from loadeval.analysis.estimate.padding import padding_share
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.report.wording.advice import predicted_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.model import PaddedBatches
+from loadeval.data.lines import Padding
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, outcome
 from tests.runs.given import MS, alternating
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 ROWS = 16
 

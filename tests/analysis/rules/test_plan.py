@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.rules.actions import Action
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 ONE_WORKER: dict[str, Any] = {
     "workers": 1,

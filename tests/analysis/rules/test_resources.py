@@ -10,13 +10,13 @@ import pytest
 
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
-from loadeval.runlog.model import LoaderInfo, Readings
+from loadeval.data.lines import LoaderInfo, Readings
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, cores_read, level, make_run
 from tests.runs.looked_into import looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 GB = 1e9

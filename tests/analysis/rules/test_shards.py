@@ -10,8 +10,8 @@ import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import EpochEnd
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -25,7 +25,7 @@ from tests.runs.given import MS
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 NUMBER = np.arange(COUNT)
 A_THIRD = pytest.approx(1 / 3, abs=0.02)

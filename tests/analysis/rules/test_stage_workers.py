@@ -17,9 +17,9 @@ from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule
 from loadeval.analysis.rules.fixes import FIXES
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.log import read_run
+from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -34,7 +34,7 @@ from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 NUMBER = np.arange(COUNT)
 GETITEM, LOCKED = "data.py:31 __getitem__", "data.py:35 locked"

@@ -23,8 +23,8 @@ from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.rules.stages import NOT_LOOKED_INTO, largest_parts
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -39,7 +39,7 @@ from tests.runs.loader_model import stage_times as rows
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 OUTSIDE = {
     Rule.CONFINED,

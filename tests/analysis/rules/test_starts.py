@@ -14,8 +14,8 @@ from loadeval.analysis.rules.sending import Sending
 from loadeval.analysis.rules.starts import recreated
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.runlog.model import EpochEnd, LoaderInfo
-from loadeval.runlog.stages import WorkerStart
+from loadeval.data.lines import EpochEnd, LoaderInfo
+from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
 from tests.runs.loader_model import stage_times
@@ -24,8 +24,8 @@ from tests.runs.measured import recorded
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.stages import StageTimes
+    from loadeval.data.run import Run
+    from loadeval.data.lines import StageTimes
 
 SECOND_NS = 1_000_000_000
 STARTS = (Rule.EPOCH_BOUNDARIES, Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.SAMPLER_START)

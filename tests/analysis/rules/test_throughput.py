@@ -11,7 +11,7 @@ import pytest
 from loadeval.analysis.estimate.verdict import Unmeasured
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -24,7 +24,7 @@ from tests.runs.given import MS, alternating, block, cores_read, make_run, run_o
 from tests.runs.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 TORCH = "torch.utils.data.DataLoader"
 NO_WORKERS = LoaderInfo(TORCH, workers=0)

@@ -12,15 +12,15 @@ from loadeval.analysis.estimate.summary import iterations_of
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 WORKERS = LoaderInfo("torch.utils.data.DataLoader", workers=2, prefetch_depth=4)
 NO_WORKERS = LoaderInfo("torch.utils.data.DataLoader", workers=0)

@@ -12,15 +12,15 @@ from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.inside.worker_memory import bytes_kept, copies_of, memory_of_workers
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.report.wording.findings import describe, value_in_words
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.stages import WorkerStart
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.given import level
 from tests.runs.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
-    from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Run
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
 
 MB = 1_000_000
 NUMBER = np.arange(COUNT)

@@ -10,13 +10,13 @@ import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule
 from loadeval.report.wording.findings import describe
-from loadeval.runlog.model import LoaderInfo, Readings, Window
+from loadeval.data.lines import LoaderInfo, Readings, Window
 from tests.analysis.rules.conftest import advised, finding_of, numbers
 from tests.runs.given import MS, alternating, cores_read, make_run
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 TRAINING = (0.5, 1.0)
 """CPUs of a training process that computes in its steps alone, half of the real arm's time."""

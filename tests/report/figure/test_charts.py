@@ -37,14 +37,14 @@ from loadeval.report.figure.point_charts import (
     waits_chart,
     waits_of_two,
 )
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import Event
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Event
 from tests.runs.given import MS, randomised
 from tests.runs.measured import TickingClock, recorded
 
 if TYPE_CHECKING:
     from loadeval.report.figure.point_charts import PointChart
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 ROWS = ["real", "lost to waiting", "lost to contention", "ideal"]

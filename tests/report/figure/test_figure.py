@@ -32,8 +32,8 @@ from loadeval.report.figure.stage_charts import loaders_chart, stages_chart
 from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
 from loadeval.report.wording.verdict import cautions, headline, not_measured
-from loadeval.runlog.log_file.writer import write_metrics
-from loadeval.runlog.model import Event
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import Event
 from loadeval.runtime.alternation.backends import MeasuredBackend
 from tests.runs.given import MS, randomised
 from tests.runs.measured import TickingClock, recorded
@@ -48,8 +48,9 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
     from loadeval.report.figure.bar_charts import BarChart
-    from loadeval.runlog.columns import Values
-    from loadeval.runlog.model import Mode, Run
+    from loadeval.data.columns import Values
+    from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 
 LONG = "/data/" + "W" * 3000 + "/$\\alpha_{\x1b[31m\n\u4e2d\u6587"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
     Write = Callable[..., Path]
 

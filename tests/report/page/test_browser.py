@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.runlog.log_file.reader import read_run
+from loadeval.data.log import read_run
 from tests.runs import DALI, SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.measured import recorded
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
     Open = Callable[..., AbstractContextManager[Any]]
     Write = Callable[..., Path]

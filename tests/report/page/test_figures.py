@@ -18,9 +18,9 @@ from loadeval.report.page.page import sections
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.palette import LIGHT
 from loadeval.report.tables import Table
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import Readings
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.log import read_run
+from loadeval.data.lines import Readings
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, randomised, with_readings
 from tests.runs.measured import recorded
@@ -29,7 +29,7 @@ from tests.runs.staged import staged
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 B = TypeVar("B")

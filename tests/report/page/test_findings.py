@@ -28,7 +28,7 @@ from tests.runs.measured import recorded
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 MS = 1_000_000

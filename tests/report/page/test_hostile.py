@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.log_file.writer import write_metrics
-from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
-from loadeval.runlog.stages import CodeSamples
+from loadeval.data.log import read_run
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import EpochEnd, Event, LoaderInfo
+from loadeval.data.lines import CodeSamples
 from tests.runs import SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.staged import staged
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
     Open = Callable[..., AbstractContextManager[Any]]
     Write = Callable[..., Path]

@@ -22,8 +22,8 @@ from loadeval.report.page.page import check_replaceable, page_of, page_path, wri
 from loadeval.report.page.plotly import PlotlyJs
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.wording.runs import report_headline
-from loadeval.runlog.log_file.reader import read_run
-from loadeval.runlog.model import Event
+from loadeval.data.log import read_run
+from loadeval.data.lines import Event
 from tests.runs import DALI
 from tests.runs.given import MS, randomised
 from tests.runs.measured import recorded

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.report import RunReport
     from loadeval.report.page.blocks import Block
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 def blocks_of(curve: WorkerCurve, name: str = "") -> tuple[Block, ...]:

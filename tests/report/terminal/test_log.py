@@ -17,7 +17,7 @@ from tests.runs.given import cores_read
 from tests.runs.looked_into import logged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 SCREEN = """\
 Training waited for batches 71.4% of the time, at 14.3 batches/s (95% CI

@@ -21,7 +21,8 @@ from loadeval.report.wording.metrics import (
     level_in_words,
     value_of,
 )
-from loadeval.runlog.model import ARMS, GpuIdle, Readings, Run
+from loadeval.data.run import ARMS, Run
+from loadeval.data.lines import GpuIdle, Readings
 from tests.runs.given import MS, block, run_of
 
 TIMES = np.array([1000, 2000, 3000, 4000]) * MS

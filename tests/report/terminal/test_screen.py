@@ -23,13 +23,13 @@ from loadeval.report.terminal.screen import (
     comparison_screen,
 )
 from loadeval.report.wording.advice import change_in_short
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 MS = 1_000_000

@@ -24,7 +24,7 @@ from loadeval.report.wording.stages import stages_in_short, why_no_stages_in_wor
 from tests.runs.staged import MS, staged, without_stages
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Mode
+    from loadeval.data.lines import Mode
 
 WIDTH, MOST_LINES = 80, 40
 

@@ -18,7 +18,7 @@ from loadeval.report.terminal.text import (
     runs_report,
 )
 from loadeval.report.wording.verdict import reason
-from loadeval.runlog.model import LoaderInfo
+from loadeval.data.lines import LoaderInfo
 from tests.runs.given import randomised
 from tests.runs.measured import TickingClock, recorded
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from loadeval.analysis.report import Comparison
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 
 MS = 1_000_000

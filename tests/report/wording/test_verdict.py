@@ -47,7 +47,7 @@ from loadeval.report.wording.verdict import (
     required_in_words,
     verdict_advice,
 )
-from loadeval.runlog.model import EpochEnd, Event
+from loadeval.data.lines import EpochEnd, Event
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
-from loadeval.runlog.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import (
     FIXED_REAL_BLOCK,
@@ -32,7 +32,8 @@ from tests.scripted import SerialAdapter, SerialLoader, register
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import Run, Steps
+    from loadeval.data.run import Run
+    from loadeval.data.columns import Columns
 
 MS = 1_000_000
 LOAD_NS, STEP_NS = 150 * MS, 100 * MS

@@ -12,8 +12,8 @@ from loadeval import (
     Backend,
     read_run,
 )
-from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import ARMS
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.runtime.alternation.backends import (
     BackendRun,
     BackendRunner,

@@ -10,15 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.runlog.blocks import (
-    SHORTEST_WARMUP,
-    SMALLEST_BLOCK,
-    batches_for,
-    block_for,
-    head_for,
-    two_blocks_for,
-    with_instruments,
-)
+from loadeval.data.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, batches_for, block_for, head_for, two_blocks_for, with_instruments
 from loadeval.runtime.alternation.schedule import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
@@ -33,7 +25,7 @@ from loadeval.runtime.serving.loop import Span
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import Arm
+    from loadeval.data.lines import Arm
 
     Pair = dict[Arm, PlannedBlock]
 

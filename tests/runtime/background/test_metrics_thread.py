@@ -14,7 +14,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event, Readings
+from loadeval.data.lines import Event, Readings
 from loadeval.runtime.background.metrics_thread import MetricsReader, Probes
 from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.data.run import Run
 
 ORIGIN_NS = 1_000
 

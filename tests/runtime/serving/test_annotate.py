@@ -17,7 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from loadeval import LoaderEvaluator, UsageError
-from loadeval.runlog.model import ARMS
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

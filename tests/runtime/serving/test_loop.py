@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, install, read_run
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN
 from loadeval.runtime.recording.recorder import OpenEpoch
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 from loadeval.runtime.serving.loop import CHUNK, Span, served
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.model import EpochEnd, Run
+    from loadeval.data.lines import EpochEnd
+    from loadeval.data.run import Run
 
 
 def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:

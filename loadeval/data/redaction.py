@@ -14,17 +14,18 @@ import os
 import platform
 import re
 import secrets
-from dataclasses import replace
+from dataclasses import replace as changed
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from loadeval.runlog.model import EpochEnd, Event, Header, Readings
-from loadeval.runlog.stages import TORCHS_OWN, CodeSamples
+from msgspec.structs import replace
+
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, Header, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loadeval.runlog.log_file.codec import Line
+    from loadeval.data.lines import Line
 
 SALT = "LOADEVAL_SALT"
 """The variable with the salt of a job, which is the same for all its ranks."""
@@ -35,6 +36,8 @@ ERROR = re.compile(r"\b([A-Z]\w*|\w*error): (.+?)(?=\)?\Z)", re.DOTALL)
 """It finds the name of an exception, and its text, up to the end or the closing bracket."""
 PATH = re.compile(r"""(?<!\w)'[^']+'|"[^"]+"|(?<![~\w.-])(?:\w+:)?[~\w.-]*[/\\][^\s'",;()]*""")
 """It finds paths, and whatever is quoted, which may be a path with blanks."""
+TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
+"""Places in torch's own code begin so, and nobody makes them faster."""
 READ_ON = re.compile(r"(.*? raised )(.*)(, and was read on)", re.DOTALL)
 """It finds the exception in the message of an event "error read on"."""
 
@@ -106,7 +109,7 @@ def _header(header: Header, salt: str) -> Header:
     if made_at is not None:
         path, _, line = made_at.rpartition(":")
         place = f"{placeholder('path', path, salt)}:{line}"
-        header = replace(header, loader=replace(header.loader, made_at=place))
+        header = replace(header, loader=changed(header.loader, made_at=place))
     return header
 
 

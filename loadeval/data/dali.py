@@ -1,0 +1,156 @@
+"""What DALI's LoaderEvaluator has: its metrics, its summary, and the JSON that it saves."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Block, CacheInfo, Count, EpochEnd, Header, LoaderInfo
+from loadeval.data.run import NOT_RECORDED, SECOND_NS, Run, completed, steps_of
+from loadeval.errors import RunLogError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+LONGEST_S = 1e9
+"""32 years: more is no time that a batch took."""
+STEPS_ARE_MEANS = (
+    "every step is the mean over its epoch, the loader's epoch start included: DALI's file has the "
+    "time of the whole epoch, and of the waits"
+)
+NO_STEPS = (
+    "steps were not measured: DALI's class has the time of an epoch only when that ran to its "
+    "end, by a clock that was not set back meanwhile"
+)
+Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
+
+
+class DaliMetrics(msgspec.Struct):
+    """What is read of DALI's JSON."""
+
+    mode: Literal["log", "replay"]
+    batch_times: Annotated[list[Seconds], Meta(min_length=1)]
+    total_time: Annotated[float, Meta(ge=-LONGEST_S, le=LONGEST_S)]
+    cached_batches: Count
+
+
+def run_of_dali(path: Path) -> Run:
+    """The last epoch that DALI's class measured: of its steps the file has the sum alone.
+
+    Each step gets the mean of them. Raises RunLogError when there is no epoch in it.
+    """
+    try:
+        metrics = msgspec.json.decode(path.read_bytes(), type=DaliMetrics)
+    except msgspec.ValidationError as error:
+        raise RunLogError(
+            f"{path} is neither a run log nor a metrics file of DALI's LoaderEvaluator with an "
+            f"epoch that was measured ({error}); measure an epoch, and save its metrics, again"
+        ) from None
+    wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64)
+    stepped_ns = round(metrics.total_time * SECOND_NS) - int(wait_ns.sum())
+    measured = metrics.total_time > 0 and stepped_ns >= 0
+    step_ns = np.full(len(wait_ns), UNKNOWN)
+    if measured:
+        each, over = divmod(stepped_ns, len(wait_ns))
+        step_ns = each + (np.arange(len(wait_ns)) < over)
+    is_real = metrics.mode == "log"
+    block = Block(0, "real" if is_real else "ideal", wait_ns.tolist(), wait_ns.tolist())
+    steps = completed(steps_of([block]), [], [])
+    unknown = np.full(len(wait_ns), UNKNOWN)
+    return Run(
+        header=Header(
+            run_id=path.stem,
+            name=path.stem,
+            mode=metrics.mode,
+            created=NOT_RECORDED,
+            unit="samples",
+            warmup=1,
+            loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
+            cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
+        ),
+        steps=steps.replace(request_ns=unknown, step_ns=step_ns),
+        ends=(EpochEnd(0, "exhausted" if measured else "broken off"),),
+        closed=True,
+        notes=(STEPS_ARE_MEANS if measured else NO_STEPS,),
+        path=path,
+    )
+
+
+def write_metrics(run: Run, lines: Iterable[bytes], path: str | os.PathLike[str]) -> None:
+    """Write the metrics of `run`, and under the key `run` the lines of its log, as JSON."""
+    fields = {**metrics_of(run), "run": [msgspec.Raw(line) for line in lines]}
+    Path(path).write_bytes(msgspec.json.encode(fields) + b"\n")
+
+
+def metrics_of(run: Run) -> dict[str, Any]:
+    """The figures of `run` under the keys of DALI's class, times in seconds; {} before any batch.
+
+    `batch_times` are the waits of every epoch; `total_time` goes from each epoch's first request to
+    its last delivery, or to the request that found the epoch exhausted.
+    """
+    if not run.batches:
+        return {}
+    waits, steps = run.steps.wait_ns, run.steps.step_ns
+    wait_ns, step_ns = int(waits.sum()), int(steps[steps != UNKNOWN].sum())
+    return {
+        "mode": run.header.mode,
+        "total_batches": run.batches,
+        "total_time": (wait_ns + step_ns) / SECOND_NS,
+        "avg_batch_time": wait_ns / run.batches / SECOND_NS,
+        "min_batch_time": int(waits.min()) / SECOND_NS,
+        "max_batch_time": int(waits.max()) / SECOND_NS,
+        "batch_times": (waits / SECOND_NS).tolist(),
+        "cached_batches": run.header.cache.batches if run.header.cache else 0,
+        "cache_ready": run.header.cache is not None,
+    }
+
+
+def span_of(run: Run) -> tuple[float | None, float | None]:
+    """When the first batch was asked for, and when the last epoch was read to its end.
+
+    In seconds since 1970; None before the first batch, and while or after an epoch goes on that
+    was not read to its end.
+    """
+    steps = run.steps
+    if not len(steps):
+        return None, None
+    created_s = datetime.fromisoformat(run.header.created).timestamp()
+    began_s = created_s + int(steps.request_ns[0]) / SECOND_NS
+    last = next((end for end in run.ends if end.epoch == steps.epoch[-1]), None)
+    if last is None or last.cause != "exhausted" or last.request_ns is None:
+        return began_s, None
+    return began_s, created_s + (last.request_ns + (last.wait_ns or 0)) / SECOND_NS
+
+
+def summary_of(run: Run, dataset_size: int | None) -> str:
+    """What `print_summary` prints: the lines of DALI's class, unknown where it would fail."""
+    header, metrics = run.header, metrics_of(run)
+    kept = header.cache.batches if header.cache else 0
+    lines = [
+        "Loader Evaluator Summary:",
+        f"  Mode: {header.mode}",
+        f"  Dataset size: {_known(dataset_size)}",
+        f"  Number of batches: {_known(header.loader.length)}",
+        f"  Cache size: {kept}/{_known(header.settings.get('num_cached_batches'))}",
+        f"  Cache ready: {header.cache is not None}",
+    ]
+    if metrics:
+        lines += [
+            f"  Total batches processed: {metrics['total_batches']}",
+            f"  Total time: {metrics['total_time']:.2f}s",
+            f"  Average batch time: {metrics['avg_batch_time']:.4f}s",
+            f"  Min batch time: {metrics['min_batch_time']:.4f}s",
+            f"  Max batch time: {metrics['max_batch_time']:.4f}s",
+        ]
+    return "\n".join(lines)
+
+
+def _known(number: int | None) -> str:
+    return "unknown" if number is None else str(number)

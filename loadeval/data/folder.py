@@ -1,0 +1,165 @@
+"""A folder of run logs: what each process says of its loaders, and the logs of a job's ranks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from loadeval.data.columns import Columns
+from loadeval.data.log import read_run
+from loadeval.data.run import STAGES, Run
+from loadeval.errors import RunLogError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Role = Literal["training", "validation", "other"]
+LOG = ".jsonl"
+RECORD = re.compile(r"rank\d+.*\.json")
+RANK_LOG = re.compile(rf"rank(\d+)\{LOG}")
+"""A rank's training loader has a log of this name, unless `loadeval run` names another."""
+OF_RANK = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
+"""All loaders of a rank have logs of such names."""
+
+
+class NothingMeasured(Enum):
+    """Why a command has no log."""
+
+    NO_PYTHON = "no Python was started that reads PYTHONPATH"
+    NO_LOADER = "no known loader was iterated"
+    REFUSED = "a loader does not take the settings of --set"
+    FAILED = "a loader could not be measured"
+    NO_BATCH = "it ended before a loader served a batch"
+    ENDED = "it failed before a loader was iterated"
+
+
+class LoaderRecord(msgspec.Struct, frozen=True):
+    """One loader of a process.
+
+    `log` is the name of its run log. `has_gradients` tells whether gradients were on when its
+    first batch was asked for, None before that. `optimizer_steps` counts those between its batches.
+    """
+
+    log: str
+    role: Role
+    mode: str
+    loader: str
+    dataset: str | None
+    has_gradients: bool | None
+    epochs: int
+    optimizer_steps: int
+
+
+class ProcessRecord(msgspec.Struct, frozen=True):
+    """One process that iterated loaders; `ended` is True once it has closed its logs.
+
+    `started_ms` is when the system started it, in milliseconds since 1970.
+    """
+
+    name: str
+    rank: int
+    pid: int
+    host: str
+    ended: bool
+    loaders: tuple[LoaderRecord, ...] = ()
+    started_ms: int | None = None
+
+    @property
+    def main(self) -> LoaderRecord | None:
+        """The training loader: the one with most optimizer steps, or with gradients; the first."""
+        return max(
+            self.loaders,
+            key=lambda loader: (loader.optimizer_steps, loader.has_gradients is not False),
+            default=None,
+        )
+
+    def save(self, folder: Path) -> None:
+        """Replace this process's file in `folder`. Raises OSError."""
+        path = folder / f"{self.name}.json"
+        new = path.with_suffix(".new")
+        new.write_bytes(msgspec.json.encode(self))
+        new.replace(path)
+
+
+def processes_in(folder: Path) -> list[ProcessRecord]:
+    """The processes that iterated a loader, by rank.
+
+    Raises OSError where `folder` cannot be looked into.
+    """
+    records = []
+    for path in folder.iterdir():
+        if not RECORD.fullmatch(path.name):
+            continue
+        try:
+            record = msgspec.json.decode(path.read_bytes(), type=ProcessRecord)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue  # claimed a moment ago, or not ours
+        if all(loader.log and Path(loader.log).name == loader.log for loader in record.loaders):
+            records.append(record)
+    return sorted(records, key=lambda record: (record.rank, len(record.name), record.name))
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """The logs of the ranks' training loaders, in the order of ranks; all logs if there are none.
+
+    Raises RunLogError where there is no log.
+    """
+    logs = logs_so_far(folder)
+    if not logs:
+        raise RunLogError(
+            f"there is no run log in {folder}; expected one for each rank: "
+            f"rank0{LOG}, rank1{LOG} and so on"
+        )
+    return logs
+
+
+def logs_so_far(folder: Path) -> list[Path]:
+    """The logs of a job that goes on, as `logs_in` has them; there may be none yet."""
+    mains = [process.main for process in processes_in(folder) if process.main is not None]
+    # Another program, beside the one that trains, may only evaluate.
+    trained = [loader for loader in mains if loader.role == "training"] or mains
+    if trained:
+        return [folder / loader.log for loader in trained]
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
+    logs = [name for _, name in sorted(ranks.items())]
+    return [folder / name for name in logs or sorted(name for name in names if name.endswith(LOG))]
+
+
+def read_ranks(paths: Sequence[Path]) -> list[Run]:
+    """What these logs say of batches, without what was read beside them: one rank's is enough.
+
+    The rank of a log that does not tell it is the one in its name. Raises RunLogError.
+    """
+    ranks: list[Run] = []
+    for path in paths:
+        run = read_run(path)
+        environment, match = run.header.environment, OF_RANK.fullmatch(path.name)
+        header = run.header
+        if "rank" not in environment and match is not None:
+            size = environment.get("world_size", len(paths))
+            place = {"rank": int(match[1]), "world_size": size}
+            header = msgspec.structs.replace(header, environment={**environment, **place})
+        ranks.append(
+            replace(
+                run,
+                header=header,
+                readings={},
+                stages=Columns.empty(STAGES),
+                transforms={},
+                worker_starts=(),
+                code=(),
+                operators=(),
+            )
+        )
+    return ranks
+
+
+def read_whole(rank: Run) -> Run:
+    """All that the log of `rank`, one of `read_ranks`, has."""
+    return rank if rank.path is None else replace(read_run(rank.path), header=rank.header)
