@@ -16,11 +16,10 @@ import numpy as np
 from playwright.sync_api import sync_playwright
 
 from loadeval.analysis.report import Report
-from loadeval.report.page.page import page_of, write_page
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd, Header, LoaderInfo, Readings
 from loadeval.data.run import Run
-from loadeval.data.columns import Columns
+from loadeval.report.page.page import page_of, write_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

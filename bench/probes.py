@@ -22,17 +22,16 @@ from rich.progress import track
 
 from loadeval import LoaderEvaluator
 from loadeval.analysis.estimate.intervals import MeanTime, ratio
+from loadeval.data.columns import UNKNOWN
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import DemoTraining
 from loadeval.probes import host
 from loadeval.probes.gpu import GPUProbe
-from loadeval.data.columns import UNKNOWN
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.data.columns import Columns
 
 PHOTOGRAPHS = 1024
 BLOCK = 16

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from loadeval.data.log import RunLog
 from loadeval.data.lines import Block, EpochEnd, Header, LoaderInfo
+from loadeval.data.log import RunLog
 
 MS = 1_000_000
 STEP_NS = 100 * MS

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +17,7 @@ from tests import attached
 from tests.cli.commands import runner
 from tests.runs.given import cores_read, write_run
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,7 @@ def alternated() -> Run:
             replace(read, values={**read.values, **disturbed})
             if read.subject == "machine"
             else read
-            for read in run.readings
+            for read in readings_lines(run)
         ),
     )
 

@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, read_run
-from loadeval.data.redaction import SALT, placeholder
 from loadeval.data.folder import processes_in
+from loadeval.data.redaction import SALT, placeholder
 from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, environment
 from tests.launch.installing import install, uninstall

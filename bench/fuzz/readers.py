@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadeval.runlog.run_folder.folder import read_batches
+
 from bench.fuzz.seeds import PROCESS
 from loadeval.analysis.live import LiveRun
-from loadeval.errors import LoadevalError
+from loadeval.data.folder import logs_so_far, processes_in
 from loadeval.data.log import Follower, read_run
-from loadeval.data.folder import logs_so_far
-from loadeval.runlog.run_folder.folder import read_batches
-from loadeval.data.folder import processes_in
+from loadeval.errors import LoadevalError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

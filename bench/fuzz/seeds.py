@@ -9,13 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-
-from loadeval.data.lines import encode
 from loadeval.runlog.log_file.codec import to_text
-from loadeval.data.log import read_run
+
 from loadeval.data.dali import write_metrics
-from loadeval.data.lines import Event, GpuIdle, Padding, Readings
 from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.lines import Event, GpuIdle, Readings, encode
+from loadeval.data.log import read_run
 from tests.runs import DALI, DEMO, SPDL
 from tests.runs.given import MS, write_run
 from tests.runs.measured import record

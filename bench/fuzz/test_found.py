@@ -11,9 +11,9 @@ import pytest
 from bench.fuzz.commands import COMMANDS, give
 from bench.fuzz.readers import read_all_ways
 from bench.fuzz.seeds import PROCESS, seeds
-from loadeval.errors import RunLogError
-from loadeval.data.log import read_run
 from loadeval.data.folder import processes_in
+from loadeval.data.log import read_run
+from loadeval.errors import RunLogError
 
 if TYPE_CHECKING:
     from pathlib import Path

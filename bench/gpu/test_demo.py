@@ -18,8 +18,8 @@ import torch
 
 from bench.gpu.claims import DEMO, DEMO_DOCTOR, DEMO_PAGE
 from bench.gpu.device import is_stand_in
-from loadeval.probes.gpu import driver
 from loadeval.data.log import read_run
+from loadeval.probes.gpu import driver
 
 if TYPE_CHECKING:
     from bench.gpu.conftest import Notes

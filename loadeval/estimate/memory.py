@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.estimate.stats import slope
 from loadeval.data.columns import UNKNOWN
+from loadeval.estimate.stats import slope
 
 if TYPE_CHECKING:
-    from loadeval.analysis.estimate.stats import Estimate
     from loadeval.data.columns import Columns, Values
     from loadeval.data.run import Run
+    from loadeval.estimate.stats import Estimate
 
     Series: TypeAlias = tuple[Values, Values]
 

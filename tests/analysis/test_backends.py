@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,12 +27,15 @@ from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import Objection
 from loadeval.analysis.remark import Remark
-from loadeval.errors import UsageError
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, Event, LoaderInfo, Prefetch
-from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import codes
 from tests.runs.given import MS, block, make_run, run_of
+from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 IN_PROCESS = LoaderInfo("loader", workers=0)
 

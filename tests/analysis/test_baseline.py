@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,16 +22,18 @@ from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import GateOutcome, Objection
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Diagnosis, Rule
-from loadeval.errors import UsageError
 from loadeval.data.lines import EpochEnd, LoaderInfo
-from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_header, make_run, randomised, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
+
+    from loadeval.data.run import Run
 
     Steps = Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
 

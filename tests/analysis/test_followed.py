@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.followed import FollowedRun
+from loadeval.data import log
 from loadeval.errors import RunLogError
-from loadeval.runlog.log_file import reader
 from tests.runs.measured import record
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def test_a_log_is_read_to_its_end_and_again_where_it_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many parts it has."""
-    monkeypatch.setattr(reader, "PART_BYTES", 300)
+    monkeypatch.setattr(log, "PART_BYTES", 300)
     path = tmp_path / "run.jsonl"
     followed = FollowedRun(path)
     assert not followed.read()

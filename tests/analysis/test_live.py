@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +13,13 @@ from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.live import LiveJob, LiveRun, LiveState, Outlier, Silence
 from loadeval.analysis.rates import BatchSums, Rates, rates, together, total
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import Line, RunEnd
+from loadeval.data.lines import Block, EpochEnd, Event, Header, Line, LoaderInfo, Readings, RunEnd
 from loadeval.data.log import Follower, read_run
 from loadeval.data.run import ARMS
-from loadeval.data.lines import Block, EpochEnd, Event, Header, LoaderInfo, Readings
 from tests.runs import given
 from tests.runs.given import HEADER, MS
 from tests.runs.measured import record
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,10 +38,10 @@ def header(mode: Mode = "log", warmup: int = 1, **loader: Any) -> Header:
 def block(requests_s: list[int], wait_s: int = 1, epoch: int = 0, **options: Any) -> Block:
     """Batches of four samples that waited for `wait_s`, the last step open."""
     sizes = options.pop("samples", 4)
-    times = {"request_ns": np.array(requests_s) * SECOND, "epoch": epoch, **options}
-    return given.block(
-        "real", wait_s * SECOND, UNKNOWN, samples=sizes, nbytes=sizes, **times
-    ).with_steps()
+    request_ns = np.array(requests_s, dtype=np.int64) * SECOND
+    step_ns = np.append(np.diff(request_ns) - wait_s * SECOND, UNKNOWN)[: len(request_ns)]
+    times = {"request_ns": request_ns, "epoch": epoch, **options}
+    return given.block("real", wait_s * SECOND, step_ns, samples=sizes, nbytes=sizes, **times)
 
 
 def after(*lines: Line, quiet_s: int = 0) -> LiveState:
@@ -145,9 +145,9 @@ def test_now_is_the_last_minute() -> None:
         # An epoch start that takes long is a silence too.
         ([], 11, 11, None),
         # While no batch comes, readings and events tell how late it is.
-        ([block([0]), Readings("host", "", np.array([93 * SECOND]), {})], 0, 92, None),
+        ([block([0]), Readings("host", "", [93 * SECOND], {})], 0, 92, None),
         ([block([0]), Event(93 * SECOND, "it happened")], 0, 92, None),
-        ([Readings("gpu", "", np.array([], np.int64), {}, "none")], 0, None, None),
+        ([Readings("gpu", "", [], {}, "none")], 0, None, None),
         # A run that has ended is not silent, nor one of which no more is recorded.
         ([block([0, 2, 4]), RunEnd(3)], 1_000, None, 1),
         ([block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)], 1_000, None, 1),
@@ -239,14 +239,14 @@ def test_a_step_that_nobody_saw_end_is_in_no_arm() -> None:
 
 def test_the_last_memory_that_was_read_is_kept() -> None:
     """Of the process and of its workers; a gap or another quantity changes nothing."""
-    time_ns = np.array([1, 2]) * SECOND
-    read = {"pss_bytes": np.array([5.0, 7.0]), "rss_bytes": np.array([9.0, 9.0])}
-    gap = {"pss_bytes": np.array([np.nan, np.nan])}
+    time_ns = [SECOND, 2 * SECOND]
+    read = {"pss_bytes": [5.0, 7.0], "rss_bytes": [9.0, 9.0]}
+    gap = {"pss_bytes": [None, None]}
     state = after(
         header(),
         Readings("host", "process", time_ns, read),
         Readings("host", "process", time_ns, gap),
-        Readings("host", "machine", time_ns, {"busy_percent": np.array([1.0, 2.0])}),
+        Readings("host", "machine", time_ns, {"busy_percent": [1.0, 2.0]}),
         Readings("other", "workers", time_ns, read),
     )
     assert state.memory_bytes == {"process": 7.0}

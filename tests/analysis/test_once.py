@@ -20,9 +20,9 @@ from loadeval.analysis.predict.simulation import replayed
 from loadeval.analysis.predict.whatif import LoaderModel
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.case import Case
+from loadeval.data.log import read_run
 from loadeval.report.page.page import page_of
 from loadeval.report.terminal.screen import screen
-from loadeval.data.log import read_run
 from tests.runs.looked_into import looked_into
 from tests.runs.staged import staged
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from loadeval.analysis.run_memory import plan_of_run
 from loadeval.data.lines import WorkerStart
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
+from tests.runs.tables import replace, with_steps
 
 MB = 1_000_000
 NUMBER = np.arange(COUNT)
@@ -53,8 +52,7 @@ def test_what_workers_keep() -> None:
 def test_batches_that_are_pickled() -> None:
     """They go through a pipe, where a tensor leaves a handle of shared memory."""
     for pickled, by_pipe in ((600_000, True), (800, False)):
-        run = looked_into(fetch=60, pickled_bytes=pickled)
-        run.steps.nbytes[:] = MB
+        run = with_steps(looked_into(fetch=60, pickled_bytes=pickled), nbytes=MB)
         plan = plan_of_run(run)
         assert plan.memory is not None
         assert (plan.batch_bytes, plan.memory.by_pipe) == (MB, by_pipe)

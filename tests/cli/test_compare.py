@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
-from loadeval.report.json import report_as_dict
-from loadeval.data.log import read_run
 from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.log import read_run
+from loadeval.report.json import report_as_dict
 from tests.cli.commands import COMMAND, runner
 from tests.runs import DEMO
 from tests.runs.given import MS, write_run
 from tests.runs.measured import record
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 Logs = tuple[Path, Path]
 SCREEN_OF_A_LOG = """\

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.cli.main import app
-from loadeval.demo.run import run_demo
 from loadeval.data.log import read_run
+from loadeval.demo.run import run_demo
 
 if TYPE_CHECKING:
     from pathlib import Path

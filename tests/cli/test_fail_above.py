@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,10 +10,11 @@ import pytest
 from loadeval.analysis.estimate.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.verdict import GateOutcome, Objection, Verdict, gate
-from loadeval.report.wording.verdict import gate_sentence
 from loadeval.data.log import read_run
+from loadeval.report.wording.verdict import gate_sentence
 from tests.cli.commands import runner
 from tests.runs.measured import record
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

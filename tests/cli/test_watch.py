@@ -147,7 +147,7 @@ def test_a_log_that_was_read_in_parts_is_told_whole(
 ) -> None:
     """No state is told in between."""
     expected = next(states(log, 1))
-    monkeypatch.setattr("loadeval.runlog.log_file.reader.PART_BYTES", 10)
+    monkeypatch.setattr("loadeval.data.log.PART_BYTES", 10)
     assert list(states(log, 1)) == [expected]
 
 

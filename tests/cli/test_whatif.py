@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval.analysis.predict.whatif import LoaderModel
+from loadeval.data.log import read_run
 from loadeval.report.json import prediction_as_dict, whatif_as_dict
 from loadeval.report.terminal.whatif import curve_lines, prediction_lines
-from loadeval.data.log import read_run
 from tests.cli.commands import imported_by, runner
 from tests.runs import DEMO
 from tests.runs.given import write_run
 from tests.runs.measured import record
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

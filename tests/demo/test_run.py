@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from loadeval.analysis.estimate.headroom import headroom
-from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
-from loadeval.errors import UsageError
 from loadeval.data.blocks import block_for
 from loadeval.data.log import read_run
+from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
+from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from loadeval.export import Format, export_run
-from loadeval.export import tables as module
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
+from loadeval.export import Format, export_run
+from loadeval.export import tables as module
 from tests.runs.staged import staged
+from tests.runs.tables import rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,7 @@ def test_the_batches_of_a_loader_are_a_third_table(tmp_path: Path) -> None:
     assert path.read_text().startswith("epoch,batch,worker,")
     assert column(path, "epoch") == [0] * 30 + [1] * 30
     for name in ("requested_ns", "fetch_ns", "slowest_index"):
-        values = [value for stage in run.stages for value in getattr(stage, name).tolist()]
+        values = [value for stage in rows_of(run) for value in getattr(stage, name).tolist()]
         assert column(path, name) == values
     assert column(path, "pin_ns") == [UNKNOWN] * 60
     in_process = staged("log", workers=0, batches=10, epochs=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,10 @@ import numpy as np
 import pytest
 
 from loadeval import UsageError, read_run
-from loadeval.export import Format, export_run, trace
 from loadeval.data.columns import UNKNOWN
+from loadeval.export import Format, export_run, trace
 from tests.runs.staged import staged
+from tests.runs.tables import replace, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -217,7 +217,7 @@ def test_workers_have_tracks(tmp_path: Path) -> None:
     """Fetch and collate on one, pickling, which another thread does, on the next."""
     run = staged("log", batches=40, epochs=2)
     events = events_of(run, tmp_path)
-    for times in run.stages:
+    for times in rows_of(run):
         for worker in (0, 1):
             own = times.part(times.worker == worker)
             name = f"epoch {times.epoch}: worker {worker}"
@@ -242,9 +242,9 @@ def test_workers_have_tracks(tmp_path: Path) -> None:
 def test_the_training_process_receives_pins_and_hands_out(tmp_path: Path) -> None:
     """Receiving ends when it has the batch; pinning begins then."""
     run = staged("log", batches=30, epochs=1)
-    (times,) = run.stages
-    pinned = dataclasses.replace(times, pin_ns=np.full(len(times), 10_000))
-    events = events_of(dataclasses.replace(run, stages=(pinned,)), tmp_path)
+    (times,) = rows_of(run)
+    pinned = replace(times, pin_ns=np.full(len(times), 10_000))
+    events = events_of(replace(run, stages=(pinned,)), tmp_path)
     slices = on_track(events, "epoch 0: receive and pin")
     ends = [event["ts"] + event["dur"] for event in slices if event["name"] == "receive"]
     assert ends == times.received_ns.tolist()
@@ -266,19 +266,19 @@ def test_a_loader_without_workers_has_one_track(tmp_path: Path) -> None:
 def test_what_overlaps_on_a_track_begins_later(tmp_path: Path) -> None:
     """Readings of two clocks may cross by a little."""
     run = staged("log", batches=30, epochs=1)
-    (times,) = run.stages
-    late = dataclasses.replace(times, fetch_ns=times.fetch_ns + 500_000)
-    events = events_of(dataclasses.replace(run, stages=(late,)), tmp_path)
+    (times,) = rows_of(run)
+    late = replace(times, fetch_ns=times.fetch_ns + 500_000)
+    events = events_of(replace(run, stages=(late,)), tmp_path)
     assert len(on_track(events, "epoch 0: worker 0")) == 30
 
 
 def test_times_that_are_not_known_are_not_drawn(tmp_path: Path) -> None:
     """What is not known of a batch is not drawn either."""
     run = staged("log", batches=12, epochs=1)
-    (times,) = run.stages
+    (times,) = rows_of(run)
     none = np.full(len(times), UNKNOWN)
-    times = dataclasses.replace(times, collate_ns=none, slowest_index=none, received_ns=none)
-    events = events_of(dataclasses.replace(run, stages=(times,)), tmp_path)
+    times = replace(times, collate_ns=none, slowest_index=none, received_ns=none)
+    events = events_of(replace(run, stages=(times,)), tmp_path)
     assert {event["name"] for event in on_track(events, "epoch 0: worker 0")} == {"fetch"}
     assert "slowest_index" not in on_track(events, "epoch 0: worker 0")[0]["args"]
     assert not any(

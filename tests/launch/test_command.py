@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,8 @@ import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
+from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
     BatchCounter,
@@ -28,8 +29,7 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from loadeval.data.log import Follower
-from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ import os, signal, sys, time
 from pathlib import Path
 from loadeval import LoaderEvaluator
 from loadeval.launch.session import started_ms
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -189,7 +189,7 @@ if "RANK" not in os.environ:
     sys.exit(sum(rank.wait() for rank in ranks))
 from loadeval import LoaderEvaluator
 from loadeval.launch.session import started_ms
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
 while rank and not (folder / "rank0.jsonl").exists():
     time.sleep(0.01)

@@ -11,10 +11,10 @@ import pytest
 
 from loadeval.analysis.attach.marks import marks_of
 from loadeval.analysis.hangs.hang import Cause
+from loadeval.data import log
 from loadeval.launch import hangs
 from loadeval.launch.hangs import HangWatch, hang_since
 from loadeval.probes.looks import KernelMemory
-from loadeval.runlog.log_file import reader
 from loadeval.runtime.registry import declared_in_stacks
 from tests.analysis.hangs.seen import (
     READ,
@@ -234,7 +234,7 @@ def test_a_run_that_has_ended_and_logs_that_cannot_be_read(tmp_path: Path) -> No
 
 def test_a_long_log_is_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many parts it has."""
-    monkeypatch.setattr(reader, "PART_BYTES", 500)
+    monkeypatch.setattr(log, "PART_BYTES", 500)
     watched = Watched(going_on(tmp_path / "rank0.jsonl")).see(WAITS, STUCK)
     assert watched.after(31) is None
     found = watched.after(3)

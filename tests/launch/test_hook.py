@@ -18,12 +18,12 @@ import pytest
 
 import loadeval
 from loadeval import LoadevalWarning, read_run
+from loadeval.data.folder import processes_in
 from loadeval.launch import hook, loadeval_inject
 from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import Finder
 from loadeval.launch.session import Session, _on_save
 from loadeval.launch.settings import RunSettings
-from loadeval.data.folder import processes_in
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -404,7 +404,7 @@ def test_a_file_that_cannot_be_written_is_told(
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("loadeval.runlog.run_folder.processes.ProcessRecord.save", full)
+    monkeypatch.setattr("loadeval.data.folder.ProcessRecord.save", full)
     with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
         assert list(module.Loader()) == [1, 2, 3]
         uninstall()

@@ -27,10 +27,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, Watch, read_run
+from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-from loadeval.data.folder import processes_in
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 from loadeval_adapters.huggingface_datasets import DatasetsAdapter
 from loadeval_adapters.pytorch import PyTorchAdapter

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import dataloader
 
 from loadeval import Watch, read_run
-from loadeval.launch import hook
 from loadeval.data.folder import processes_in
+from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
 from tests.launch.own_loader import OwnLoader
 from tests.launch.test_roles import evaluate, train

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 
 from loadeval import LoadevalWarning
 from loadeval.cli.main import app
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
 from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK, REFUSED_MARK
 from loadeval.launch.refused import SHOWN
-from loadeval.data.folder import LoaderRecord, ProcessRecord
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
 

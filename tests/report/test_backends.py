@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from loadeval.report.wording.backends import difference_sentence
 from loadeval.runtime.alternation.backends import MeasuredBackend
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval import Run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -29,6 +28,7 @@ from loadeval.report.wording.ranks import (
 )
 from loadeval.report.wording.runs import report_headline
 from tests.runs.ranks import MS, runs_of, train
+from tests.runs.tables import replace
 
 
 @pytest.fixture(name="job", scope="module")

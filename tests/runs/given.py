@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, listed
+from loadeval.data.dali import write_metrics
+from loadeval.data.lines import (
+    Arm,
+    Block,
+    EpochEnd,
+    GpuIdle,
+    Header,
+    LoaderInfo,
+    Prefetch,
+    Readings,
+    RunEnd,
+    Window,
+    encode,
+)
 from loadeval.data.log import RunLog
-from loadeval.data.run import ARMS, Run
-from loadeval.data.lines import Arm, Block, EpochEnd, GpuIdle, Header, LoaderInfo, Prefetch, Readings, Window
-from loadeval.data.columns import Columns
+from loadeval.data.run import ARMS, Run, completed, steps_of
+from tests.runs.tables import lines_of, replace, steps_table, tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -66,26 +78,39 @@ def block(
 
     One `request_ns` is the first batch's: each other is asked for when the step before it ends.
     """
-    columns = (request_ns, wait_ns, step_ns, samples, nbytes)
+    given = (request_ns, wait_ns, step_ns, samples, nbytes)
     if count is None:
-        count = max(np.size(column) for column in columns if np.ndim(column))
-    requests, waits, steps, samples, nbytes = (
-        np.full(count, column, dtype=np.int64) for column in columns
-    )
+        count = max(np.size(column) for column in given if np.ndim(column))
+    columns = [np.full(count, column, dtype=np.int64) for column in given]
+    requests, waits, steps, *_ = columns
     if np.ndim(request_ns) == 0 and request_ns != UNKNOWN:
         requests += np.cumsum(waits + steps) - waits - steps
-    return Block(epoch, arm, requests, waits, steps, samples, nbytes, pair)
+    gaps = [listed(column) for column in columns[2:]]
+    return Block(epoch, arm, requests.tolist(), waits.tolist(), *gaps, pair)
+
+
+def part(whole: Block, rows: slice, **changes: Any) -> Block:
+    """These batches of the block alone, with `changes`."""
+    columns = {
+        name: None if column is None else column[rows]
+        for name in Block.COLUMNS
+        for column in [getattr(whole, name)]
+    }
+    changed: Block = replace(whole, **columns, **changes)
+    return changed
 
 
 def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **known: Any) -> Run:
     """The run of `blocks`, which alternates unless `mode` is given.
 
-    `known` are fields of the run or of its header, which is HEADER but for them.
+    `known` are fields of the run, in which lines may stand for tables, or of its header, which is
+    HEADER but for them.
     """
     header = known.pop("header", HEADER)
-    of_header = {field.name for field in fields(Header)} & known.keys()
+    of_header = set(Header.__struct_fields__) & known.keys()
     header = replace(header, **{name: known.pop(name) for name in of_header})
-    return Run(header, Steps.from_blocks([*blocks], known.get("ends", ()), gpu_idle), **known)
+    steps = completed(steps_of([*blocks]), known.get("ends", ()), [*gpu_idle])
+    return Run(header, steps, **tables(known))
 
 
 def make_run(
@@ -116,15 +141,14 @@ def make_run(
     )
     bounds = np.cumsum([0, *([count] if epochs is None else epochs)]).tolist()
     blocks = [
-        replace(whole.part(slice(*bound)), epoch=epoch)
-        for epoch, bound in enumerate(pairwise(bounds))
+        part(whole, slice(*bound), epoch=epoch) for epoch, bound in enumerate(pairwise(bounds))
     ]
     return run_of(
         blocks,
         name=f"the {arm} run",
         mode=mode,
         warmup=warmup,
-        ends=tuple(EpochEnd(part.epoch, "exhausted") for part in blocks),
+        ends=tuple(EpochEnd(each.epoch, "exhausted") for each in blocks),
         closed=True,
         **header,
     )
@@ -154,18 +178,20 @@ def alternating(
         step = real + (noise if pair % 2 else -noise)
         for arm, waited, taken in (("real", wait, step), ("ideal", 0.0, ideal)):
             request_ns = start_ns + np.arange(8) * int((waited + taken) * MS)
-            part = block(
-                "real" if arm == "real" else "ideal",
-                waited * MS,
-                taken * MS,
-                request_ns=request_ns,
-                epoch=0 if first is None else pair,
-                pair=pair,
-            )
+            waits = np.full(8, waited * MS)
             if uneven:
-                part.wait_ns[:] = np.where(np.arange(8) % 4 == 3, 4 * part.wait_ns, 0)
+                waits = np.where(np.arange(8) % 4 == 3, 4 * waits, 0)
+            blocks.append(
+                block(
+                    "real" if arm == "real" else "ideal",
+                    waits,
+                    taken * MS,
+                    request_ns=request_ns,
+                    epoch=0 if first is None else pair,
+                    pair=pair,
+                )
+            )
             start_ns = int(request_ns[-1]) + int((4 * waited + taken) * MS)
-            blocks.append(part)
         if first is not None:
             begin = block("real", first * MS, real * MS, 1, request_ns=start_ns, epoch=pair)
             blocks.insert(-2, begin)
@@ -214,13 +240,19 @@ def randomised(
     arm, counted = np.where(starts, 0, arm), np.where(starts, UNKNOWN, counted)
     wait_ns = np.where(starts, 300 * MS, wait_ns)
     request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
-    sizes, unknown = (np.full(len(table), each) for each in (samples, UNKNOWN))
+    sizes = np.full(len(table), samples)
     timed = block - 4
     return Run(
         replace(RANDOMISED, **header),
-        Steps(
-            *(number, arm, counted, request_ns, wait_ns, step_ns),
-            *(sizes, 4 * sizes, unknown, unknown),
+        steps_table(
+            epoch=number,
+            arm=arm,
+            pair=counted,
+            request_ns=request_ns,
+            wait_ns=wait_ns,
+            step_ns=step_ns,
+            samples=sizes,
+            nbytes=4 * sizes,
         ),
         ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
         prefetches=tuple(
@@ -280,19 +312,18 @@ def with_readings(run: Run) -> Run:
 
 def write_run(run: Run, path: Path) -> Path:
     """The run log of `run`, as the recorder would write it."""
-    log = RunLog(path, run.header)
-    lines: list[Line] = [
-        *run.steps.blocks(),
-        *run.prefetches,
-        *run.windows,
-        *run.readings,
-        *run.ends,
-        *run.events,
-        *run.stages,
-        *run.worker_starts,
-        *run.code,
-    ]
-    for line in lines:
-        log.write(line)
-    log.end(len(run.steps))
+    return write_log(path, run.header, *lines_of(run), RunEnd(len(run.steps)))
+
+
+def save_metrics(run: Run, path: Path) -> None:
+    """The metrics file of `run`."""
+    lines = run.header, *lines_of(run), RunEnd(len(run.steps))
+    write_metrics(run, map(encode, lines), path)
+
+
+def write_log(path: Path, header: Header, *lines: Line) -> Path:
+    """A run log of these lines."""
+    log = RunLog(path, header)
+    log.append(b"".join(map(encode, lines)))
+    log.close()
     return path

@@ -12,10 +12,9 @@ import numpy as np
 
 from loadeval.analysis.predict.costs import Costs
 from loadeval.data.columns import UNKNOWN
-from loadeval.runlog.log_file.fields import STAGE_COLUMNS
-from loadeval.data.lines import LoaderInfo
-from loadeval.data.lines import StageTimes
+from loadeval.data.lines import LoaderInfo, StageTimes
 from tests.runs import given
+from tests.runs.tables import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,38 +23,8 @@ if TYPE_CHECKING:
     from loadeval.data.columns import Column
     from loadeval.data.run import Run
 
-COLUMNS = ("batch", *STAGE_COLUMNS)
 
-
-def stage_times(
-    epoch: int = 0,
-    transform_ns: dict[str, Any] | None = None,
-    transform_calls: dict[str, Any] | None = None,
-    elements_before: dict[str, Any] | None = None,
-    elements_after: dict[str, Any] | None = None,
-    **columns: Any,
-) -> StageTimes:
-    """Rows with the columns that are given; the others are UNKNOWN, and batches count from 0."""
-    given = {name: np.asarray(values, dtype=np.int64) for name, values in columns.items()}
-    count = max(map(len, given.values()), default=0)
-    given.setdefault("batch", np.arange(count))
-    every: dict[str, Any] = {name: given.pop(name, np.full(count, UNKNOWN)) for name in COLUMNS}
-    assert not given
-    every |= {
-        column: {
-            name: np.asarray(values, dtype=np.float64) for name, values in (by_name or {}).items()
-        }
-        for column, by_name in (
-            ("transform_ns", transform_ns),
-            ("transform_calls", transform_calls),
-            ("elements_before", elements_before),
-            ("elements_after", elements_after),
-        )
-    }
-    return StageTimes(epoch, **every)
-
-
-def run_of(*stages: StageTimes, workers: int = 2, depth: int | None = None, **more: Any) -> Run:
+def run_of(*stages: Rows, workers: int = 2, depth: int | None = None, **more: Any) -> Run:
     """A run of a log, whose loader was looked into."""
     info = LoaderInfo(
         "torch.utils.data.DataLoader",
@@ -105,13 +74,13 @@ class LoaderModel:
         """How many batches are outstanding."""
         return self.workers * self.prefetch_factor
 
-    def times(self, epoch: int = 0, start_ns: int = 0) -> StageTimes:
+    def times(self, epoch: int = 0, start_ns: int = 0) -> Rows:
         """All batches of an epoch, as they are delivered."""
         rows = self._with_workers(start_ns) if self.workers else self._without(start_ns)
         columns: dict[str, Any] = {
-            name: [row.get(name, UNKNOWN) for row in rows] for name in COLUMNS
+            name: [row.get(name, UNKNOWN) for row in rows] for name in StageTimes.COLUMNS
         }
-        return stage_times(epoch, **columns)
+        return Rows(epoch, **columns)
 
     def costs(self) -> Costs:
         """The same batches, to be simulated; half of fetching is blocked."""
@@ -232,7 +201,7 @@ class LoaderModel:
         return rows
 
 
-def iterations_ns(times: StageTimes) -> Column:
+def iterations_ns(times: Rows) -> Column:
     """The time from each delivered batch to the next."""
     return np.diff(times.delivered_ns)
 

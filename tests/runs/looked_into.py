@@ -5,15 +5,14 @@ The loader is that of `tests.runs.loader_model`: training waits as the model say
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.data.lines import LoaderInfo
-from loadeval.data.lines import CodeSamples
+from loadeval.data.lines import CodeSamples, LoaderInfo
 from tests.runs.given import MS, alternating, block, run_of
 from tests.runs.loader_model import LoaderModel, iterations_ns
+from tests.runs.tables import altered, replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.stats import Series
     from loadeval.data.columns import Column
     from loadeval.data.run import Run
-    from loadeval.data.lines import StageTimes
+    from tests.runs.tables import Rows
 
 FIRST, COUNTED = 20, 80
 """Batches before those that count, and those that do."""
@@ -45,7 +44,7 @@ def stage_times(
     slowest_index: int | Column = 0,
     count: int = COUNT,
     **ms: float | Sequence[float] | Series,
-) -> StageTimes:
+) -> Rows:
     """Batches of what `ms` says for each stage: one time for all, or one for each, in ms.
 
     `blocked` and `run_queue` are shares of fetching and collating, `others` the CPU time of other
@@ -88,7 +87,7 @@ def stage_times(
         "elements_before": {name: np.full(count, size[0]) for name, size in (sizes or {}).items()},
         "elements_after": {name: np.full(count, size[1]) for name, size in (sizes or {}).items()},
     }
-    return replace(times, **{**columns, **known})
+    return times.replace(**{**columns, **known})
 
 
 def code(
@@ -98,7 +97,7 @@ def code(
     return (CodeSamples(0, seen or {}, blocked or {}),)
 
 
-def waits_ns(times: StageTimes) -> Column:
+def waits_ns(times: Rows) -> Column:
     """The waits of the batches that count."""
     counted: Column = (times.delivered_ns - times.requested_ns)[-COUNTED:]
     return counted
@@ -128,8 +127,10 @@ def looked_into(
         **{"workers": workers, "prefetch_depth": workers * prefetch, **(loader or {})},
     )
     real_rows = np.flatnonzero(run.steps.arm == 0)
-    run.steps.wait_ns[real_rows] = waits_ns(times)[: len(real_rows)]
-    return replace(run, stages=(times,), code=seen)
+    wait_ns = altered(run.steps.wait_ns, real_rows, waits_ns(times)[: len(real_rows)])
+    steps = run.steps.replace(wait_ns=wait_ns)
+    looked_into: Run = replace(run, steps=steps, stages=(times,), code=seen)
+    return looked_into
 
 
 def logged(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, Run
 from loadeval.data.lines import EpochEnd, Header, LoaderInfo
-from loadeval.data.columns import Columns
+from loadeval.data.run import ARMS, Run
+from tests.runs.tables import replace, steps_table, tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +76,6 @@ def run_of_rank(
     """The log of one rank; `epochs` are the batches of each."""
     count = training.wait_ns.shape[1]
     epochs = [count] if epochs is None else epochs
-    unknown = np.full(count, UNKNOWN)
     environment = {"host": host, "rank": rank, "world_size": world_size}
     defaults = Header(
         f"id{rank}", f"rank{rank}", "log", created, "images", warmup, LoaderInfo("loader"),
@@ -86,21 +85,18 @@ def run_of_rank(
         defaults = replace(defaults, mode="alternate")
     return Run(
         header=replace(defaults, **header),
-        steps=Steps(
+        steps=steps_table(
             epoch=np.repeat(np.arange(len(epochs)), epochs),
             arm=np.zeros(count, np.int64) if arm is None else np.array(arm, np.int64),
-            pair=unknown if pair is None else np.array(pair, np.int64),
+            pair=np.full(count, UNKNOWN) if pair is None else np.array(pair, np.int64),
             request_ns=training.request_ns[rank],
             wait_ns=training.wait_ns[rank],
             step_ns=training.step_ns[rank],
             samples=np.full(count, samples),
-            nbytes=unknown,
-            gpu_idle_ns=unknown,
-            gpu_step_ns=unknown,
         ),
         ends=tuple(EpochEnd(epoch, "exhausted") for epoch in range(len(epochs))),
         closed=True,
-        stages=tuple(stages),
+        **tables({"stages": stages}),
     )
 
 

@@ -6,21 +6,30 @@ Worker w fetches every n-th batch: 32 samples in 20 ms, 60% of it GaussianBlur. 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.runlog.log_file.fields import STAGE_COLUMNS
-from loadeval.data.lines import Block, EpochEnd, Event, Header, LoaderInfo, Prefetch, Window
-from loadeval.data.run import Run
-from loadeval.data.columns import Columns
-from loadeval.data.lines import CodeSamples, StageTimes, WorkerStart
+from loadeval.data.lines import (
+    Block,
+    CodeSamples,
+    EpochEnd,
+    Event,
+    Header,
+    LoaderInfo,
+    Prefetch,
+    StageTimes,
+    Window,
+    WorkerStart,
+)
+from tests.runs.given import run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, EventKind, Mode
+    from loadeval.data.run import Run
 
 MS = 1_000_000
 US = 1_000
@@ -141,18 +150,20 @@ class Workers:
             **calls,
         }
 
-    def times(self) -> StageTimes:
+    def line(self) -> StageTimes:
         """All that it did."""
-        columns: dict[str, Any] = {"epoch": self.epoch}
-        for name in ("batch", *STAGE_COLUMNS):
-            values = [row.get(name, UNKNOWN) for row in self.rows]
-            columns[name] = np.array(values, dtype=np.int64)
-        for column, end in (("transform_ns", ""), ("transform_calls", " calls")):
-            columns[column] = {
-                name: np.array([row[name + end] for row in self.rows], dtype=np.float64)
-                for name in TRANSFORMS
-            }
-        return StageTimes(**columns)
+        columns: dict[str, Any] = {}
+        for name in StageTimes.COLUMNS:
+            values = [row.get(name) for row in self.rows]
+            columns[name] = None if set(values) == {None} else values
+        return StageTimes(
+            self.epoch,
+            **columns,
+            transform_ns={name: [row[name] for row in self.rows] for name in TRANSFORMS},
+            transform_calls={
+                name: [row[f"{name} calls"] for row in self.rows] for name in TRANSFORMS
+            },
+        )
 
 
 @cache
@@ -176,9 +187,9 @@ def staged(
     if not workers:
         loader = replace(loader, prefetch_depth=0, start_method=None)
     header = replace(HEADER, name=name, mode=mode, loader=loader, settings={"stages": True})
-    return Run(
-        header,
-        Steps.from_blocks(made.blocks, made.ends),
+    return run_of(
+        made.blocks,
+        header=header,
         ends=tuple(made.ends),
         prefetches=tuple(made.prefetches),
         windows=tuple(made.windows),
@@ -216,7 +227,7 @@ class _Made:
             self.serve(None, number, "ideal", 17, self.pair)
             self.pair += 1
         self.serve(load, number, "real", batches - len(load.rows))
-        self.stages.append(load.times())
+        self.stages.append(load.line())
         self.ends.append(EpochEnd(number, "exhausted", self.now_ns, 2 * MS))
         self.now_ns += 5 * MS
 
@@ -230,10 +241,10 @@ class _Made:
             delivered_ns = asked_ns if load is None else load(asked_ns)
             rows.append((asked_ns, delivered_ns - asked_ns))
             self.now_ns = delivered_ns + STEP_NS - (load is None) * MS
-        asked, waited = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-        every = np.full(len(rows), SAMPLES), np.full(len(rows), BATCH_BYTES)
-        steps = np.full(len(rows), STEP_NS - (load is None) * MS)
-        self.blocks.append(Block(epoch, arm, asked, waited, steps, *every, pair))
+        asked, waited = zip(*rows, strict=True) if rows else ((), ())
+        each = STEP_NS - (load is None) * MS, SAMPLES, BATCH_BYTES
+        columns = [[value] * len(rows) for value in each]
+        self.blocks.append(Block(epoch, arm, [*asked], [*waited], *columns, pair))
         if pair is not None:
             self.windows.append(Window(pair, epoch, arm, self.now_ns - begin_ns, None))
 
@@ -244,7 +255,7 @@ class _Made:
             ends.append(load(ends[-1]))
         timed = 20 - PREFETCH * self.workers
         elapsed_ns = ends[-1] - ends[-1 - timed]
-        waits = tuple(np.diff(ends).tolist())
+        waits = np.diff(ends).tolist()
         self.prefetches.append(
             Prefetch(
                 self.pair, epoch, 20, timed, elapsed_ns, timed * SAMPLES, waits, None, began_ns
@@ -256,4 +267,5 @@ class _Made:
 def without_stages(run: Run, *, kind: EventKind | None = None, message: str = "") -> Run:
     """The same, not looked into, with an event that says why."""
     events = () if kind is None else (Event(7 * MS, message, kind),)
-    return replace(run, stages=(), worker_starts=(), code=(), events=events)
+    changed: Run = replace(run, stages=(), worker_starts=(), code=(), events=events)
+    return changed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,17 +21,18 @@ from loadeval.analysis.estimate.verdict import (
     VerdictAdvice,
 )
 from loadeval.analysis.remark import Remark
-from loadeval.errors import UsageError
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, EpochEnd, LoaderInfo, Prefetch, Window
-from loadeval.data.run import Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.data.run import Run
 
 IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)
 HIGHLY = Verdict(InputBound.HIGHLY, InputBound.HIGHLY)
@@ -89,7 +89,7 @@ def prefetches(each_ms: float, samples: int | None = 32, timed: int = 8) -> tupl
 
 
 def prefetched(longest_ms: float) -> tuple[Prefetch, ...]:
-    return (Prefetch(0, 0, 10, 8, 80 * MS, 32, (int(longest_ms * MS), *[0] * 9)),)
+    return (Prefetch(0, 0, 10, 8, 80 * MS, 32, [int(longest_ms * MS), *[0] * 9]),)
 
 
 def test_only_what_counts_is_compared() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ import pytest
 from loadeval.analysis.estimate.arms import ArmTimes, compare_arms
 from loadeval.analysis.estimate.headroom import headroom
 from tests.runs.given import MS, alternating
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.estimate.arms import Gain

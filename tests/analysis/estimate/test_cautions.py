@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,13 +9,14 @@ import pytest
 
 from loadeval.analysis.estimate.cautions import Caution, about_the_machine
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
-from loadeval.report.wording.verdict import cautions
 from loadeval.data.lines import Readings
-from loadeval.data.run import Run
+from loadeval.report.wording.verdict import cautions
 from tests.runs.staged import MS, staged
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 ALTERNATING = staged()
 GPU = "GPU 0 (NVIDIA H100)"
@@ -34,7 +34,7 @@ def machine_read(levels: Levels, subject: str = "machine", run: Run = ALTERNATIN
     for name, level in levels.items():
         in_real, in_ideal = level if isinstance(level, tuple) else (level, level)
         values[name] = np.where(ideal, in_ideal, in_real).astype(np.float64)
-    return replace(run, readings=(*run.readings, Readings("host", subject, time_ns, values)))
+    return replace(run, readings=(*readings_lines(run), Readings("host", subject, time_ns, values)))
 
 
 def only_caution(levels: Levels, subject: str = "machine") -> tuple[Any, dict[str, Any]]:

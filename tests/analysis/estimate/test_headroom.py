@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +13,13 @@ from loadeval.analysis.estimate.headroom import headroom_of_two
 from loadeval.analysis.estimate.intervals import MeanTime
 from loadeval.analysis.estimate.verdict import Objection, Unmeasured, VerdictAdvice
 from loadeval.analysis.remark import Remark
-from loadeval.errors import UsageError
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, NOT_RECORDED, Run
 from loadeval.data.lines import EpochEnd, LoaderInfo, Readings
+from loadeval.data.run import ARMS, NOT_RECORDED, Run
+from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_run, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

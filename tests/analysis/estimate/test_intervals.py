@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -35,6 +34,7 @@ from loadeval.analysis.estimate.stats import (
     Series,
 )
 from tests.analysis.numbers import bounds, in_pairs
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.columns import Column

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,14 +11,15 @@ from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.steady import closed_steps, steps_left_out, whole_windows
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.predict.cpus import CpuUse
-from loadeval.report.wording.verdict import cautions
 from loadeval.data.lines import Block, Event, LoaderInfo, Window
-from loadeval.data.run import Run
+from loadeval.report.wording.verdict import cautions
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Mode
+    from loadeval.data.run import Run
 
 LONG = 10_000
 """Milliseconds that an evaluation takes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,14 +16,16 @@ from loadeval.analysis.estimate.memory import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.data.lines import LoaderInfo, Readings
-from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import run_of
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from loadeval.data.run import Run
 
     Values = npt.NDArray[np.float64]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +10,14 @@ import pytest
 from loadeval.analysis.estimate.metrics import Level, Metrics, quantities
 from loadeval.analysis.estimate.summary import GpuWait, gpu_wait
 from loadeval.data.lines import Arm, Block, GpuIdle, Readings
-from loadeval.data.run import Run
 from tests.runs.given import block, run_of
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 
 def batches(
@@ -81,7 +81,7 @@ def test_a_mean_of_the_driver_counts_for_an_arm_that_lasts_as_long(
 ) -> None:
     """NVML's are of up to a second; a GPU's counters count since the reading before."""
     run = run_with([batches("real", 1000), batches("ideal", 3000)], [3100, 3200], [40, 90])
-    (read,) = (reading for reading in run.readings if reading.probe == "gpu")
+    (read,) = (reading for reading in readings_lines(run) if reading.probe == "gpu")
     (column,) = read.values.values()
     values = dict.fromkeys((name, *others), column)
     levels = quantities(replace(run, readings=(replace(read, values=values),)))
@@ -91,7 +91,7 @@ def test_a_mean_of_the_driver_counts_for_an_arm_that_lasts_as_long(
 def test_a_mean_of_the_driver_is_known_in_a_long_block() -> None:
     long = batches("real", 0, batch_ns=200_000_000)
     run = run_with([long], [800_000_000, 1_800_000_000], [40, 90])
-    (read,) = (reading for reading in run.readings if reading.probe == "gpu")
+    (read,) = (reading for reading in readings_lines(run) if reading.probe == "gpu")
     values = {"kernel_busy_percent": read.values["sm_busy_percent"]}
     (quantity,) = quantities(replace(run, readings=(replace(read, values=values),)))
     assert quantity.real == Level(1, 90.0, 90.0, 90.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +15,17 @@ from loadeval.analysis.estimate.verdict import InputBound, Objection, Unmeasured
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Rule
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Block, EpochEnd, LoaderInfo, Prefetch
+from loadeval.data.run import ARMS, Run
 from loadeval.report.terminal.screen import comparison_screen
 from loadeval.report.terminal.text import comparison_rows
 from loadeval.report.wording.runs import report_headline
 from loadeval.report.wording.verdict import headline, measured, verdict_advice
-from loadeval.data.blocks import whole_epochs
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, Run
-from loadeval.data.lines import Block, EpochEnd, LoaderInfo, Prefetch
 from tests.analysis.numbers import bounds, codes, value
-from tests.runs.given import MS, block, run_of
+from tests.runs.given import MS, block, part, run_of
+from tests.runs.tables import blocks_of, replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def epoch(
     )
     if pair is None or batches == 1:
         return [whole]
-    return [replace(whole.part(slice(1)), pair=None), whole.part(slice(1, None))]
+    return [part(whole, slice(1), pair=None), part(whole, slice(1, None))]
 
 
 def trained(
@@ -225,13 +225,12 @@ def test_blocks_of_the_kind_that_has_more_count() -> None:
     """A run whose epochs come out shorter, or longer, than before has blocks of both kinds."""
     whole = alternated(4)
     assert set(whole_epochs(whole).values()) == {0, 1, 2, 3}
-    steps = whole.steps
-    blocks = [*steps.blocks()]
+    blocks = blocks_of(whole.steps)
     both = *epoch(20, "real", 9), *epoch(20, "ideal", 9)
-    more = [replace(part, epoch=20, pair=9) for part in both]
+    more = [replace(block, epoch=20, pair=9) for block in both]
     few = replace(whole, steps=run_of([*blocks, *more]).steps)
     assert headroom(few).pairs == 4
-    many = [replace(part, epoch=20, pair=pair) for pair in range(10, 16) for part in both]
+    many = [replace(block, epoch=20, pair=pair) for pair in range(10, 16) for block in both]
     result = headroom(replace(whole, steps=run_of([*blocks, *many]).steps))
     assert (result.pairs, result.of_epochs) == (6, False)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from loadeval.analysis.estimate.intervals import MeanError
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import Summary, summarise
 from loadeval.data.lines import Arm, EpochEnd, LoaderInfo, Prefetch
-from loadeval.data.run import Run
-from loadeval.runlog.model import rank_in_epoch
 from tests.runs.given import block, make_run, run_of
+from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 
 def test_means_are_over_the_steady_batches() -> None:
@@ -139,7 +142,7 @@ def test_quantiles_of_the_waits() -> None:
 def test_rank_counts_within_the_epoch() -> None:
     """Batches are numbered from 0 in each epoch."""
     steps = make_run([1] * 5, epochs=[3, 0, 2]).steps
-    assert rank_in_epoch(steps.epoch).tolist() == [0, 1, 2, 0, 1]
+    assert steps.batch.tolist() == [0, 1, 2, 0, 1]
 
 
 def test_a_batch_that_was_ready_has_no_epoch_start() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from loadeval.analysis.inside.decoding import is_mostly_decoding
 from loadeval.analysis.inside.stages import stages_of
 from loadeval.data.log import read_run
 from tests.runs import DEMO
+from tests.runs.tables import replace
 
 
 def test_the_demo_decodes_jpegs() -> None:

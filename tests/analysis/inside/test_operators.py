@@ -11,9 +11,8 @@ from loadeval import OperatorTimes, Readings
 from loadeval.analysis.estimate.metrics import Metrics
 from loadeval.analysis.inside.operators import LockWait, OperatorLimit, operators_of, threads_of
 from loadeval.analysis.report import Report
-from loadeval.data.log import read_run
 from loadeval.data.lines import LoaderInfo
-from loadeval.data.run import Run
+from loadeval.data.log import read_run
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, block, run_of
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 SECOND_NS = 1_000_000_000
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from loadeval.analysis.inside.stages import StageReport, WorkerTime
 from loadeval.analysis.inside.timeline import Stage
 from loadeval.analysis.report import Report
 from tests.runs.staged import MS, staged
+from tests.runs.tables import replace
 
 
 @pytest.fixture(name="found", scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,11 +17,13 @@ from loadeval.analysis.inside.stages import (
 )
 from loadeval.analysis.inside.timeline import LoaderTimeline, Stage
 from loadeval.analysis.inside.transforms import TransformSizes, TransformTime
-from loadeval.data.lines import Prefetch
-from loadeval.data.run import Run
-from loadeval.data.lines import CodeSamples, StageTimes
+from loadeval.data.lines import CodeSamples, Prefetch
 from tests.runs.given import MS
-from tests.runs.loader_model import LoaderModel, constant, of_each, run_of, stage_times
+from tests.runs.loader_model import LoaderModel, constant, of_each, run_of
+from tests.runs.tables import Rows, replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
 
@@ -66,7 +67,7 @@ def charged(report: StageReport) -> dict[Stage, float]:
     return {stage.stage: stage.charged_ns for stage in report.stages if stage.charged_ns}
 
 
-def back_to_back(times: StageTimes, first: int, batches: int, timed: int, **more: Any) -> Prefetch:
+def back_to_back(times: Rows, first: int, batches: int, timed: int, **more: Any) -> Prefetch:
     """A prefetch: some of the batches were taken back to back."""
     began_ns = int(times.requested_ns[times.batch >= first][0])
     return Prefetch(0, times.epoch, batches, timed, 0, None, **{"began_ns": began_ns, **more})
@@ -107,7 +108,7 @@ def test_of_a_loader_alone_all_time_is_charged_once(model: LoaderModel, between_
 @given(models())
 def test_how_long_finished_batches_wait(model: LoaderModel) -> None:
     """The model tells it for each batch."""
-    waits_ns = LoaderTimeline(model.times(), model.depth).head_of_line_ns()
+    waits_ns = LoaderTimeline(0, run_of(model.times()).stages, model.depth).head_of_line_ns()
     assert waits_ns.tolist() == model.head_of_line_ns
     report = looked_into(model)
     if model.workers == 1:
@@ -169,7 +170,7 @@ def test_what_stages_take() -> None:
 
 def test_how_long_batches_lie_in_the_queue() -> None:
     """They lie there from when they are pickled until reading them begins."""
-    times = stage_times(
+    times = Rows(
         worker=[0, 0],
         requested_ns=[0, 100],
         delivered_ns=[40, 120],
@@ -185,7 +186,7 @@ def test_how_long_batches_lie_in_the_queue() -> None:
     assert report_of(run_of(untold)).queue_ns is None
 
 
-def plain(count: int, **columns: Any) -> StageTimes:
+def plain(count: int, **columns: Any) -> Rows:
     """Batches of a worker that takes 10 ms for each, and is waited for."""
     start = np.arange(count) * 10 * MS
     given: dict[str, Any] = {
@@ -197,7 +198,7 @@ def plain(count: int, **columns: Any) -> StageTimes:
         "fetch_ns": np.full(count, 8 * MS),
         "collate_ns": np.full(count, 2 * MS),
     }
-    return stage_times(**{**given, **columns})
+    return Rows(**{**given, **columns})
 
 
 def test_shares_of_cpu_and_blocked() -> None:
@@ -300,7 +301,7 @@ def test_a_transform_of_which_nothing_is_known() -> None:
 def test_batches_that_take_no_time() -> None:
     """Nothing is divided by it."""
     nothing = np.zeros(4)
-    times = stage_times(
+    times = Rows(
         worker=nothing,
         requested_ns=nothing,
         delivered_ns=nothing,
@@ -445,7 +446,7 @@ def test_a_row_that_is_missing() -> None:
     report = report_of(run_of(part, depth=4, prefetches=(prefetch,)))
     assert report.batches == 38
     assert report.total_ns <= 5 * MS
-    timeline = LoaderTimeline(part, 4)
+    timeline = LoaderTimeline(0, run_of(part).stages, 4)
     run = run_of(part, prefetches=(back_to_back(times, 11, 30, 5),))
     assert part.batch[timeline.prefetched(run)].tolist() == [36, 37, 38, 39, 40]
 
@@ -472,7 +473,7 @@ def test_an_alternating_run_tells_of_the_loader_alone() -> None:
 
 def test_moments_in_disorder_are_charged_once() -> None:
     """A batch that was received before it is said to be pickled, say, by clocks that differ."""
-    times = stage_times(
+    times = Rows(
         worker=[0, 0],
         requested_ns=[0, 100],
         delivered_ns=[50, 200],
@@ -496,7 +497,7 @@ def test_moments_in_disorder_are_charged_once() -> None:
 
 def test_a_thread_that_waits_before_it_pickles() -> None:
     """It waits for Python's lock, with which its worker fetches the next batch."""
-    times = stage_times(
+    times = Rows(
         worker=[0, 0],
         requested_ns=[0, 100],
         delivered_ns=[50, 200],
@@ -559,7 +560,7 @@ def test_many_batches() -> None:
     count = 100_000
     rng = np.random.default_rng(0)
     start = np.arange(count) * MS
-    times = stage_times(
+    times = Rows(
         worker=np.arange(count) % 64,
         samples=np.full(count, 32),
         requested_ns=start,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ from loadeval.analysis.inside.stages import NoStages, why_no_stages
 from loadeval.data.lines import OperatorTimes
 from tests.runs.given import run_of
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Mode

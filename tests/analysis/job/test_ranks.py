@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,15 +12,15 @@ from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.job.alignment import JobCaution, are_ranks
 from loadeval.analysis.job.ranks import JobReport, Straggling
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
-from loadeval.data.run import Run
-from loadeval.data.lines import StageTimes
+from loadeval.data.lines import EpochEnd, Event, Prefetch, StageTimes, Window
 from tests.analysis.numbers import codes
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
+from tests.runs.tables import altered, replace, rows_of, with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.data.run import Run
     from tests.runs.ranks import Times
 
 STEPS = 200
@@ -102,7 +101,7 @@ def test_the_samples_of_a_job_are_not_known_where_those_of_a_rank_are_not() -> N
 
 def test_an_open_step_of_a_rank_is_open_in_the_job() -> None:
     runs = runs_of(train(waits(2)))
-    runs[1].steps.step_ns[-1] = UNKNOWN
+    runs[1] = with_steps(runs[1], step_ns=altered(runs[1].steps.step_ns, -1, UNKNOWN))
     report = JobReport.of(runs)
     assert report.run.steps.step_ns[-1] == UNKNOWN
     assert report.steps == STEPS - 1
@@ -223,7 +222,7 @@ def stages(worker: Sequence[int], slowest_index: Sequence[int]) -> list[StageTim
     """The stages of two epochs."""
     half = len(worker) // 2
     return [
-        StageTimes.of(
+        StageTimes(
             epoch,
             list(range(half)),
             worker=list(worker)[half * epoch : half * (epoch + 1)],
@@ -287,7 +286,7 @@ def test_the_stages_are_those_of_the_rank_that_is_last_most_often() -> None:
     ]
     report = JobReport.of(runs)
     assert report.shown == 3
-    assert set(report.run.stages[0].slowest_index.tolist()) == {3}
+    assert set(rows_of(report.run)[0].slowest_index.tolist()) == {3}
     assert report.run.steps.request_ns.tolist() == runs[3].steps.request_ns.tolist()
 
 
@@ -307,8 +306,7 @@ def test_only_what_is_told_of_a_straggler_is_read_in_full() -> None:
 
 def cut(run: Run, batches: int) -> Run:
     """Only the first of them."""
-    columns = {name: getattr(run.steps, name)[:batches] for name in type(run.steps).__slots__}
-    return replace(run, steps=type(run.steps)(**columns))
+    return replace(run, steps=run.steps.take(slice(batches)))
 
 
 def test_ranks_of_unequal_lengths_are_compared_where_all_have_batches() -> None:
@@ -436,7 +434,7 @@ def test_clocks_of_other_tools_logs_are_not_known() -> None:
     """These have no moment of beginning, or of requests."""
     assert job(waits(2), created="").ranks[0].skew_ns is None
     runs = runs_of(train(waits(2)))
-    runs[0].steps.request_ns[:] = UNKNOWN
+    runs[0] = with_steps(runs[0], request_ns=UNKNOWN)
     assert JobReport.of(runs).ranks[0].skew_ns is None
 
 
@@ -523,10 +521,10 @@ def test_an_epoch_ends_when_it_ends_on_the_slowest_rank() -> None:
 
 
 def test_a_prefetch_takes_as_long_as_on_the_slowest_rank() -> None:
-    slower = Prefetch(0, 0, 3, 2, 50, 8, (1, 30, 20), 5)
-    other = Prefetch(0, 0, 3, 2, 40, 8, (1, 10, 30))
+    slower = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20], 5)
+    other = Prefetch(0, 0, 3, 2, 40, 8, [1, 10, 30])
     (prefetch,) = given(prefetches=[(slower,), (other,)]).run.prefetches
-    assert prefetch == Prefetch(0, 0, 3, 2, 50, 16, (1, 30, 30), 5)
+    assert prefetch == Prefetch(0, 0, 3, 2, 50, 16, [1, 30, 30], 5)
     (prefetch,) = given(prefetches=[(slower,), (replace(other, samples=None),)]).run.prefetches
     assert prefetch.samples is None
 

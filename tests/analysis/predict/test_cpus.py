@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from loadeval.analysis.predict.scheduling import Affinity
 from loadeval.data.lines import Readings
 from tests.runs.given import cores_read
 from tests.runs.staged import MS, staged
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -85,7 +85,8 @@ def test_others_are_not_known_without_both(cores: dict[str, Any]) -> None:
 def _without_machine(**cores: Any) -> Run:
     run = cores_read(NOTHING_READ, **cores)
     return replace(
-        run, readings=tuple(reading for reading in run.readings if reading.subject != "machine")
+        run,
+        readings=tuple(reading for reading in readings_lines(run) if reading.subject != "machine"),
     )
 
 
@@ -146,10 +147,13 @@ def allowed(
             reading,
             values={
                 **reading.values,
-                **{name: np.full(len(reading), value) for name, value in values[subject].items()},
+                **{
+                    name: np.full(len(reading.time_ns), value)
+                    for name, value in values[subject].items()
+                },
             },
         )
-        for reading in read.readings
+        for reading in readings_lines(read)
         for subject in [reading.subject]
     )
     cpus = CpuUse.of(replace(read, readings=readings)).allowed
@@ -207,11 +211,11 @@ def test_cpus_that_may_be_used_are_those_of_both() -> None:
             reading,
             values={
                 **reading.values,
-                "allowed_cpus": np.full(len(reading), counts[reading.subject]),
-                "shared_allowed_cpus": np.zeros(len(reading)),
+                "allowed_cpus": np.full(len(reading.time_ns), counts[reading.subject]),
+                "shared_allowed_cpus": np.zeros(len(reading.time_ns)),
             },
         )
-        for reading in read.readings
+        for reading in readings_lines(read)
     )
     assert of(replace(read, readings=readings)).usable == 4
 
@@ -240,9 +244,3 @@ def test_threads_are_no_processes() -> None:
     time_ns = np.arange(2000, dtype=np.int64) * 10 * MS
     threads = Readings(THREADS, "workers", time_ns, {"cpu_cores": np.full(2000, 3.0)})
     assert CpuUse.of(replace(NOTHING_READ, readings=(threads,))).workers is None
-
-
-def test_the_first_of_two_readings_counts() -> None:
-    """This is so for all other figures too."""
-    first, second = (cores_read(NOTHING_READ, process=value).readings[0] for value in (1.0, 2.0))
-    assert CpuUse.of(replace(NOTHING_READ, readings=(first, second))).own == pytest.approx(1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ from tests.runs.loader_model import (
     iterations_ns,
     of_each,
     run_of,
-    stage_times,
 )
+from tests.runs.tables import Rows, replace, rows_of
 
 SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
 
@@ -122,7 +121,7 @@ def test_a_recorded_loader_is_replayed(model: LoaderModel) -> None:
     costs = costs_of(run, model.step_ns)
     assert costs is not None
     assert len(costs) == len(model) - model.workers
-    taken_ns = iterations_ns(run.stages[0])[len(model) // SETTLING :].mean()
+    taken_ns = iterations_ns(rows_of(run)[0])[len(model) // SETTLING :].mean()
     replayed_ns = iteration_ns(costs, setting_of(model))
     # In another order than that in which they were asked for, and beginning later.
     assert replayed_ns == pytest.approx(taken_ns, rel=0.25, abs=1)
@@ -363,7 +362,7 @@ def received(took_ms: list[float], idle: int = 0, after_ms: list[float] | None =
     began = start + fetch + (MS if after_ms is None else np.array(after_ms) * MS)
     return Receiving.of(
         [
-            stage_times(
+            Rows(
                 worker=[0] * count,
                 requested_ns=began,
                 fetch_start_ns=start,
@@ -450,7 +449,7 @@ def rows(count: int, **columns: Any) -> Any:
         "fetch_ns": np.full(count, 80),
         "collate_ns": np.full(count, 20),
     }
-    return stage_times(**{**given, **columns})
+    return Rows(**{**given, **columns})
 
 
 def recorded(*parts: Any, workers: int = 1) -> Costs:

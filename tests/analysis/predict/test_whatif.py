@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from loadeval.analysis.predict.first_workers import HAND_OVER_NS
 from loadeval.analysis.predict.prediction import Assumption, Limit, Prediction, Shortage
 from loadeval.analysis.predict.recorded import SCALES, Recorded, recorded_of
 from loadeval.analysis.predict.whatif import GROWTH_STEP, MOST_STEPS, LoaderModel, spread, whatif
-from loadeval.errors import UsageError
 from loadeval.data.lines import Readings
+from loadeval.errors import UsageError
 from tests.runs.given import cores_read, run_of
 from tests.runs.looked_into import COUNT, code, logged, looked_into
 from tests.runs.staged import BATCH_BYTES, MS, PREFETCH, SAMPLES, staged, without_stages
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -422,7 +422,7 @@ def test_no_workers() -> None:
 
 def with_memory(run: Run, **bytes_: float) -> Run:
     """The run with readings of its workers' memory."""
-    readings = cores_read(run, process=1.0).readings
+    readings = readings_lines(cores_read(run, process=1.0))
     time_ns = readings[0].time_ns
     values = {name: np.full(len(time_ns), value) for name, value in bytes_.items()}
     return replace(run, readings=(*readings, Readings("host", "workers", time_ns, values)))
@@ -466,7 +466,7 @@ def test_memory_without_workers() -> None:
 def test_shared_memory(pickled: int, shared: float) -> None:
     """What goes through the pipe lies in none of it."""
     stages = tuple(
-        replace(times, pickled_bytes=np.full(len(times), pickled)) for times in STAGED.stages
+        replace(times, pickled_bytes=np.full(len(times), pickled)) for times in rows_of(STAGED)
     )
     assert whatif(replace(STAGED, stages=stages)).shared_memory_bytes == shared
 
@@ -504,7 +504,7 @@ def test_what_a_machine_has_too_little_of(
 ) -> None:
     """With 20 workers; where it is not known, nothing is said."""
     stages = tuple(
-        replace(times, pickled_bytes=np.zeros(len(times), int)) for times in STAGED.stages
+        replace(times, pickled_bytes=np.zeros(len(times), int)) for times in rows_of(STAGED)
     )
     run = with_memory(replace(STAGED, stages=stages), pss_bytes=2e6, alive_workers=2.0)
     run = replace(run, header=replace(run.header, environment=environment))
@@ -762,7 +762,7 @@ def test_runs_that_nothing_can_be_predicted_from(runs: Run | list[Run], message:
 
 def test_a_run_without_the_costs_of_its_batches() -> None:
     """Each worker's first is none that counts."""
-    stages = tuple(times.part(slice(2)) for times in COMPUTING.stages)
+    stages = tuple(times.part(slice(2)) for times in rows_of(COMPUTING))
     with pytest.raises(UsageError, match="has too few batches"):
         whatif(replace(COMPUTING, stages=stages))
 

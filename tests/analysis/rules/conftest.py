@@ -10,9 +10,9 @@ import pytest
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
+from loadeval.data.lines import LoaderInfo
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe, why_not_checked
-from loadeval.data.lines import LoaderInfo
 from tests.runs.given import MS, block, run_of
 
 if TYPE_CHECKING:

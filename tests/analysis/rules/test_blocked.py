@@ -5,20 +5,20 @@ A step takes 20 ms and fetching a batch of four samples 120, nearly all of which
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
-from loadeval.report.wording.advice import change_in_short
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import CodeSamples
+from loadeval.report.wording.advice import change_in_short
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, gains
 from tests.runs.given import MS, level
 from tests.runs.looked_into import COUNT, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding

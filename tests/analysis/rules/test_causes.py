@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +12,13 @@ from loadeval.analysis.rules.finding import Advice, Caveat, Rule
 from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.variability import outlying_shares
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.columns import Columns
+from loadeval.data.columns import UNKNOWN, Columns
 from tests.analysis.rules.conftest import diagnosed, finding_of, outcome
 from tests.analysis.rules.test_diagnosis import SEEDS, SLACK, costs
 from tests.analysis.rules.test_operators import DECODE, SINK, SPDL, with_lock
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import altered, replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -91,9 +90,7 @@ def test_causes_never_cost_more_than_is_lost(seed: int) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_where_nothing_is_waited_for_nothing_in_the_loader_is_blamed(seed: int) -> None:
     """What takes long in it does not matter."""
-    run = some_loader(seed)
-    run.steps.wait_ns[:] = 0
-    run.steps.step_ns[:] = 20 * MS
+    run = with_steps(some_loader(seed), wait_ns=0, step_ns=20 * MS)
     assert not {finding.rule for finding in diagnosed(run).findings} & INSIDE
 
 
@@ -185,27 +182,23 @@ def test_stalls_are_told_by_their_samples() -> None:
         workers=1,
         pairs=10,
     )
-    times = run.stages[0]
     many = replace(run, steps=tiled(run, 3))
-    assert times is many.stages[0]
     assert outcome(Rule.STALLS, many) == "found"
     shares = costs(many)
     assert Rule.STALLS not in shares
     assert shares.keys() == {Rule.SLOW_SAMPLES}
 
 
-def tiled(run: Run, times: int) -> Steps:
+def tiled(run: Run, times: int) -> Columns:
     """The steps of a run again and again, in further pairs."""
     steps, count = run.steps, len(run.steps)
     last_ns = int(steps.request_ns[-1] + steps.wait_ns[-1] + steps.step_ns[-1])
-    columns: dict[str, Any] = {}
-    for field in fields(Steps):
-        column = getattr(steps, field.name)
-        columns[field.name] = np.tile(column, times)
     again = np.repeat(np.arange(times), count)
-    columns["pair"] = columns["pair"] + again * (int(steps.pair.max()) + 1)
-    columns["request_ns"] = columns["request_ns"] + again * last_ns
-    return Steps(**columns)
+    tiles = steps.take(np.tile(np.arange(count), times))
+    return tiles.replace(
+        pair=tiles.pair + again * (int(steps.pair.max()) + 1),
+        request_ns=tiles.request_ns + again * last_ns,
+    )
 
 
 def test_what_no_cause_explains_is_told_from_outside() -> None:
@@ -213,8 +206,8 @@ def test_what_no_cause_explains_is_told_from_outside() -> None:
     run = looked_into(fetch=60, environment={"cpus_usable": 1}, workers=1, prefetch=1)
     many = replace(run, steps=tiled(run, 3))
     real = np.flatnonzero(many.steps.arm == 0)
-    many.steps.wait_ns[real] = MS
-    many.steps.wait_ns[real[::100]] = 1000 * MS
+    wait_ns = altered(many.steps.wait_ns, real, MS)
+    many = with_steps(many, wait_ns=altered(wait_ns, real[::100], 1000 * MS))
     case, shares = Case(many), costs(many)
     assert shares.keys() == {Rule.STALLS, Rule.CAPACITY}
     assert shares[Rule.STALLS] > 0.3
@@ -320,15 +313,17 @@ def test_pythons_lock_has_the_slower_steps_and_part_of_the_waiting() -> None:
 def with_stalls(run: Run) -> Run:
     """The same waiting, nearly all of it in four batches."""
     real = np.flatnonzero(run.steps.arm == 0)
-    run.steps.wait_ns[real] = MS
-    run.steps.wait_ns[real[40::80]] = 4000 * MS
-    return run
+    wait_ns = altered(run.steps.wait_ns, real, MS)
+    return with_steps(run, wait_ns=altered(wait_ns, real[40::80], 4000 * MS))
 
 
 def test_slow_batches_of_a_slow_operator_are_told_once() -> None:
     """Their waits are the operator's, and their steps those of Python's lock."""
     run = with_lock(alternating(**LOADING, real=60, pairs=40), 5, 0.07, DECODE, SINK)
     real = np.flatnonzero(run.steps.arm == 0)
-    run.steps.wait_ns[real[::50]] = 300 * MS
-    run.steps.step_ns[real[12::50]] = 300 * MS
+    run = with_steps(
+        run,
+        wait_ns=altered(run.steps.wait_ns, real[::50], 300 * MS),
+        step_ns=altered(run.steps.step_ns, real[12::50], 300 * MS),
+    )
     assert finding_of(Rule.OUTLIERS, run).cost_share is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from tests.analysis.rules.conftest import (
 from tests.analysis.rules.test_stage_workers import WAITING_WORKER
 from tests.runs.given import alternating, cores_read
 from tests.runs.looked_into import PLACES, code, looked_into
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Readings
@@ -58,9 +58,9 @@ def with_cpus(
         "machine": {"allowed_cpus": machine},
     }
     readings = []
-    for reading in read.readings:
+    for reading in readings_lines(read):
         known = {
-            name: np.full(len(reading), value)
+            name: np.full(len(reading.time_ns), value)
             for name, value in allowed[reading.subject].items()
             if value is not None
         }
@@ -273,7 +273,7 @@ def test_a_loader_that_was_not_looked_into(start: int, in_use: float, expected: 
 def test_a_gain_where_nobody_read_what_others_use() -> None:
     """Workers that are kept from CPUs wait for one by that: what is gained is known as well."""
     run = with_cpus(crowded())
-    unread = replace(run, readings=tuple(map(_without_cores, run.readings)))
+    unread = replace(run, readings=tuple(map(_without_cores, readings_lines(run))))
     assert Case(unread).cpu_use.others is None
     gain = gains(finding_of(Rule.CONFINED, unread))[Advice.ALLOW_IN_WORKERS]["speedup"]
     assert gain == gains(finding_of(Rule.CONFINED, run))[Advice.ALLOW_IN_WORKERS]["speedup"]

@@ -13,11 +13,12 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Caveat, Rule, Unknown
 from loadeval.analysis.rules.variability import outlying_shares
+from loadeval.data.lines import LoaderInfo
 from loadeval.errors import UsageError
 from loadeval.report.wording.findings import WORDS
-from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, make_run
+from tests.runs.tables import with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -36,11 +37,13 @@ def costs(real: Run, ideal: Run | None = None) -> dict[Rule, float]:
 
 def shaken(run: Run, rng: np.random.Generator) -> Run:
     """The run with some stalls, some long steps, and maybe a trend."""
-    for column in (run.steps.wait_ns, run.steps.step_ns):
-        hit = rng.random(len(column)) < rng.choice([0.0, 0.005, 0.02])
-        column[hit] += int(rng.choice([100, 1000, 5000]) * MS)
-        column[:] = column * np.linspace(1, rng.choice([1, 1, 4]), len(column))
-    return run
+    columns = {}
+    for name in ("wait_ns", "step_ns"):
+        hit = rng.random(len(run.steps)) < rng.choice([0.0, 0.005, 0.02])
+        longer_ns = run.steps[name] + hit * int(rng.choice([100, 1000, 5000]) * MS)
+        trend = np.linspace(1, rng.choice([1, 1, 4]), len(run.steps))
+        columns[name] = (longer_ns * trend).astype(np.int64)
+    return with_steps(run, **columns)
 
 
 def some_run(seed: int) -> Run:
@@ -196,7 +199,7 @@ def test_capacity_does_not_cost_what_contention_does() -> None:
 def test_contention_costs_no_more_than_is_lost() -> None:
     """Steps that are 40 ms slower for waits that are 20 shorter lose 20 ms."""
     run = alternating(wait=0, real=80, ideal=40)
-    run.steps.wait_ns[run.steps.arm == 1] = 20 * MS
+    run = with_steps(run, wait_ns=np.where(run.steps.arm == 1, 20 * MS, 0))
     assert costs(run) == pytest.approx({Rule.CONTENTION: 20 / 80})
 
 

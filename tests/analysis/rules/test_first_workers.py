@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +10,13 @@ import pytest
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnosis_of
 from loadeval.analysis.rules.finding import Advice, Finding, Rule, Unknown
+from loadeval.data.lines import Event, WorkerStart
 from loadeval.report.wording.advice import change_in_short, finding_advice
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.data.lines import Event
-from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import advised, finding_of, gains, outcome
 from tests.runs.given import MS, alternating, cores_read
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import readings_lines, replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Readings
@@ -59,8 +58,7 @@ def test_workers_that_pass_many_tensors() -> None:
 
 def test_batches_of_arrays_go_through_a_pipe() -> None:
     """Each byte of them takes as long as is known of pipes."""
-    run = without(fetch=8, step=3, tensors=0)
-    run.steps.nbytes[:] = 20_000_000
+    run = with_steps(without(fetch=8, step=3, tensors=0), nbytes=20_000_000)
     assert Advice.NO_WORKERS_HELP in advised(zero_workers(run))
 
 
@@ -92,7 +90,7 @@ def test_a_large_process_takes_long_to_fork() -> None:
 
     def start_ns(rss_bytes: float | None) -> float:
         run = cores_read(without(fetch=30), process=(1.0, 1.0))
-        readings = [_with_memory(reading, rss_bytes) for reading in run.readings]
+        readings = [_with_memory(reading, rss_bytes) for reading in readings_lines(run)]
         recorded = Case(replace(run, readings=tuple(readings))).recorded
         assert recorded is not None
         return recorded.start_ns
@@ -104,7 +102,9 @@ def test_a_large_process_takes_long_to_fork() -> None:
 def _with_memory(given: Readings, rss_bytes: float | None) -> Readings:
     if given.subject != "process" or rss_bytes is None:
         return given
-    return replace(given, values={**given.values, "rss_bytes": np.full(len(given), rss_bytes)})
+    return replace(
+        given, values={**given.values, "rss_bytes": np.full(len(given.time_ns), rss_bytes)}
+    )
 
 
 def test_what_starting_took_is_known_of_workers() -> None:

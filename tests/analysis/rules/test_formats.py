@@ -6,17 +6,17 @@ A step takes 20 ms and fetching 60, where 40 would be fast enough.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.data.lines import CodeSamples
 from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.data.lines import CodeSamples
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -116,8 +116,7 @@ class TestMoreReadThanUsed:
 
     def reading(self, megabytes: float, functions: dict[str, int] | None = None, **how: Any) -> Run:
         run = calling(functions or {"numpy.load": 90}, read_bytes=int(megabytes * 1e6), **how)
-        run.steps.nbytes[:] = 100_000
-        return run
+        return with_steps(run, nbytes=100_000)
 
     def test_what_is_said(self) -> None:
         """How many times as much, and which function."""

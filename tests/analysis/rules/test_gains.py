@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from loadeval.report.wording import advice as advice_words
 from tests.analysis.rules.conftest import advised, diagnosed, finding_of, gains, numbers
 from tests.runs.given import alternating
 from tests.runs.looked_into import COUNT, code, logged, looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from loadeval.report.wording.findings import PROBLEMS, UNKNOWNS
 from tests.analysis.rules.conftest import diagnosed, finding_of
 from tests.runs.given import MS, alternating, level
 from tests.runs.looked_into import logged
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -192,7 +192,7 @@ def test_the_lock_explains_the_work_that_is_neither_computing_nor_queued() -> No
 def test_threads_that_were_on_no_cpu_did_not_queue() -> None:
     decode = replace(DECODE, run_ns=10_000 * MS, cpu_ns=2_000 * MS)
     run = with_lock(alternating(**SLOW), 10, 0.07, decode, SINK)
-    case = Case(replace(run, readings=run.readings[:1]))
+    case = Case(replace(run, readings=readings_lines(run)[:1]))
     assert checked_finding(python_lock(case)).cost_share == pytest.approx(0.8 * case.waiting_share)
 
 
@@ -290,7 +290,7 @@ def test_many_short_waits_for_the_lock_stop_a_step(of_arm: dict[str, bool], stop
 
 def test_a_training_thread_that_was_not_read_does_not_stop() -> None:
     run = with_lock(alternating(real=60, workers=4, backend=SPDL), 0.1, 0.07, rests=True)
-    *others, training = run.readings
+    *others, training = readings_lines(run)
     for readings in ((*others,), (*others, replace(training, values={}))):
         assert python_lock(Case(replace(run, readings=readings))) is None
 
@@ -312,7 +312,7 @@ def test_a_lock_that_was_free_is_not_what_threads_compete_for(
     run = alternating(real=60, backend=SPDL, workers=1, readings=[CORES])
     if real_ms is not None:
         run = with_lock(run, real_ms, 0.07)
-        run = replace(run, readings=(*run.readings, CORES))
+        run = replace(run, readings=(*readings_lines(run), CORES))
     finding = finding_of(Rule.CONTENTION, run)
     assert codes(finding) == [Advice.LIGHTER_LOADING, advice]
     assert filled(ADVICE[advice].sentence, finding.changes[1].values).startswith("With 6.5 CPUs")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,11 +10,13 @@ import pytest
 
 from loadeval.analysis.estimate.padding import padding_share
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.data.columns import Columns
+from loadeval.data.lines import Padding
 from loadeval.report.wording.advice import predicted_in_short
 from loadeval.report.wording.findings import describe
-from loadeval.data.lines import Padding
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, outcome
 from tests.runs.given import MS, alternating
+from tests.runs.tables import altered, replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -40,9 +41,10 @@ def padded(
     longest = rng.integers(20, 200, len(batch)) if length is None else np.full(len(batch), 93)
     padded_to = longest if length is None else np.full(len(batch), length)
     positions = padded_to * ROWS
-    run.steps.step_ns[batch] += (padded_to * ms_per_token * MS).astype(np.int64)
+    longer_ns = run.steps.step_ns[batch] + (padded_to * ms_per_token * MS).astype(np.int64)
     tokens = (positions * (1 - share) * rng.uniform(0.8, 1.2, len(batch))).astype(np.int64)
-    line = PaddedBatches(0, batch, positions, positions - tokens, padded_to, longest)
+    line = Padding(0, batch, positions, positions - tokens, padded_to, longest)
+    run = with_steps(run, step_ns=altered(run.steps.step_ns, batch, longer_ns))
     return replace(run, padding=(line,))
 
 
@@ -84,7 +86,8 @@ def test_what_waiting_takes_is_not_gained() -> None:
 
 def test_where_steps_do_not_follow_only_the_share_is_said() -> None:
     run = padded(alternating())
-    run.steps.step_ns[:] += np.random.default_rng(1).integers(0, MS, len(run.steps))
+    noise_ns = np.random.default_rng(1).integers(0, MS, len(run.steps))
+    run = with_steps(run, step_ns=run.steps.step_ns + noise_ns)
     finding = finding_of(Rule.PADDING, run)
     assert (finding.severity, finding.confidence) == ("low", "possible")
     assert predicted_in_short(finding) == ""
@@ -116,21 +119,18 @@ def test_without_a_mask_it_is_not_measured() -> None:
 def test_what_cannot_be_is_left_out() -> None:
     """A file may say that a batch has no positions, or more padding than positions."""
     run = padded(alternating())
-    (line,) = run.padding
-    nothing, more = (
-        replace(line, positions=0 * line.positions),
-        replace(line, padded=10**9 + line.padded),
-    )
-    assert padding_share(replace(run, padding=(nothing, more))) is None
-    both = padding_share(replace(run, padding=(nothing, line)))
+    table = run.padding
+    nothing = table.replace(positions=0 * table.positions)
+    more = table.replace(padded=10**9 + table.padded)
+    assert padding_share(replace(run, padding=Columns.concat([nothing, more]))) is None
+    both = padding_share(replace(run, padding=Columns.concat([nothing, table])))
     assert both == padding_share(run)
 
 
 def test_batches_whose_step_is_unknown_tell_the_share_alone() -> None:
     run = padded(alternating(), ms_per_token=0.5)
-    (line,) = run.padding
-    later = replace(line, epoch=9)
-    figures = padding_share(replace(run, padding=(later,)))
+    later = run.padding.shift(9, ["epoch"])
+    figures = padding_share(replace(run, padding=later))
     assert figures is not None
     assert (figures.saved_ns, figures.step_ns) == (None, None)
     assert figures.share.value == pytest.approx(0.75, rel=0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +24,7 @@ from loadeval.report.wording.plan import (
 )
 from tests.runs.looked_into import code, logged, looked_into
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

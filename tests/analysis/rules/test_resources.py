@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from loadeval.data.lines import LoaderInfo, Readings
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, cores_read, level, make_run
 from tests.runs.looked_into import looked_into
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

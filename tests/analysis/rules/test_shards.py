@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
-from loadeval.report.wording.findings import finding_sentence
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd
+from loadeval.report.wording.findings import finding_sentence
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -23,6 +22,7 @@ from tests.analysis.rules.conftest import (
 )
 from tests.runs.given import MS
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
+from tests.runs.tables import replace, rows_of, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -108,7 +108,7 @@ def test_when_shards_are_few(given: dict[str, Any], expected: str) -> None:
 def test_epochs_too_short_to_tell_shards(batches: int, expected: str) -> None:
     """In an epoch of few batches workers have none, however many epochs there are."""
     given = of_few_shards()
-    (times,) = given.stages
+    (times,) = rows_of(given)
     parts = [
         replace(times.part(NUMBER // batches == epoch), epoch=epoch, batch=np.arange(batches))
         for epoch in range(COUNT // batches)
@@ -122,7 +122,7 @@ def with_tail(tail: int = 40, wait: float = 20.0, cause: Any = "exhausted", **lo
     Each of these is waited for `wait` ms, the others 1 ms; a step takes 20 ms.
     """
     run = logged(fetch=21)
-    (times,) = run.stages
+    (times,) = rows_of(run)
     is_tail = COUNT - tail <= NUMBER
     wait_ns = (np.where(is_tail, wait, 1.0) * MS).astype(np.int64)
     requested_ns = NUMBER * 100 * MS
@@ -132,7 +132,7 @@ def with_tail(tail: int = 40, wait: float = 20.0, cause: Any = "exhausted", **lo
         requested_ns=requested_ns,
         delivered_ns=requested_ns + wait_ns,
     )
-    run.steps.request_ns[:], run.steps.wait_ns[:] = requested_ns[-COUNTED:], wait_ns[-COUNTED:]
+    run = with_steps(run, request_ns=requested_ns[-COUNTED:], wait_ns=wait_ns[-COUNTED:])
     header = replace(run.header, loader=replace(run.header.loader, **loader))
     return replace(run, header=header, stages=(times,), ends=(EpochEnd(0, cause),))
 
@@ -181,9 +181,9 @@ def test_the_tail_explains_its_waits() -> None:
 def test_what_waits_before_the_tail_is_told_too() -> None:
     """Where all batches are waited for, the rest has a cause of its own."""
     run = with_tail()
-    (times,) = run.stages
+    (times,) = rows_of(run)
     longer = replace(times, delivered_ns=times.delivered_ns + 10 * MS)
-    run.steps.wait_ns[:] += 10 * MS
+    run = with_steps(run, wait_ns=run.steps.wait_ns + 10 * MS)
     rules = [finding.rule for finding in diagnosed(replace(run, stages=(longer,))).findings]
     assert rules[0] is Rule.WAITING
     assert Rule.UNEVEN_SHARDS in rules
@@ -192,6 +192,6 @@ def test_what_waits_before_the_tail_is_told_too() -> None:
 def test_batches_of_no_worker_have_no_tail() -> None:
     """The training process loaded them."""
     run = with_tail()
-    (times,) = run.stages
+    (times,) = rows_of(run)
     alone = replace(run, stages=(replace(times, worker=np.full(COUNT, UNKNOWN)),))
     assert outcome(Rule.UNEVEN_SHARDS, alone) == NOTHING

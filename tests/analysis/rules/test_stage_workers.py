@@ -5,7 +5,6 @@ Each in a run that has it, and one that hardly: see `test_stages`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +15,10 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule
 from loadeval.analysis.rules.fixes import FIXES
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.log import read_run
 from loadeval.data.lines import CodeSamples
+from loadeval.data.log import read_run
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -32,6 +31,7 @@ from tests.analysis.rules.conftest import (
 from tests.runs import BLUR
 from tests.runs.given import MS, cores_read
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -370,7 +370,7 @@ def test_others_that_were_not_read_have_what_training_leaves(workers: float, fir
         fetch=80, run_queue=0.6, environment={"cpus_usable": 2}, transforms={"blur": 0.9}
     )
     run = cores_read(run, process=0.3, workers=workers)
-    of_training = tuple(each for each in run.readings if each.subject != "machine")
+    of_training = tuple(each for each in readings_lines(run) if each.subject != "machine")
     assert diagnosed(replace(run, readings=of_training)).findings[0].rule is first
 
 
@@ -487,7 +487,7 @@ def test_whether_a_worker_waits_is_not_guessed(worker: int) -> None:
 def test_a_worker_of_few_batches_is_not_slow() -> None:
     """Three batches tell nothing."""
     given = looked_into(fetch=np.where(np.isin(NUMBER, (41, 43, 45)), 900.0, 30.0))
-    (times,) = given.stages
+    (times,) = rows_of(given)
     other = np.where(times.fetch_ns > 800e6, 5, 0)
     assert outcome(Rule.SLOW_WORKER, replace(given, stages=(replace(times, worker=other),))) == (
         NOTHING

@@ -7,7 +7,6 @@ otherwise; so 40 ms to fetch a batch is just fast enough.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,10 +20,10 @@ from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.rules.stages import NOT_LOOKED_INTO, largest_parts
-from loadeval.report.wording.advice import change_in_short
-from loadeval.report.wording.findings import describe
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import CodeSamples
+from loadeval.report.wording.advice import change_in_short
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import (
     NOTHING,
     advised,
@@ -35,8 +34,8 @@ from tests.analysis.rules.conftest import (
     outcome,
 )
 from tests.runs.given import alternating, cores_read, make_run
-from tests.runs.loader_model import stage_times as rows
 from tests.runs.looked_into import COUNT, COUNTED, code, logged, looked_into
+from tests.runs.tables import Rows, altered, replace, rows_of, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -79,7 +78,7 @@ def test_a_loader_that_nobody_looked_into_is_told_as_before() -> None:
 @pytest.mark.parametrize("rule", INSIDE)
 def test_a_loader_whose_step_is_not_known(rule: Rule) -> None:
     """Nothing follows from stages alone."""
-    run = replace(make_run([]), stages=(rows(fetch_ns=[5], worker=[0], samples=[1]),))
+    run = replace(make_run([]), stages=(Rows(fetch_ns=[5], worker=[0], samples=[1]),))
     assert outcome(rule, run) is Unknown.NOT_LOOKED_INTO
 
 
@@ -562,7 +561,7 @@ def test_batches_that_wait_for_earlier_ones() -> None:
 
 def test_slow_samples_that_hold_batches_back() -> None:
     """They are told there, and not again; nor are the stalls that they make."""
-    slowest = np.where(late().stages[0].fetch_ns > 100e6, 265.0, 6.0)
+    slowest = np.where(rows_of(late())[0].fetch_ns > 100e6, 265.0, 6.0)
     given = late(slowest=slowest, slowest_index=np.where(slowest > 100, 17, 3))
     finding = finding_of(Rule.HEAD_OF_LINE, given)
     assert advised(finding) == [Advice.OUT_OF_ORDER, Advice.FIX_SAMPLES]
@@ -664,14 +663,13 @@ def test_a_loss_that_is_not_sure_is_told_where_the_simulation_has_it() -> None:
     assert Case(given).lost is None
     assert finding_of(Rule.SLOW_TRANSFORM, given).confidence == "likely"
     faster = looked_into(fetch=42, transforms={"blur": 0.8}, pairs=3)
-    faster.steps.wait_ns[:8] = 10_000_000
-    faster = only_first_pair_waits(faster)
+    wait_ns = altered(faster.steps.wait_ns, slice(8), 10_000_000)
+    faster = only_first_pair_waits(with_steps(faster, wait_ns=wait_ns))
     assert outcome(Rule.SLOW_TRANSFORM, faster) == NOTHING
 
 
 def only_first_pair_waits(run: Run) -> Run:
-    run.steps.wait_ns[run.steps.pair > 0] = 0
-    return run
+    return with_steps(run, wait_ns=np.where(run.steps.pair > 0, 0, run.steps.wait_ns))
 
 
 def test_that_ideal_loading_was_not_measured_is_said() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,20 +11,18 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown
 from loadeval.analysis.rules.sending import Sending
 from loadeval.analysis.rules.starts import recreated
+from loadeval.data.lines import EpochEnd, LoaderInfo, WorkerStart
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.findings import finding_sentence
-from loadeval.data.lines import EpochEnd, LoaderInfo
-from loadeval.data.lines import WorkerStart
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
-from tests.runs.loader_model import stage_times
 from tests.runs.measured import recorded
+from tests.runs.tables import Rows, replace, with_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.run import Run
-    from loadeval.data.lines import StageTimes
 
 SECOND_NS = 1_000_000_000
 STARTS = (Rule.EPOCH_BOUNDARIES, Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.SAMPLER_START)
@@ -115,13 +112,13 @@ def test_a_slow_first_batch() -> None:
 
 def first_batches(
     *first_ns: int, slowest: tuple[int, int] = (-1, -1), **columns: Any
-) -> list[StageTimes]:
+) -> list[Rows]:
     """Of each epoch, which are 100,000 ns apart, a first batch that was waited for so long.
 
     `slowest` has the index of its slowest sample, and how long that took.
     """
     return [
-        stage_times(
+        Rows(
             epoch,
             **{
                 "worker": [0],
@@ -147,9 +144,7 @@ def worker_starts(epochs: Sequence[int], *workers: tuple[int, int]) -> tuple[Wor
     )
 
 
-def looked_into(
-    run: Run, stages: Sequence[StageTimes], starts: tuple[WorkerStart, ...] = ()
-) -> Run:
+def looked_into(run: Run, stages: Sequence[Rows], starts: tuple[WorkerStart, ...] = ()) -> Run:
     return replace(run, stages=tuple(stages), worker_starts=starts)
 
 
@@ -351,7 +346,7 @@ def test_epoch_starts_of_an_alternating_run() -> None:
     count = len(np.unique(run.steps.epoch))
     waits_ns = [401_000_000] * count
     stages = [
-        stage_times(
+        Rows(
             epoch,
             worker=[0],
             requested_ns=[epoch * 10**12],
@@ -423,7 +418,7 @@ def short_run(first_ns: int, length: int | None = 31_250, **header: Any) -> Run:
     loader = LoaderInfo("torch.x", length=length, workers=4, start_method="spawn")
     waits = [first_ns, *[0] * 299]
     run = make_run(waits, 25_000_000, warmup=1, loader=loader, **header)
-    first = stage_times(0, requested_ns=[50], delivered_ns=[50 + first_ns])
+    first = Rows(0, requested_ns=[50], delivered_ns=[50 + first_ns])
     return replace(run, ends=(EpochEnd(0, "broken off"),), stages=(first,))
 
 
@@ -442,8 +437,7 @@ def test_a_first_batch_that_nobody_notices() -> None:
     """Under a second, or under a fifth of the run."""
     assert outcome(Rule.SLOW_FIRST_BATCH, short_run(1_800_000_000)) == NOTHING
     assert outcome(Rule.SLOW_FIRST_BATCH, short_run(1_900_000_000)) == "found"
-    run = short_run(SECOND_NS - 1)
-    run.steps.step_ns[:] = 1_000_000
+    run = with_steps(short_run(SECOND_NS - 1), step_ns=1_000_000)
     assert outcome(Rule.SLOW_FIRST_BATCH, run) == NOTHING
 
 
@@ -458,8 +452,8 @@ def test_a_first_batch_of_an_epoch_of_unknown_length() -> None:
 
 def test_a_run_with_moments_is_as_long_as_the_clock_says() -> None:
     """Time between batches belongs to it, as the pauses of an alternating run do."""
-    run = short_run(13 * SECOND_NS)
-    run.steps.request_ns[:] = SECOND_NS + np.arange(300) * SECOND_NS // 10
+    request_ns = SECOND_NS + np.arange(300) * SECOND_NS // 10
+    run = with_steps(short_run(13 * SECOND_NS), request_ns=request_ns)
     finding = finding_of(Rule.SLOW_FIRST_BATCH, run)
     assert finding.evidence[-1].value == 299 * SECOND_NS // 10 + 25_000_000
 
@@ -489,7 +483,7 @@ def sending(*epochs: Sequence[WorkerStart], cpus: int = 2) -> Run:
         wait_ns = max((start.ready_ns for start in starts), default=start_ns) - start_ns
         waits += [wait_ns, *[0] * 19]
         given_ns = start_ns + wait_ns
-        stages.append(stage_times(epoch, requested_ns=[start_ns], delivered_ns=[given_ns]))
+        stages.append(Rows(epoch, requested_ns=[start_ns], delivered_ns=[given_ns]))
     loader = LoaderInfo("torch.x", workers=2, start_method="spawn", persistent_workers=False)
     environment = {"cpus_usable": cpus}
     run = make_run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from tests.analysis.rules.conftest import (
 )
 from tests.runs.given import MS, alternating, block, cores_read, make_run, run_of
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import altered, replace, rows_of, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -174,13 +174,14 @@ def test_what_each_batch_costs_is_not_guessed_where_it_was_measured() -> None:
     """The stages of a loader that was looked into say what its batches take."""
     run = alternating(wait=12.5, alone=40)
     assert outcome(Rule.PER_BATCH_COST, run) == "found"
-    assert outcome(Rule.PER_BATCH_COST, replace(run, stages=looked_into().stages)) == NOTHING
+    assert outcome(Rule.PER_BATCH_COST, replace(run, stages=rows_of(looked_into()))) == NOTHING
 
 
 def test_a_stall_in_one_batch_of_25() -> None:
     """The 95th percentile does not see it, and it holds most of the waiting."""
     run = alternating(wait=2, alone=30, pairs=50, prefetch_depth=4)
-    run.steps.wait_ns[np.flatnonzero(run.steps.arm == 0)[12::25]] = 1000 * MS
+    stalls = np.flatnonzero(run.steps.arm == 0)[12::25]
+    run = with_steps(run, wait_ns=altered(run.steps.wait_ns, stalls, 1000 * MS))
     assert outcome(Rule.PER_BATCH_COST, run) == NOTHING
     assert finding_of(Rule.SHALLOW_QUEUE, run).evidence[1].value > 0.7
 
@@ -205,7 +206,7 @@ def test_waits_longer_than_making_a_batch(alone: float, confidence: str) -> None
 def test_the_size_of_a_batch(nbytes: int, pinned: bool | None, codes: list[Advice]) -> None:
     """Fewer bytes are advised where the slowest way of copying takes half of the wait for them."""
     run = alternating(wait=12.5, alone=40, prefetch_depth=4, pinned=pinned)
-    run.steps.nbytes[:] = nbytes
+    run = with_steps(run, nbytes=nbytes)
     finding = finding_of(Rule.PER_BATCH_COST, run)
     assert finding.evidence[-1].value == nbytes
     assert advised(finding) == codes

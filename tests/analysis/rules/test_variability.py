@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +15,7 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import LoaderInfo
 from tests.analysis.rules.conftest import NOTHING, advised, finding_of, numbers, outcome
 from tests.runs.given import alternating, make_run
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +10,13 @@ import pytest
 from loadeval.analysis.estimate.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.inside.worker_memory import bytes_kept, copies_of, memory_of_workers
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.report.wording.findings import describe, value_in_words
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import WorkerStart
+from loadeval.report.wording.findings import describe, value_in_words
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding_of, outcome
 from tests.runs.given import level
 from tests.runs.looked_into import COUNT, code, looked_into
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from loadeval.data.columns import Column
@@ -122,7 +122,7 @@ def test_what_was_not_read_is_not_measured() -> None:
 def test_workers_that_are_started_anew_share_anew() -> None:
     """What one has copied, the next has not."""
     run = copying()
-    (times,) = run.stages
+    (times,) = rows_of(run)
     starts = tuple(WorkerStart(epoch, worker, 0, 1, 2, 0) for epoch in (0, 1) for worker in (0, 1))
     again = replace(run, stages=(times, replace(times, epoch=1)), worker_starts=starts)
     memories = memory_of_workers(again)
@@ -151,7 +151,7 @@ def keeping(
         WorkerStart(epoch, worker, 0, 1, 2, 0) for epoch in range(epochs) for worker in (0, 1)
     ]
     readings = () if free is None else (level("host", "machine", "memory_available_bytes", free),)
-    return replace(run, readings=(*run.readings, *readings), worker_starts=tuple(starts))
+    return replace(run, readings=(*readings_lines(run), *readings), worker_starts=tuple(starts))
 
 
 def test_workers_that_keep_what_they_read() -> None:
@@ -197,6 +197,6 @@ def test_what_fills_memory_within_an_epoch_matters_though_workers_start_anew() -
 
 def test_of_few_readings_nothing_is_told_to_grow() -> None:
     run = keeping()
-    (times,) = run.stages
+    (times,) = rows_of(run)
     assert bytes_kept(replace(run, stages=(times.part(NUMBER < 40),))) == 0
     assert bytes_kept(replace(run, stages=())) == 0

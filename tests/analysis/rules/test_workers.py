@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.report.wording.findings import describe
 from loadeval.data.lines import LoaderInfo, Readings, Window
+from loadeval.report.wording.findings import describe
 from tests.analysis.rules.conftest import advised, finding_of, numbers
 from tests.runs.given import MS, alternating, cores_read, make_run
+from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding
@@ -131,8 +131,8 @@ def test_a_limit_on_cpu_time() -> None:
     """A control group that holds training back leaves no CPU, however many there are."""
     run = cores_read(too_slow(8), process=TRAINING, workers=COMPUTING)
     throttled = {"cgroup_throttled_share": np.full(2000, 0.3)}
-    machine = Readings("host", "machine", run.readings[0].time_ns, throttled)
-    finding = finding_of(Rule.CAPACITY, replace(run, readings=(*run.readings, machine)))
+    machine = Readings("host", "machine", readings_lines(run)[0].time_ns, throttled)
+    finding = finding_of(Rule.CAPACITY, replace(run, readings=(*readings_lines(run), machine)))
     assert numbers(finding)[Advice.CPU_TIME_LIMITED] == pytest.approx({"throttled_share": 0.3})
 
 
@@ -184,7 +184,7 @@ def test_cpus_that_were_not_read(cpus: int | None, tried: list[int]) -> None:
 def test_a_machine_that_was_not_read() -> None:
     """Nobody knows what others leave."""
     run = cores_read(too_slow(8), process=TRAINING, workers=COMPUTING)
-    finding = finding_of(Rule.CAPACITY, replace(run, readings=run.readings[:2]))
+    finding = finding_of(Rule.CAPACITY, replace(run, readings=readings_lines(run)[:2]))
     assert Advice.CPU_USE_NOT_READ in advised(finding)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from loadeval.analysis.estimate.epochs import epoch_start_waits
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.report import Comparison, Report
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Event
 from loadeval.report.figure.bar_charts import (
     Bar,
     BarChart,
@@ -37,14 +38,13 @@ from loadeval.report.figure.point_charts import (
     waits_chart,
     waits_of_two,
 )
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import Event
 from tests.runs.given import MS, randomised
 from tests.runs.measured import TickingClock, recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
-    from loadeval.report.figure.point_charts import PointChart
     from loadeval.data.run import Run
+    from loadeval.report.figure.point_charts import PointChart
 
 
 ROWS = ["real", "lost to waiting", "lost to contention", "ideal"]

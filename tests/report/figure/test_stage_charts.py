@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from loadeval.analysis.report import Report
 from loadeval.report.figure.stage_charts import MOST_TRANSFORMS, loaders_chart, stages_chart
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.inside.stages import StageReport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from tests.runs import DALI, SPDL
 from tests.runs.given import randomised, with_readings
 from tests.runs.measured import recorded
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +9,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import Readings
+from loadeval.data.log import read_run
 from loadeval.report.figure.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.figure.point_charts import OUTLIERS, waits_chart
 from loadeval.report.formatting import duration
@@ -18,13 +20,11 @@ from loadeval.report.page.page import sections
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.palette import LIGHT
 from loadeval.report.tables import Table
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.log import read_run
-from loadeval.data.lines import Readings
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, randomised, with_readings
 from tests.runs.measured import recorded
 from tests.runs.staged import staged
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,11 +230,13 @@ def test_readings_are_shaded_where_blocks_were_measured() -> None:
 def test_threads_are_not_among_the_readings() -> None:
     """They are many, and have a table of their own."""
     run = with_readings(randomised())
-    (process, *_) = run.readings
+    (process, *_) = readings_lines(run)
     threads = replace(process, probe="threads", subject="loadeval-log")
     names = [
         trace["name"]
-        for trace in figures([replace(run, readings=(threads, *run.readings))])["machine-0"].data
+        for trace in figures([replace(run, readings=(threads, *readings_lines(run)))])[
+            "machine-0"
+        ].data
     ]
     assert "process" in names
     assert "loadeval-log" not in names
@@ -262,7 +264,7 @@ def test_a_run_without_times_is_drawn_by_batch() -> None:
 def test_lanes_have_a_bar_for_each_stage_of_each_batch() -> None:
     """Each shows from when to when, in its worker's lane; the legend names each kind once."""
     run = staged("log", batches=90, epochs=1)
-    (times,) = run.stages
+    (times,) = rows_of(run)
     figure = figures_inside([run])["lanes-0"]
     assert figure.layout["yaxis"]["ticktext"] == ["worker 0", "worker 1", "training"]
     traces = {trace["name"]: trace for trace in figure.data}
@@ -296,7 +298,7 @@ def test_lanes_without_workers() -> None:
 def test_a_slowest_sample_that_is_not_known_is_not_told() -> None:
     """Its index is not told either."""
     run = staged("log", batches=40, epochs=1)
-    (times,) = run.stages
+    (times,) = rows_of(run)
     unknown = np.full(len(times), UNKNOWN)
     nameless = replace(times, slowest_index=unknown)
     for changed, words in (
@@ -322,7 +324,7 @@ def test_the_legend_of_stages_tells_the_parts_apart() -> None:
         ("waiting for CPU", ("bar-hatched",)),
         ("blocked", ("bar-light",)),
     ]
-    unknown = [replace(times, cpu_ns=np.full(len(times), UNKNOWN)) for times in run.stages]
+    unknown = [replace(times, cpu_ns=np.full(len(times), UNKNOWN)) for times in rows_of(run)]
     figure = figures_inside([replace(run, stages=tuple(unknown))])["stages-0"]
     assert figure.legend == ()
     assert "CPU times were not measured." in figure.caption
@@ -352,14 +354,14 @@ def test_stages_without_details() -> None:
             transform_calls={},
             slowest_ns=np.zeros(len(times), dtype=np.int64),
         )
-        for times in run.stages
+        for times in rows_of(run)
     ]
     run = replace(run, stages=tuple(quick), code=())
     assert not {"Transforms", "Lines of code that workers were in"} & set(tables_inside([run]))
     assert "Slowest samples" not in tables_inside([run])
     (line,) = (line for line in lines_inside([run]) if "Slowest samples" in line)
     assert line == "Slowest samples: none over 3x the typical one and 100 us."
-    no_samples = [replace(times, samples=np.full(len(times), UNKNOWN)) for times in run.stages]
+    no_samples = [replace(times, samples=np.full(len(times), UNKNOWN)) for times in rows_of(run)]
     run = replace(run, stages=tuple(no_samples))
     assert not any("Slowest" in line for line in lines_inside([run]))
 
@@ -388,7 +390,7 @@ def test_threads_of_a_loader_that_was_not_looked_into() -> None:
 
 def test_threads_beside_stages_are_folded() -> None:
     """Workers are other processes."""
-    run = replace(staged("log", epochs=1, batches=200), readings=read_run(DALI).readings)
+    run = replace(staged("log", epochs=1, batches=200), readings=readings_lines(read_run(DALI)))
     assert tables_inside([run])["Threads of the training process"].folded
 
 
@@ -414,7 +416,7 @@ def test_threads_in_which_nothing_is_known_have_no_table() -> None:
 def test_a_loader_in_which_nothing_was_delivered_has_no_lanes() -> None:
     """Without rows there is nothing at all."""
     run = staged("log", batches=20, epochs=1)
-    (times,) = run.stages
+    (times,) = rows_of(run)
     assert "lanes-0" not in figures_inside([replace(run, stages=(times.part(slice(0, 0)),))])
 
 

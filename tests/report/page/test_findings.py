@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.remark import Remark
@@ -24,6 +24,7 @@ from loadeval.report.wording.advice import ADVICE
 from loadeval.report.wording.findings import UNKNOWNS, WORDS, finding_sentence
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

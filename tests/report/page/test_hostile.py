@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo, Readings
 from loadeval.data.log import read_run
-from loadeval.data.dali import write_metrics
-from loadeval.data.lines import EpochEnd, Event, LoaderInfo
-from loadeval.data.lines import CodeSamples
 from tests.runs import SPDL
-from tests.runs.given import randomised, with_readings
+from tests.runs.given import randomised, save_metrics, with_readings
 from tests.runs.staged import staged
+from tests.runs.tables import readings_lines, replace, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,10 +48,9 @@ def hostile(run: Run, text: str) -> Run:
     loader = LoaderInfo(text, adapter=text, device=text, start_method=text)
     readings = [
         replace(reading, probe=reading.probe, subject=f"{text}{place}")
-        for place, reading in enumerate(run.readings)
+        for place, reading in enumerate(readings_lines(run))
     ]
-    missing = replace(readings[0], probe=text, subject=text, time_ns=readings[0].time_ns[:0])
-    missing = replace(missing, values={text: readings[0].values["cpu_cores"][:0]}, missing=text)
+    missing = Readings(text, text, [], {text: []}, text)
     header = replace(
         run.header,
         run_id=text,
@@ -83,7 +80,7 @@ def with_hostile_stages(run: Run, text: str) -> Run:
             transform_ns={text: times.transform_ns["GaussianBlur"]},
             transform_calls={text: times.transform_calls["GaussianBlur"]},
         )
-        for times in run.stages
+        for times in rows_of(run)
     ]
     code = (CodeSamples(0, {text: 5}, {f"{text} > {text}": 5}),)
     return replace(run, stages=tuple(stages), code=code)
@@ -130,7 +127,9 @@ def test_names_of_operators_and_threads_stay_text(write: Write, opened: Open) ->
         replace(operator, operator=f"{payload}{operator.operator}") for operator in run.operators
     ]
     readings = [
-        replace(reading, subject=payload) for reading in run.readings if "spdl" in reading.subject
+        replace(reading, subject=payload)
+        for reading in readings_lines(run)
+        if "spdl" in reading.subject
     ]
     hostile_run = replace(run, operators=tuple(operators), readings=tuple(readings[:40]))
     text, _ = opens_quietly(write([hostile_run]), opened)
@@ -158,7 +157,7 @@ def test_the_same_from_a_file(write: Write, opened: Open, tmp_path: Path) -> Non
     """The run is read from the disk."""
     payload = PAYLOADS[0]
     path = tmp_path / "hostile.json"
-    write_metrics(hostile(with_readings(randomised(pairs=4)), payload), path)
+    save_metrics(hostile(with_readings(randomised(pairs=4)), payload), path)
     text, _ = opens_quietly(write([read_run(path)]), opened)
     assert payload in text
 

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.report import Report
+from loadeval.data.lines import Event
+from loadeval.data.log import read_run
 from loadeval.errors import UsageError
 from loadeval.report.page.blocks import Figure
 from loadeval.report.page.escaping import script_json
@@ -22,12 +23,11 @@ from loadeval.report.page.page import check_replaceable, page_of, page_path, wri
 from loadeval.report.page.plotly import PlotlyJs
 from loadeval.report.page.stages import inside_the_loader
 from loadeval.report.wording.runs import report_headline
-from loadeval.data.log import read_run
-from loadeval.data.lines import Event
 from tests.runs import DALI
 from tests.runs.given import MS, randomised
 from tests.runs.measured import recorded
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -259,7 +259,7 @@ def test_a_copy_that_is_not_installed_makes_pages_too(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It makes them without a version, and replaces them."""
-    monkeypatch.setattr("loadeval.runlog.environment.installed_version", lambda _: None)
+    monkeypatch.setattr("loadeval.data.environment.installed_version", lambda _: None)
     path = write([randomised()])
     assert "loadeval (not installed) made this page" in path.read_text()
     check_replaceable(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,12 +14,13 @@ from loadeval.report.tables import Table
 from tests.report.predictions import PRESENT_RATE, prediction, worker_curve
 from tests.runs.measured import recorded
 from tests.runs.staged import staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.analysis.predict.prediction import WorkerCurve
     from loadeval.analysis.report import RunReport
-    from loadeval.report.page.blocks import Block
     from loadeval.data.run import Run
+    from loadeval.report.page.blocks import Block
 
 
 def blocks_of(curve: WorkerCurve, name: str = "") -> tuple[Block, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +14,7 @@ from loadeval.report.terminal.findings import diagnosis_report
 from loadeval.report.terminal.launch import launch_screen
 from tests.runs.given import cores_read
 from tests.runs.looked_into import logged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.estimate.metrics import Level, Metrics, Quantity
+from loadeval.data.lines import GpuIdle, Readings
+from loadeval.data.run import ARMS, Run
 from loadeval.report.json import metrics_as_dict
 from loadeval.report.terminal.metrics import metrics_report, metrics_rows
 from loadeval.report.wording.metrics import (
@@ -21,8 +23,6 @@ from loadeval.report.wording.metrics import (
     level_in_words,
     value_of,
 )
-from loadeval.data.run import ARMS, Run
-from loadeval.data.lines import GpuIdle, Readings
 from tests.runs.given import MS, block, run_of
 
 TIMES = np.array([1000, 2000, 3000, 4000]) * MS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +24,7 @@ from loadeval.report.terminal.stages import inside_lines
 from loadeval.report.terminal.text import full_report
 from loadeval.report.wording.operators import bottleneck_in_words, operators_in_short
 from tests.runs.staged import MS, staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

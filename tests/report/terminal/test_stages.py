@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +21,7 @@ from loadeval.report.formatting import NOT_MEASURED
 from loadeval.report.terminal.stages import StagesReport, inside_lines
 from loadeval.report.wording.stages import stages_in_short, why_no_stages_in_words
 from tests.runs.staged import MS, staged, without_stages
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Mode

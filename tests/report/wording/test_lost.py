@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from loadeval.analysis.estimate.headroom import headroom
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.report.wording.lost import lost_parts
 from tests.runs.given import randomised
+from tests.runs.tables import replace
 
 MS = 1_000_000
 

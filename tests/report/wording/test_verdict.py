@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,6 +28,7 @@ from loadeval.analysis.estimate.verdict import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Report
+from loadeval.data.lines import EpochEnd, Event
 from loadeval.report.wording import backends, runs
 from loadeval.report.wording import verdict as wording
 from loadeval.report.wording.backends import (
@@ -47,9 +47,9 @@ from loadeval.report.wording.verdict import (
     required_in_words,
     verdict_advice,
 )
-from loadeval.data.lines import EpochEnd, Event
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

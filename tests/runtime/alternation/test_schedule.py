@@ -10,7 +10,15 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.data.blocks import SHORTEST_WARMUP, SMALLEST_BLOCK, batches_for, block_for, head_for, two_blocks_for, with_instruments
+from loadeval.data.blocks import (
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    batches_for,
+    block_for,
+    head_for,
+    two_blocks_for,
+    with_instruments,
+)
 from loadeval.runtime.alternation.schedule import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
