@@ -8,7 +8,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import Arm, EpochEnd, Header, LoaderInfo, Prefetch
-from loadeval.data.run import ARMS, Run
+from loadeval.data.run import ARMS, STAGES, Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -148,3 +148,70 @@ def logged(
     """A run in one epoch that served everything as it came, or replayed."""
     arm: Arm = "ideal" if mode == "replay" else "real"
     return run_of([steps(arm, wait_ms, step_ms)], mode=mode, **known)
+
+
+def stage_rows(
+    fetch_ms: npt.ArrayLike,
+    count: int | None = None,
+    *,
+    workers: int = 2,
+    prefetch: int = 2,
+    step_ms: float = 0.0,
+    epoch: int = 0,
+    begin_ms: float = 0.0,
+    **known: npt.ArrayLike,
+) -> Columns:
+    """Batches that a DataLoader loads in order, as `Run.stages` has them.
+
+    What each stage takes, one value for all batches or one for each, is named `index_ms`,
+    `collate_ms`, `pickle_ms`, `receive_ms` or `pin_ms`; what else is `known` are columns as they
+    are. Workers have `prefetch` batches each to do; batch n is the task of worker n modulo workers.
+    """
+    takes = {"fetch_ms": fetch_ms}
+    takes |= {f"{name}_ms": known.pop(f"{name}_ms", 0) for name in STAGES_AFTER_FETCH}
+    count = count or max(np.size(column) for column in (*takes.values(), *known.values()))
+    fetch, index, collate, pickle, receive, pin = (
+        np.broadcast_to(np.rint(np.asarray(ms) * MS).astype(np.int64), count).tolist()
+        for ms in takes.values()
+    )
+    now = round(begin_ms * MS)
+    free, feeder, asked = [now] * workers, [now] * workers, [now] * prefetch * workers
+    rows = []
+    for number in range(count):
+        requested, worker = now, number % workers if workers else UNKNOWN
+        if workers:
+            start = max(free[worker], asked[number])
+            free[worker] = start + fetch[number] + collate[number]
+            pickles = max(free[worker], feeder[worker])
+            feeder[worker] = pickles + pickle[number]
+            received = max(now, feeder[worker]) + receive[number]
+            now = received + pin[number] + index[number]
+            asked.append(now)
+        else:
+            pickles = received = UNKNOWN
+            start = now + index[number]
+            now = start + fetch[number] + collate[number]
+        rows.append((number, worker, requested, now, start, pickles, received))
+        now += round(step_ms * MS)
+    names = ("batch", "worker", "requested_ns", "delivered_ns", "fetch_start_ns")
+    moments = zip(*rows, strict=True)
+    columns = dict(zip((*names, "pickle_start_ns", "received_ns"), moments, strict=True))
+    columns |= {"epoch": epoch, "samples": 4, "fetch_ns": fetch, "collate_ns": collate}
+    columns |= {"index_ns": index, **({"pin_ns": pin} if any(pin) else {})}
+    columns |= {"pickle_ns": pickle, "receive_ns": receive} if workers else {}
+    every = dict.fromkeys(STAGES, UNKNOWN) | columns | known
+    return Columns({name: np.broadcast_to(values, count) for name, values in every.items()})
+
+
+STAGES_AFTER_FETCH = ("index", "collate", "pickle", "receive", "pin")
+
+
+def looked_into(*epochs: Columns, **known: Any) -> Run:
+    """The run of a log whose loader loaded these rows; each step lasts until the next request."""
+    blocks = []
+    for rows in epochs:
+        step_ns = np.append(rows.requested_ns[1:] - rows.delivered_ns[:-1], 0)
+        wait_ms = (rows.delivered_ns - rows.requested_ns) / MS
+        blocks.append(steps("real", wait_ms, step_ns / MS, epoch=int(rows.epoch[0])))
+    of_run = {"mode": "log", "warmup": 1, "stages": Columns.concat(epochs), **known}
+    return run_of(blocks, **of_run)

@@ -10,7 +10,7 @@ from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.gap import Gap, arms_of, samples_known
-from loadeval.estimate.metrics import readings_by_arm
+from loadeval.estimate.metrics import quantities
 from loadeval.estimate.stats import spearman
 from loadeval.estimate.steady import WITHIN_STEP, steady, steps_left_out
 from loadeval.estimate.verdict import rare_stalls, workers_cpus
@@ -182,10 +182,10 @@ def _about_the_machine(  # noqa: C901 - a row each
 ) -> Iterator[str]:
     """What of the machine moved the figures: it differs from one measurement to the next."""
     levels: dict[tuple[str, str], dict[Arm, float]] = {}
-    for each in [run] if ideal is None else [run, ideal]:
-        for (_, subject, name), by_arm in readings_by_arm(each).items():
-            means = {arm: float(values.mean()) for arm, values in by_arm.items()}
-            levels.setdefault((subject, name), {}).update(means)
+    for each in quantities(run, ideal):
+        for arm, level in zip(ARMS, (each.real, each.ideal), strict=True):
+            if level is not None:
+                levels.setdefault((each.subject, each.name), {})[arm] = level.mean
 
     def most(subject: str, name: str) -> float:
         return max(levels.get((subject, name), {}).values(), default=0.0)

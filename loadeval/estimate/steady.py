@@ -123,8 +123,9 @@ def rows_of_epochs(run: Run) -> dict[int, slice]:
 
 
 def epoch_lengths(run: Run) -> dict[int, int]:
-    """How many batches each epoch had, as far as they are recorded."""
-    return {epoch: rows.stop - rows.start for epoch, rows in rows_of_epochs(run).items()}
+    """How many batches each epoch had, up to the last one that is recorded."""
+    batch = run.steps.batch
+    return {epoch: int(batch[rows.stop - 1]) + 1 for epoch, rows in rows_of_epochs(run).items()}
 
 
 def usual_length(run: Run) -> float | None:
