@@ -168,13 +168,12 @@ def gap_by(run: Run, ideal: Run | None, by_sample: bool | None) -> Gap:
     loader_only = loader_alone(run, by_sample)
     loader_only = loader_alone(run, by_sample=False) if loader_only is None else loader_only * scale
     loads_ahead = 0 not in (run.loader.workers, run.loader.prefetch_depth)
-    speedup, required, starts_mean = about(whole / ideal_ns, positive=True), None, None
+    speedup, required = about(whole / ideal_ns, positive=True), None
     if speedup and loads_ahead and loader_only and loader_only.value and ideal_mean:
         required = loader_only / ideal_mean
-    if starts is not None:
-        # Of one epoch its start counts as it was seen.
-        known = of_epochs or len(starts) > 1
-        starts_mean = about(starts_ns) if known else Estimate(float(starts_ns[0]))
+    starts_mean = None if starts is None else about(starts_ns)
+    if starts_mean and not of_epochs and len(tables["starts"]) == 1:
+        starts_mean = Estimate(starts_mean.value)  # it counts as it was seen
     idle_ns = run.steps.gpu_idle_ns[steady(run, "real")]
     idle_ns = idle_ns[idle_ns != UNKNOWN]
     return Gap(
