@@ -1,0 +1,1 @@
+"""What data loading costs: real beside ideal loading, with intervals, and the verdict."""
