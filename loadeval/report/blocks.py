@@ -30,6 +30,13 @@ class Number:
     value: float | Interval | None
     unit: str
 
+    @property
+    def point(self) -> float | None:
+        """The number without its interval."""
+        if self.value is None or isinstance(self.value, int | float):
+            return self.value
+        return self.value.value
+
 
 Cell = str | Number
 
@@ -83,7 +90,8 @@ class Bars:
 class Chart:
     """A chart of a kind, drawn from `tables`; `says` is its caption, and tells what it shows.
 
-    `unit` is that of its values, `span_s` the part of the run that it covers, in seconds.
+    `unit` is that of its values. `span_s` is the part of the run that it covers, in seconds; None
+    where it covers none, or it is not known when batches were asked for.
     """
 
     kind: Kind

@@ -48,6 +48,7 @@ from loadeval.words import (
     printable,
     share,
     shortened,
+    whole_share,
     worded,
 )
 
@@ -80,6 +81,7 @@ BELOW = 46
 """The room that an axis takes with its labels and its title."""
 BESIDE_TIME = 78
 """The room left of axes over time, the same for all, so that they stand below each other."""
+SECONDS = "time since the run's start (s)"
 INK, FAINT, PAPER = LIGHT["ink"], LIGHT["faint"], LIGHT["paper"]
 FAMILY = "DejaVu Sans"
 """Comes with matplotlib, so the room that a text needs is the same everywhere."""
@@ -343,7 +345,7 @@ def real_beside_ideal(sheet: Sheet, chart: Chart) -> None:
         known = dict.fromkeys(names)
         sheet.legend([(NAMES.get(name, name), {"color": _color(name)}) for name in known])
     thick, apart = (15.0, 14.0) if is_grouped else (24.0, 12.0)
-    kind, unit = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
+    kind, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
     farthest = FARTHEST * _most(table.value)
     bars, labels, top = [], [], 2.0
     for group in groups:
@@ -353,8 +355,8 @@ def real_beside_ideal(sheet: Sheet, chart: Chart) -> None:
             low, high = float(table.low[at]), float(table.high[at])
             interval = None if math.isnan(low + high) else (low, high, min(high, farthest))
             of = f"{group}, {name}" if is_grouped else group
-            title = f"{of}: {_with_interval(value, low, high, chart.unit)}"
-            part = (value, {"color": _color(names[at])}, title, "")
+            hover = f"{of}: {_with_interval(value, low, high, chart.unit)}"
+            part = (value, {"color": _color(names[at])}, hover, "")
             said = worded(value, kind)
             beside = f"{name}: {said}" if math.isnan(value) and is_grouped else said
             parts = [] if math.isnan(value) else [part]
@@ -362,7 +364,7 @@ def real_beside_ideal(sheet: Sheet, chart: Chart) -> None:
             top += thick + 2
         labels.append((group, (first + top - 2) / 2))
         top += apart
-    _draw_bars(sheet, labels, bars, top, unit)
+    _draw_bars(sheet, labels, bars, top, title, kind)
 
 
 def time_per_batch(sheet: Sheet, chart: Chart) -> None:
@@ -380,14 +382,15 @@ def time_per_batch(sheet: Sheet, chart: Chart) -> None:
             parts.append((value, {"color": _color(name)}, title, said))
         bars.append(Bar(16.0 + 38 * at, 26, parts, worded(total, chart.unit), True, None))
         labels.append((row, 16.0 + 38 * at))
-    _draw_bars(sheet, labels, bars, 38.0 * len(bars), "time per batch")
+    _draw_bars(sheet, labels, bars, 38.0 * len(bars), "time per batch", chart.unit)
 
 
 def waits(sheet: Sheet, chart: Chart) -> None:
     """The wait for each batch over the run, with outliers and epoch starts marked.
 
-    `batches` has `time_s` since the run's start, `wait_ns`, `arm` (0 real, 1 ideal, 2 neither
-    counts), `epoch`, `batch` in it (0 for the first, which is an epoch start), and `outlier`.
+    `batches` has `time_s` since the run's start (without a span, the number of the batch),
+    `wait_ns`, `arm` (0 real, 1 ideal, 2 neither counts), `epoch`, `batch` in it (0 for the first,
+    which is an epoch start), and `outlier`.
     """
     table = chart.tables["batches"]
     starts: npt.NDArray[np.bool_] = table.batch == 0
@@ -400,7 +403,7 @@ def waits(sheet: Sheet, chart: Chart) -> None:
         look = {**dot, "color": LIGHT[arm]}
         rows = np.flatnonzero((table.arm == code) & ~starts & ~outlier)
         if len(rows):
-            drawn.append((NAMES[arm], rows, look | {"alpha": 0.5}))
+            drawn.append((NAMES[arm], rows, look | {"alpha": 0.5, "zorder": 2 - code / 2}))
             legend.append((NAMES[arm], look | {"markersize": 8}))
     for name, shape, which in (("outlier", "o", outlier), ("epoch_start", "^", starts)):
         look = {**hollow, "marker": shape, "markersize": 8, "color": LIGHT[name]}
@@ -410,7 +413,8 @@ def waits(sheet: Sheet, chart: Chart) -> None:
     sheet.legend(legend)
     axes = sheet.axes(250, left=BESIDE_TIME)
     y = _duration_axis(axes, table.wait_ns, "wait for a batch")
-    _time_axis(sheet, axes, chart.span_s)
+    numbers = (0.0, max(float(len(table) - 1), 1.0))
+    _run_axis(sheet, axes, chart.span_s or numbers, SECONDS if chart.span_s else "batch number")
     epochs = table.time_s[starts][1:]
     if len(epochs) <= MOST_EPOCH_LINES:
         look = {"linewidth": 1, "alpha": 0.6, "zorder": 0, "transform": axes.get_xaxis_transform()}
@@ -423,7 +427,8 @@ def waits(sheet: Sheet, chart: Chart) -> None:
         _titled(
             line,
             [
-                f"{name}, epoch {epoch}, batch {batch}: {duration(ns)} at {moment(at_s * 1e9)}"
+                f"{name}, epoch {epoch}, batch {batch}: {duration(ns)}"
+                + (f" at {moment(at_s * 1e9)}" if chart.span_s else "")
                 for ns, epoch, batch, at_s in zip(table.wait_ns[kept], *columns, strict=True)
             ],
         )
@@ -435,6 +440,7 @@ def system_metrics(sheet: Sheet, chart: Chart) -> None:
     `readings` has `panel`, `unit`, `subject`, `time_s` and `value`.
     """
     readings = chart.tables["readings"]
+    span_s = chart.span_s or (float(readings.time_s.min()), float(readings.time_s.max()))
     panels = list(dict.fromkeys(readings.panel.tolist()))
     subjects = list(dict.fromkeys(readings.subject.tolist()))
     lines = len(set(zip(readings.panel.tolist(), readings.subject.tolist(), strict=True)))
@@ -454,9 +460,10 @@ def system_metrics(sheet: Sheet, chart: Chart) -> None:
             (line,) = axes.plot(own.time_s[kept], own.value[kept], **looks[subject])
             mean = worded(float(own.value.mean()) if len(own) else None, unit)
             _titled(line, [f"{subject}: {panel}, {mean} on average"])
-        axes.set_ylim(1.1 * min(np.nanmin(rows.value), 0.0), 1.1 * _most(rows.value))
+        least = float(rows.value[np.isfinite(rows.value)].min(initial=0.0))
+        axes.set_ylim(1.1 * least, 1.1 * _most(rows.value))
         _ticks(axes.yaxis, 3)
-        _time_axis(sheet, axes, chart.span_s, is_last=panel == panels[-1])
+        _run_axis(sheet, axes, span_s, SECONDS, is_last=panel == panels[-1])
 
 
 def stages(sheet: Sheet, chart: Chart) -> None:
@@ -488,7 +495,7 @@ def stages(sheet: Sheet, chart: Chart) -> None:
             middle = 14.0 + 28 * at
             bars.append(Bar(middle, 11 if is_part else 19, parts, said, not is_part, None))
             labels.append((label, middle))
-        _draw_bars(sheet, labels, bars, 28.0 * len(bars), "time per batch")
+        _draw_bars(sheet, labels, bars, 28.0 * len(bars), "time per batch", chart.unit)
     if lanes := chart.tables.get("lanes"):
         sheet.height += 10
         _draw_lanes(sheet, lanes)
@@ -587,6 +594,7 @@ def _draw_bars(
     bars: Sequence[Bar],
     height: float,
     title: str,
+    kind: str,
 ) -> None:
     """Bars on an axis from 0; labels have their places in points below the top."""
     axes, room = _rows(sheet, labels, height)
@@ -600,7 +608,7 @@ def _draw_bars(
     axes.set_xlim(0, farthest)
     axes.grid(visible=False)
     axes.set_xlabel(drawable(title, 40))
-    _ticks(axes.xaxis, 4 if sheet.is_narrow else 6, of_time=title == "time per batch")
+    _ticks(axes.xaxis, 4 if sheet.is_narrow else 6, kind)
     for bar, end in zip(bars, ends, strict=True):
         begin = 0.0
         for length, look, hover, inside in bar.parts:
@@ -631,7 +639,7 @@ def _draw_lanes(sheet: Sheet, lanes: Columns) -> None:
     middles = {name: (at + 0.5) * tall for at, name in enumerate(names)}
     axes, _ = _rows(sheet, list(middles.items()), tall * len(names))
     axes.grid(visible=False)
-    _time_axis(sheet, axes, (float(lanes.begin_s.min()), float(lanes.end_s.max())))
+    _run_axis(sheet, axes, (float(lanes.begin_s.min()), float(lanes.end_s.max())), SECONDS)
     for kind in kinds:
         rows = lanes.take(lanes.what == kind)
         middle = np.array([middles[name] for name in rows.lane.tolist()])
@@ -662,8 +670,9 @@ def _rows(sheet: Sheet, labels: Sequence[tuple[str, float]], height: float) -> t
     shown = []
     for label, _ in labels:
         first, *others = in_lines(drawable(label), TYPE, room) or [""]
-        rest = [" ".join(others)] if others else []
-        shown.append("\n".join(_fitting(line, room) for line in (first, *rest)))
+        shown.append(
+            "\n".join([first, *([fitting(" ".join(others), TYPE, room)] if others else [])])
+        )
     axes = sheet.axes(height, left=room + 12)
     axes.set_ylim(height, 0)
     axes.set_yticks([middle for _, middle in labels], shown)
@@ -671,22 +680,24 @@ def _rows(sheet: Sheet, labels: Sequence[tuple[str, float]], height: float) -> t
     return axes, sheet.width - room - 24
 
 
-def _ticks(axis: Axis, most: int, *, of_time: bool = False) -> None:
+def _ticks(axis: Axis, most: int, kind: str = "number") -> None:
+    """At most about so many round ticks, of a kind of number."""
+    labels: dict[str, Callable[[float], str]] = {"duration": tick_label, "share": whole_share}
+    label = labels.get(kind, "{:,g}".format)
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(lambda value, _: tick_label(value) if of_time else f"{value:,g}")
+    axis.set_major_formatter(lambda value, _: label(value))
 
 
-def _time_axis(
-    sheet: Sheet, axes: Axes, span_s: tuple[float, float] | None, *, is_last: bool = True
+def _run_axis(
+    sheet: Sheet, axes: Axes, ends: tuple[float, float], title: str, *, is_last: bool = True
 ) -> None:
-    """Seconds since the run's start; only the last of several axes says so."""
-    first, last = span_s or (0.0, 1.0)
+    """An axis along the run; only the last of several says what it is."""
+    first, last = ends
     room = 0.01 * (last - first) or 0.5
     axes.set_xlim(first - room, last + room)
     _ticks(axes.xaxis, 6)
     axes.tick_params(axis="x", labelbottom=is_last)
-    if is_last:
-        axes.set_xlabel("time since the run's start (s)")
+    axes.set_xlabel(title if is_last else "")
     sheet.height += BELOW if is_last else 18
 
 
@@ -700,7 +711,7 @@ def _duration_axis(axes: Axes, ns: npt.NDArray[np.int64], title: str) -> Values:
     positive = ns[ns > 0]
     if not len(positive) or top <= LOG_FROM * float(np.median(positive)):
         axes.set_ylim(-0.03 * top, 1.1 * top)
-        _ticks(axes.yaxis, 5, of_time=True)
+        _ticks(axes.yaxis, 5, "duration")
         return ns.astype(np.float64)
     first = math.floor(math.log10(positive.min()))
     decades = [10.0**decade for decade in range(first, math.ceil(math.log10(top)) + 1)]
@@ -768,19 +779,19 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def in_lines(text: str, size: float, room: float, *, bold: bool = False) -> list[str]:
-    """`text` in lines that are no wider than `room`, but for a word that is."""
+    """`text` in lines that are no wider than `room`; a longer word is without its middle."""
     rows: list[str] = []
     for word in text.split():
         if rows and width_of(f"{rows[-1]} {word}", size, bold=bold) <= room:
             rows[-1] += f" {word}"
         else:
-            rows.append(word)
+            rows.append(fitting(word, size, room, bold=bold))
     return rows
 
 
-def _fitting(text: str, room: float) -> str:
+def fitting(text: str, size: float, room: float, *, bold: bool = False) -> str:
     """`text`, without its middle where it is wider than `room`."""
     shown = text
-    while (width := width_of(shown, TYPE)) > room and len(shown) > 5:  # noqa: PLR2004 - "a...b"
+    while len(shown) > 5 and (width := width_of(shown, size, bold=bold)) > room:  # noqa: PLR2004 - "a...b"
         shown = shortened(text, max(5, min(len(shown) - 1, int(len(shown) * room / width))))
     return shown

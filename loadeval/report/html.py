@@ -95,7 +95,7 @@ def _cell(cell: Cell) -> Markup:
 
 def _worth(cell: Cell) -> float | str:
     """What a cell is sorted by, if that is not its text."""
-    value = getattr(cell.value, "value", cell.value) if isinstance(cell, Number) else None
+    value = cell.point if isinstance(cell, Number) else None
     return "" if value is None or math.isnan(value) else value
 
 

@@ -280,8 +280,8 @@ def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
 def _in_short(finding: FindingText) -> tuple[str, str]:
     """What a finding costs without the interval, and what it says with its place."""
     cost = finding.cost
-    if isinstance(cost, Number) and not isinstance(cost.value, int | float | None):
-        cost = Number(cost.value.value, cost.unit)
+    if isinstance(cost, Number):
+        cost = Number(cost.point, cost.unit)
     where = f" ({finding.where})" if finding.where else ""
     return _in_words(cost), f"{finding.says}{where}"
 

@@ -156,6 +156,41 @@ def test_a_whisker_far_beyond_all_bars_does_not_squeeze_them() -> None:
     assert max(labels) < 3_000
 
 
+def test_waits_of_ranks_have_durations_at_their_axis() -> None:
+    ranks = Columns(
+        {
+            "row": ["rank 0", "rank 1"],
+            "series": ["waiting"] * 2,
+            "value": [18e6, 2e6],
+            "low": [sample.NAN] * 2,
+            "high": [sample.NAN] * 2,
+        }
+    )
+    root = drawn(Chart("real beside ideal", "", "", {"bars": ranks}, unit="duration"))
+    assert {"rank 0", "18.0 ms", "10 ms"} <= set(texts(root))
+    assert titles(root) == ["rank 0: 18.0 ms", "rank 1: 2.00 ms"]
+
+
+def test_batches_of_unknown_times_stand_by_their_numbers() -> None:
+    """Such are those of a file that another tool wrote."""
+    chart = sample.waits()
+    batches = chart.tables["batches"].replace(time_s=np.arange(384.0))
+    root = drawn(Chart("waits", "", "", {"batches": batches}))
+    assert "batch number" in texts(root)
+    assert "epoch start, epoch 0, batch 0: 133 ms" in titles(root)
+
+
+def test_a_quantity_that_was_never_read_has_no_line() -> None:
+    chart = sample.system_metrics()
+    readings = chart.tables["readings"]
+    unread = readings.replace(
+        value=np.where(readings.panel == "GPU busy", sample.NAN, readings.value)
+    )
+    said = titles(drawn(Chart("system metrics", "", "", {"readings": unread})))
+    assert "GPU 0: GPU busy, not measured on average" not in said
+    assert "workers: CPU in use, 1.95 cores on average" in said
+
+
 @pytest.mark.parametrize("kind", charts.DRAWN)
 def test_a_chart_of_nothing_says_so(kind: Any) -> None:
     empty = Chart(kind, "", "", {"bars": Columns({})})
@@ -212,6 +247,13 @@ def test_a_figure_has_the_words_of_its_charts(tmp_path: Path) -> None:
     said = " ".join(texts(ET.parse(path).getroot()))  # noqa: S314 - ours
     for words in (sample.HEADLINE.title, *IDS, sample.stages().says, "A note."):
         assert words in said
+
+
+def test_a_word_of_any_length_fits(tmp_path: Path) -> None:
+    path = tmp_path / "figure.svg"
+    charts.save(path, "x" * 5_000, [sample.time_per_batch()])
+    (long,) = (text for text in texts(ET.parse(path).getroot()) if "xx" in text)  # noqa: S314
+    assert charts.width_of(long, charts.BIG, bold=True) <= charts.WIDE
 
 
 @pytest.mark.parametrize(
