@@ -30,7 +30,7 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -44,6 +44,9 @@ check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, d
 
 nightly: check faults promises truth predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
+
+golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line
+	$(PYTEST) --dist=worksteal --rewrite-golden tests/test_golden.py
 
 coverage: .venv/.dev  ## branches that `make test` runs, subprocesses included: a report, and no limit
 	$(PYTEST) --dist=worksteal -m "not check" --cov tests
