@@ -30,7 +30,7 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly golden coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly golden before-after coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -42,7 +42,7 @@ check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, d
 	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/fuzz bench/gpu
 	.venv/bin/python bench/hangs/run.py --times 5
 
-nightly: check faults promises truth predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+nightly: check faults promises truth predict soak fuzz before-after test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
 
 golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line
@@ -125,6 +125,9 @@ fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the comm
 	.venv/bin/python -c "import atheris" 2> /dev/null || $(PIP) atheris || echo "atheris does not install here"
 	.venv/bin/python bench/fuzz/run.py $(FUZZ)
 
+before-after: .venv/.dev  ## figures of the recorded runs that are others than before the redesign
+	.venv/bin/python bench/before_after.py
+
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
 	.venv/bin/python bench/soak/run.py $(SOAK)
 
@@ -142,7 +145,7 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
+	rm -rf .venv .venv-before .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
