@@ -55,7 +55,7 @@ def python_before() -> Path:
     (packages,) = ENVIRONMENT.glob("lib/python*/site-packages")
     with TemporaryDirectory() as folder:
         archive = Path(folder) / "before.zip"
-        git = ["git", "archive", "--output", archive, BEFORE]
+        git = ["git", "archive", "--output", str(archive), BEFORE]
         subprocess.run(git, cwd=ROOT, check=True)
         shutil.unpack_archive(archive, folder)
         build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]

@@ -81,7 +81,8 @@ def described(name: str, value: Any) -> Iterator[str]:
     if not inspect.isclass(value):
         yield f"{name}{signature(value)}"
         return
-    yield f"{name}: {base.__name__}" if (base := value.__base__) is not object else name
+    base = value.__base__ or object
+    yield name if base is object else f"{name}: {base.__name__}"
     if issubclass(value, enum.Enum):
         yield from (f"    {member.name} = {member.value!r}" for member in value)
     elif not issubclass(value, Exception):
@@ -96,7 +97,7 @@ def described(name: str, value: Any) -> Iterator[str]:
         if member.startswith("_") or isinstance(what, enum.Enum):
             continue
         if isinstance(what, property):
-            yield f"    {member}: {inspect.get_annotations(what.fget).get('return')}"
+            yield f"    {member}: {getattr(what.fget, '__annotations__', {}).get('return')}"
         elif callable(getattr(value, member)):
             yield f"    {member}{signature(getattr(value, member))}"
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.fuzz.seeds import PROCESS
+
+# Readers are called themselves: a process for each of 100,000 files would take a day.
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
 from loadeval.runlog.log_file.reader import Follower, read_run

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+# Lines of each kind are written as the recorder writes them.
 from loadeval.runlog.log_file.codec import encode, to_text
 from loadeval.runlog.log_file.reader import read_run
 from loadeval.runlog.log_file.writer import write_metrics

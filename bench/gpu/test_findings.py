@@ -15,13 +15,15 @@ from torch.utils.data import DataLoader, Dataset
 
 from bench.gpu.claims import FAULTS, PIN_MEMORY
 from bench.gpu.device import Products, host_s, is_stand_in
-from loadeval import LoaderEvaluator, Rule, diagnose, quantities
+from bench.judge import compared
+from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from bench.gpu.conftest import Notes
-    from loadeval import Finding
+    from bench.judge import Finding, Said
 
     Step = Callable[[Any], object]
 
@@ -55,31 +57,31 @@ def of_size(mb: float, number: int) -> torch.Tensor:
     return torch.full((int(mb * MB),), float(number))
 
 
-def findings_of(loader: Any, step: Step, **options: Any) -> tuple[list[Finding], Any]:
-    """What is found in a training, and its evaluator."""
-    options = {"probes": ()} | options
-    with LoaderEvaluator(loader, **options) as evaluator:
+def said_of(log: Path, loader: Any, step: Step, **options: Any) -> Said:
+    """What is said of a training."""
+    ours: dict[str, Any] = {"probes": (), "log_file": log, "overwrite": True}
+    with LoaderEvaluator(loader, **(ours | options)) as evaluator:
         for batch in evaluator:
             step(batch)
         torch.cuda.synchronize()
-    return list(diagnose(evaluator.recorded()).findings), evaluator
+    return compared(log)
 
 
 def note_named(
-    note: Notes, case: str, findings: list[Finding], rules: set[Rule], *, is_faulty: bool
+    note: Notes, case: str, findings: Sequence[Finding], rules: set[str], *, is_faulty: bool
 ) -> None:
     """Note whether one of `rules` is among the findings, as it should or should not be."""
-    names = " or ".join(sorted(rule.value for rule in rules))
+    names = " or ".join(sorted(rules))
     note(
         FAULTS,
         f"{case}{'' if is_faulty else ', healthy twin'}",
         expected=names if is_faulty else f"no {names}",
-        measured=", ".join(finding.rule.value for finding in findings) or "nothing",
+        measured=", ".join(finding.rule for finding in findings) or "nothing",
         held=any(finding.rule in rules for finding in findings) is is_faulty,
     )
 
 
-def test_unpinned_memory(note: Notes) -> None:
+def test_unpinned_memory(note: Notes, tmp_path: Path) -> None:
     """Following the advice is measured: nothing is promised of it."""
     count, mb = 100, 2 if is_stand_in() else 16
     work = Products(6.0)
@@ -93,12 +95,12 @@ def test_unpinned_memory(note: Notes) -> None:
         return DataLoader(batches, batch_size=None, num_workers=4, pin_memory=pin_memory)
 
     steps = {pinned: partial(step, non_blocking=pinned) for pinned in (False, True)}
-    findings: list[Finding] = []
+    said = {}
     for pinned, run_step in steps.items():
-        rules, _ = findings_of(loader(pinned), run_step)
-        findings = findings or rules
-        note_named(note, "batches not pinned", rules, {Rule.UNPINNED_MEMORY}, is_faulty=not pinned)
-    (unpinned,) = (finding for finding in findings if finding.rule == Rule.UNPINNED_MEMORY)
+        said[pinned] = said_of(tmp_path / "run.jsonl", loader(pinned), run_step)
+        findings, rules = said[pinned].findings, {"unpinned memory"}
+        note_named(note, "batches not pinned", findings, rules, is_faulty=not pinned)
+    unpinned = said[False].finding("unpinned memory")
     promised = [key for key in ("speedup", "at_most") if key in unpinned.changes[0].values]
 
     def epoch(pinned: bool) -> None:
@@ -135,7 +137,7 @@ def parts(ms: float, number: int) -> Parts:
 
 
 @pytest.mark.parametrize(("pin_ms", "is_faulty"), [(15.0, True), (0.0, False)])
-def test_slow_pinning(note: Notes, pin_ms: float, is_faulty: bool) -> None:
+def test_slow_pinning(note: Notes, tmp_path: Path, pin_ms: float, is_faulty: bool) -> None:
     """The thread that pins takes three times as long as a step."""
     work = Products(5.0)
 
@@ -146,12 +148,12 @@ def test_slow_pinning(note: Notes, pin_ms: float, is_faulty: bool) -> None:
     loader = DataLoader(
         Batches(150, partial(parts, pin_ms)), batch_size=None, num_workers=2, pin_memory=True
     )
-    findings, _ = findings_of(loader, step, mode="alternate")
-    note_named(note, "slow pinning", findings, {Rule.PINNING}, is_faulty=is_faulty)
+    findings = said_of(tmp_path / "run.jsonl", loader, step, mode="alternate").findings
+    note_named(note, "slow pinning", findings, {"pinning"}, is_faulty=is_faulty)
 
 
 @pytest.mark.parametrize(("work_ms", "is_faulty"), [(12.0, True), (1.0, False)])
-def test_hidden_waits(note: Notes, work_ms: float, is_faulty: bool) -> None:
+def test_hidden_waits(note: Notes, tmp_path: Path, work_ms: float, is_faulty: bool) -> None:
     """Training waits 5 ms for each batch, and the device has work meanwhile, or has none."""
     work = Products(work_ms)
 
@@ -160,8 +162,8 @@ def test_hidden_waits(note: Notes, work_ms: float, is_faulty: bool) -> None:
         work()
 
     loader = DataLoader(Batches(80, partial(of_size, 0.25), 5.0), batch_size=None, pin_memory=True)
-    findings, _ = findings_of(loader, step)
-    note_named(note, "waits behind queued work", findings, {Rule.HIDDEN_WAITS}, is_faulty=is_faulty)
+    findings = said_of(tmp_path / "run.jsonl", loader, step).findings
+    note_named(note, "waits behind queued work", findings, {"hidden waits"}, is_faulty=is_faulty)
 
 
 def burn(ms: float) -> None:
@@ -173,7 +175,7 @@ def burn(ms: float) -> None:
 
 
 @pytest.mark.parametrize("is_faulty", [True, False])
-def test_an_idle_gpu(note: Notes, is_faulty: bool) -> None:
+def test_an_idle_gpu(note: Notes, tmp_path: Path, is_faulty: bool) -> None:
     """Loading is free, and steps are tiny kernels before work of the host, or large kernels.
 
     Without counters a driver's readings are of up to a second, and no block is as long.
@@ -191,11 +193,11 @@ def test_an_idle_gpu(note: Notes, is_faulty: bool) -> None:
             tiny[0].item()
 
     loader = [torch.zeros(16)] * 500
-    findings, evaluator = findings_of(loader, step, mode="alternate", probes=("gpu",))
-    run, speedup = evaluator.recorded(), evaluator.headroom().steady_speedup
-    unknown = "; ".join(reading.missing for reading in run.readings if reading.missing)
+    said = said_of(tmp_path / "run.jsonl", loader, step, mode="alternate", probes=("gpu",))
+    speedup, unknown = said.steady_speedup, "; ".join(said.missing)
     if not any(
-        quantity.name == "kernel_busy_percent" and quantity.ideal for quantity in quantities(run)
+        name == "kernel_busy_percent" and ideal is not None
+        for (_, name), (_, ideal) in said.readings.items()
     ):
         unknown = unknown or "no reading of an ideal block alone"
     elif speedup is None or speedup.high is None or speedup.high >= HARDLY_FASTER:
@@ -203,7 +205,7 @@ def test_an_idle_gpu(note: Notes, is_faulty: bool) -> None:
     if unknown:
         note(FAULTS, "tiny kernels", expected="idle GPU", measured=unknown, held=None)
     else:
-        note_named(note, "tiny kernels", findings, {Rule.IDLE_GPU}, is_faulty=is_faulty)
+        note_named(note, "tiny kernels", said.findings, {"idle GPU"}, is_faulty=is_faulty)
 
 
 @contextmanager
@@ -224,7 +226,7 @@ def burnt(ms: float, number: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("workers", "burn_ms", "is_faulty"), [(4, 15.0, True), (1, 0.5, False)])
 def test_contention_with_the_launching_thread(
-    note: Notes, workers: int, burn_ms: float, is_faulty: bool
+    note: Notes, tmp_path: Path, workers: int, burn_ms: float, is_faulty: bool
 ) -> None:
     """Steps launch kernels between 6 ms of the host, on two CPUs that workers need too, or not."""
     tiny = torch.zeros(16, device="cuda")
@@ -238,6 +240,7 @@ def test_contention_with_the_launching_thread(
         loader = DataLoader(
             Batches(200, partial(burnt, burn_ms)), batch_size=None, num_workers=workers
         )
-        findings, _ = findings_of(loader, step, mode="alternate", probes=("host",))
-    rules = {Rule.CONTENTION, Rule.OVERSUBSCRIPTION}
+        log, probes = tmp_path / "run.jsonl", ("host",)
+        findings = said_of(log, loader, step, mode="alternate", probes=probes).findings
+    rules = {"contention", "oversubscription"}
     note_named(note, "workers on the launching thread's CPUs", findings, rules, is_faulty=is_faulty)

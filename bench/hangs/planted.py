@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).with_name("programs")
-LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
+LOADEVAL = ("-m", "loadeval")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 ABORTED = 5
 LONGEST_S = 120.0

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.evaluator import LoaderEvaluator
+from bench.judge import Change, compared
+from loadeval import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pytestmark = [
     # Workers that sleep may be more than the CPUs.
@@ -43,17 +45,17 @@ class Graphs(Dataset[list[torch.Tensor]]):
         return [torch.full((8,), float(index)) for _ in range(self.tensors)]
 
 
-def changes_of(graphs: Graphs) -> list[Any]:
+def changes_of(graphs: Graphs, log: Path) -> list[Change]:
     """What `zero workers` says to change after some epochs without workers."""
-    with LoaderEvaluator(DataLoader(graphs, batch_size=4), mode="alternate") as loader:
+    plain = DataLoader(graphs, batch_size=4)
+    with LoaderEvaluator(plain, mode="alternate", log_file=log) as loader:
         for _ in range(EPOCHS):
             for _ in loader:
                 time.sleep(STEP_S)
-        findings = diagnose(loader.recorded()).findings
     return [
         change
-        for finding in findings
-        if finding.rule is Rule.ZERO_WORKERS
+        for finding in compared(log).findings
+        if finding.rule == "zero workers"
         for change in finding.changes
     ]
 
@@ -74,20 +76,21 @@ def speedup_with(graphs: Graphs, **settings: Any) -> float:
     return median(seconds(graphs) / seconds(graphs, **settings) for _ in range(ROUNDS))
 
 
-def test_many_small_tensors_are_not_promised_to_gain() -> None:
+def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
     """With a worker each epoch takes longer, whether it lives on or not."""
     graphs = Graphs(tensors=64, reads_s=0.0005)
-    assert Advice.RAISE not in [change.code for change in changes_of(graphs)]
+    changes = changes_of(graphs, tmp_path / "run.jsonl")
+    assert "raise" not in [change.code for change in changes]
     assert speedup_with(graphs, num_workers=1) < 1
     assert speedup_with(graphs, num_workers=1, persistent_workers=True) < 1
 
 
-def test_samples_that_take_long_gain_what_is_promised() -> None:
+def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     """With the workers that are advised, which live on: over whole epochs."""
     graphs = Graphs(tensors=2, reads_s=0.004)
-    changes = {change.code: change.values for change in changes_of(graphs)}
-    assert {Advice.RAISE, Advice.KEEP_WORKERS} <= changes.keys()
-    advised = [changes[code] for code in (Advice.RAISE, Advice.KEEP_WORKERS)]
+    changes = {change.code: change.values for change in changes_of(graphs, tmp_path / "run.jsonl")}
+    assert {"raise", "keep_workers"} <= changes.keys()
+    advised = [changes[code] for code in ("raise", "keep_workers")]
     settings = {str(values["setting"]): values["proposed"] for values in advised}
     speedup = speedup_with(graphs, **settings)
     low, high = (float(advised[0][name] or 0) for name in ("low", "high"))

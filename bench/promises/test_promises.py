@@ -16,12 +16,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.analysis.rules.finding import Advice
-from loadeval.evaluator import LoaderEvaluator
+from bench.judge import compared
+from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
-    from loadeval.analysis.remark import Remark
+    from pathlib import Path
+
+    from bench.judge import Change
 
 pytestmark = [
     pytest.mark.timeout(360),
@@ -73,7 +74,7 @@ class Numbers(Dataset[list[torch.Tensor]]):
 class Training:
     """A loader, a step that sleeps, and the advice that is followed."""
 
-    advice: Advice
+    advice: str
     settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
     step_ms: float = 5.0
     waits_ms: float = 0.5
@@ -91,15 +92,15 @@ class Training:
     def step(self) -> None:
         time.sleep(self.step_ms * MS)
 
-    def following(self, change: Remark) -> Training:
+    def following(self, change: Change) -> Training:
         values = change.values
-        if change.code == Advice.RAISE:
+        if change.code == "raise":
             return replace(
                 self, settings={**self.settings, str(values["setting"]): values["proposed"]}
             )
-        if change.code == Advice.OUT_OF_ORDER:
+        if change.code == "out_of_order":
             return replace(self, settings={**self.settings, "in_order": False})
-        if change.code == Advice.SHARE_BY_FILE:
+        if change.code == "share_by_file":
             return replace(self, sharing="file_system")
         assert values["name"] == "Blur"
         return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
@@ -117,14 +118,14 @@ class Training:
 
 
 TRAININGS = {
-    "more workers": Training(Advice.RAISE, waits_ms=5),
-    "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
-    "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
+    "more workers": Training("raise", waits_ms=5),
+    "workers": Training("raise", {"num_workers": 0}, waits_ms=4),
+    "a faster transform": Training("cheaper_named", blur_ms=3),
     "any order": Training(
-        Advice.OUT_OF_ORDER, {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
+        "out_of_order", {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
     ),
     "tensors by file": Training(
-        Advice.SHARE_BY_FILE,
+        "share_by_file",
         {"num_workers": 3, "in_order": False},
         waits_ms=0,
         blur_ms=3,
@@ -135,7 +136,7 @@ TRAININGS = {
 
 @pytest.mark.parametrize("case", TRAININGS)
 def test_following_advice_brings_what_it_promises(
-    case: str, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = TRAININGS[case]
     if case in {"any order", "tensors by file"} and not ANY_ORDER:
@@ -144,20 +145,19 @@ def test_following_advice_brings_what_it_promises(
     if case == "tensors by file" and cpus <= training.settings["num_workers"]:
         pytest.skip("the workers compute, and leave training no CPU of its own")
     monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
-    change = advised(training)
+    change = advised(training, tmp_path / "run.jsonl")
     followed = training.following(change)
     speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
     low, high = (float(change.values[name] or 0) for name in ("low", "high"))
     assert low / BLUR <= speedup <= high * BLUR, (change, speedup)
 
 
-def advised(training: Training) -> Remark:
+def advised(training: Training, log: Path) -> Change:
     """The first change of that kind that is advised after one epoch."""
-    with LoaderEvaluator(training.loader(), mode="alternate") as loader:
+    with LoaderEvaluator(training.loader(), mode="alternate", log_file=log) as loader:
         for _ in loader:
             training.step()
-        diagnosis = diagnose(loader.recorded())
-    changes = [change for finding in diagnosis.findings for change in finding.changes]
+    changes = [change for finding in compared(log).findings for change in finding.changes]
     advised = {change.code: change for change in reversed(changes)}
     assert training.advice in advised, changes
     return advised[training.advice]

@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from bench.judge import compared
 from loadeval import LoaderEvaluator
-from loadeval.analysis.inside.stages import Basis, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
@@ -101,18 +102,18 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_stages_add_up_to_the_loader_alone(case: str) -> None:
+def test_the_stages_add_up_to_the_loader_alone(case: str, tmp_path: Path) -> None:
     """Within a tenth; the rest is told as not attributed."""
     dataset, options = CASES[case]
     loader = DataLoader(dataset(), batch_size=SIZE, **options)
-    with LoaderEvaluator(loader, mode="alternate", probes=()) as evaluator:
+    log = tmp_path / "run.jsonl"
+    with LoaderEvaluator(loader, mode="alternate", probes=(), log_file=log) as evaluator:
         for _ in range(3):
             for _ in evaluator:
                 work(100)
-        headroom, run = evaluator.headroom(), evaluator.recorded()
-    stages = stages_of(run)
+    said = compared(log)
+    stages = said.stages
     assert stages is not None
-    assert stages.basis is Basis.LOADER_ALONE
-    charged_ns = sum(stage.charged_ns for stage in stages.stages)
-    assert charged_ns + stages.not_attributed_ns == pytest.approx(stages.total_ns)
-    assert charged_ns == pytest.approx(headroom.loader_only_ns, rel=WITHIN)
+    assert stages.basis == "loader alone"
+    assert stages.charged_ns + stages.not_attributed_ns == pytest.approx(stages.total_ns)
+    assert stages.charged_ns == pytest.approx(said.loader_only_ns, rel=WITHIN)
