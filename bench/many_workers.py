@@ -18,6 +18,8 @@ from unittest.mock import patch
 import torch
 from torch.utils.data import DataLoader
 
+from bench.zoo.costs import Sleep
+from bench.zoo.truth import Items, numbered
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe
 from loadeval.runtime.alternation.alternate import Alternation
@@ -26,10 +28,6 @@ from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from bench.truth_loaders import Items, Sleep, numbered
-else:  # a script finds its siblings by their plain names
-    from truth_loaders import Items, Sleep, numbered
 
 FEW, MANY = 2, 64
 BATCHES, EPOCHS = 1_200, 2

@@ -8,15 +8,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bench.zoo.workloads import Setting
 from loadeval import Estimate, LoaderEvaluator, whatif
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench.prediction_loaders import Setting, Workload
+    from bench.zoo.workloads import Workload
     from loadeval import Headroom, Prediction, Run
-else:  # a script finds its siblings by their plain names
-    from prediction_loaders import Setting
 
 SETTLING = 34
 """Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""

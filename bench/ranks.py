@@ -1,6 +1,6 @@
 """How long the report of a job with many ranks takes to make, and in how much memory.
 
-    python bench/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
+    python -m bench.ranks [--ranks N] [--batches N] [--folder FOLDER]
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints

@@ -20,8 +20,8 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench.truth_cases import Case
-    from bench.truth_loaders import Step
+    from bench.zoo.costs import Step
+    from bench.zoo.truth import Case
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.runlog.model import Arm, Run
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.faults.programs import Program, Training
+    from bench.zoo.programs import Program, Training
     from loadeval import Finding
 
 ALSO_RIGHT = {

@@ -21,10 +21,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
-
-from bench.faults.catalogue import PROGRAMS
 from bench.faults.evaluation import is_named, is_nothing_found, measured
+from bench.zoo.catalogue import PROGRAMS
 from loadeval import describe
 from loadeval.analysis.rules.gains import ADVICE, MOST_GONE, Kind
 from loadeval.report.formatting import speedup
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from enum import Enum
 
-    from bench.faults.programs import Program, Training
+    from bench.zoo.programs import Program, Training
     from loadeval import Finding
 
 CPUS = len(os.sched_getaffinity(0))

@@ -1,6 +1,6 @@
 """Trains for an hour with everything on, and objects to what grows.
 
-    python bench/soak/run.py [--minutes 60] [--batches 10000000] [--alternate 100000]
+    python -m bench.soak.run [--minutes 60] [--batches 10000000] [--alternate 100000]
 
 A loader in the training process and one with two workers in mode log, and one with two workers in
 mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
@@ -34,8 +34,6 @@ import numpy as np
 import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from loadeval import LoaderEvaluator
 from loadeval.analysis.estimate.stats import Estimate, slope

@@ -1,4 +1,4 @@
-"""Batches that take longer than others, wait for others, or are chosen too slowly."""
+"""Which samples come, and when: samplers, and batches that take longer than others or wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch.utils.data import (
-    Dataset,
     IterableDataset,
     RandomSampler,
     Sampler,
@@ -17,8 +16,9 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from bench.faults.programs import BATCHES, SIZE, STEP_MS, Program, burn, train
-from bench.faults.transforms import decoded
+from bench.zoo.costs import burn
+from bench.zoo.images import decoded
+from bench.zoo.programs import BATCHES, SAMPLES, SIZE, STEP_MS, Program, Samples, Training, train
 from tests.images import crops
 
 if TYPE_CHECKING:
@@ -26,19 +26,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from bench.faults.programs import Training
 
-
-class Lengths(Dataset[Any]):
+class Lengths(Samples):
     """Sequences whose lengths are known beforehand."""
 
     def __init__(self, count: int) -> None:
+        self.count = count
         self.lengths = np.random.default_rng(0).integers(10, 500, count).tolist()
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def read(self, index: int) -> torch.Tensor:
         return torch.full((8,), self.lengths[index])
 
 
@@ -73,6 +69,11 @@ class SortedSampler(BucketSampler):
             yield ordered[first : first + SIZE]
 
 
+def in_buckets(sampler: type[BucketSampler]) -> Training:
+    samples = Lengths(30_000)
+    return train(samples, batch_size=1, batch_sampler=sampler(samples.lengths))
+
+
 class HardExamples(Sampler[int]):
     """Draws samples by weight, one at a time or all at once."""
 
@@ -82,7 +83,7 @@ class HardExamples(Sampler[int]):
         self.at_once = at_once
 
     def __len__(self) -> int:
-        return BATCHES * SIZE
+        return SAMPLES
 
     def __iter__(self) -> Iterator[int]:
         draw = np.random.default_rng(0)
@@ -93,22 +94,18 @@ class HardExamples(Sampler[int]):
                 yield int(draw.choice(len(self.weights), p=self.weights))
 
 
-class Recordings(Dataset[Any]):
-    """`of` says how long the one with an index takes, in steps."""
-
-    def __init__(self, of: Callable[[int], float], count: int = BATCHES) -> None:
-        self.lengths = [of(index) for index in range(count)]
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return read_recording(index, self.lengths[index])
+def hard_examples(*, at_once: bool) -> Training:
+    return train(Lengths(60_000), sampler=HardExamples(60_000, at_once=at_once))
 
 
-def read_recording(index: int, length: float) -> torch.Tensor:
-    burn(length * STEP_MS)
-    return torch.full((8,), index)
+def recordings(steps: Callable[[int], float], count: int = BATCHES, **options: Any) -> Training:
+    """`steps` says how long the one with an index takes, in steps."""
+
+    def read_recording(index: int) -> torch.Tensor:
+        burn(steps(index) * STEP_MS)
+        return torch.full((8,), index)
+
+    return train(Samples(read_recording, count), batch_size=1, **options)
 
 
 def one_long(index: int) -> float:
@@ -132,21 +129,23 @@ JITTER = [
 ]
 
 
-class Documents(Dataset[Any]):
+def documents(*huge: int, ms: float = 0.0, **options: Any) -> Training:
     """Many, of which those with an index in `huge` take longer than some batches together."""
 
-    def __init__(self, *huge: int, ms: float, samples: int = 38 * 128) -> None:
-        self.huge = frozenset(huge)
-        self.ms = ms
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __getitem__(self, index: int) -> int:
-        if index in self.huge:
-            burn(self.ms)
+    def read(index: int) -> int:
+        if index in huge:
+            burn(ms)
         return index
+
+    return train(Samples(read, 38 * 128), batch_size=128, workers=1, epochs=5, **options)
+
+
+def at_random() -> dict[str, Any]:
+    return {"shuffle": True, "generator": seeded()}
+
+
+def seeded() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
 
 
 class Shards(IterableDataset[Any]):
@@ -169,31 +168,24 @@ class Shards(IterableDataset[Any]):
         return np.frombuffer(raw, dtype=np.uint8).reshape(-1, 256)
 
 
-class Thumbnails(IterableDataset[Any]):
-    """`count` decoded images for each worker."""
-
-    def __init__(self, count: int) -> None:
-        self.files = crops(*((left, 100, left + 128, 228) for left in range(SIZE)))
-        self.count = count
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        for index in range(self.count):
-            image = decoded(self.files[index % SIZE]).resize((22, 22))
-            yield torch.from_numpy(np.array(image))
+def opened(*, compressed: bool, **options: Any) -> Training:
+    return train(Shards(compressed=compressed), batch_size=None, workers=1, **options)
 
 
 class ShuffleBuffer(IterableDataset[Any]):
-    """Fills a buffer of `size` before its first sample."""
+    """Fills a buffer of `size` with decoded images before its first one, in each worker."""
 
-    def __init__(self, samples: IterableDataset[Any], size: int) -> None:
-        self.samples = samples
-        self.size = size
+    def __init__(self, size: int, images: int = 1000) -> None:
+        self.files = crops(*((left, 100, left + 128, 228) for left in range(SIZE)))
+        self.size, self.images = size, images
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         draw = np.random.default_rng(worker.id if worker else 0)
         buffer: list[Any] = []
-        for sample in self.samples:
+        for index in range(self.images):
+            image = decoded(self.files[index % SIZE]).resize((22, 22))
+            sample = torch.from_numpy(np.array(image))
             if len(buffer) < self.size:
                 buffer.append(sample)
                 continue
@@ -203,8 +195,12 @@ class ShuffleBuffer(IterableDataset[Any]):
         yield from buffer
 
 
+def shuffled(size: int) -> Training:
+    return train(ShuffleBuffer(size), batch_size=40, epochs=5)
+
+
 class InParts(Sampler[int]):
-    """The first thousand of a permutation, a part at a time."""
+    """The first of a permutation of so many samples, a part at a time."""
 
     def __init__(self, samples: int) -> None:
         self.samples = samples
@@ -233,31 +229,11 @@ class WeightedInParts(Sampler[int]):
             yield from torch.searchsorted(self.sums, drawn).tolist()
 
 
-def drawn_at_once(weights: torch.Tensor, count: int) -> Sampler[int]:
-    return WeightedRandomSampler(weights, count)  # type: ignore[arg-type]  # it takes a tensor too
-
-
-def weighted(sampler: Callable[[torch.Tensor, int], Sampler[int]], samples: int) -> Training:
-    """Each epoch takes 500 of so many samples by their weights."""
-    weights = torch.rand(samples, dtype=torch.double, generator=seeded())
-    return train(Documents(ms=0, samples=samples), sampler=sampler(weights, 25 * SIZE), epochs=8)
-
-
-def of_many(sampler: Callable[[Any], Sampler[int]]) -> Training:
-    """Each epoch takes 1,000 of four million samples."""
-    samples = Documents(ms=0, samples=4_000_000)
-    return train(samples, sampler=sampler(samples), epochs=6)
-
-
-def permuted(samples: Any, *, replacement: bool = False) -> Sampler[int]:
-    return RandomSampler(samples, replacement, num_samples=50 * SIZE)
-
-
 class Sorted(Sampler[int]):
     """The first samples by their length, which is looked up in each epoch, or once."""
 
-    def __init__(self, samples: Any, *, once: bool) -> None:
-        self.samples = range(len(samples) // 5)
+    def __init__(self, samples: int, *, once: bool) -> None:
+        self.samples = range(samples // 5)
         self.once = once
         self.order = self.sort() if once else []
 
@@ -272,8 +248,23 @@ class Sorted(Sampler[int]):
         yield from order[: len(self)]
 
 
-def seeded() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+def of_many(sampler: Callable[[int], Sampler[int]], samples: int = 4_000_000) -> Training:
+    """Each epoch takes 1,000 of so many samples."""
+    return train(Samples(int, samples), sampler=sampler(samples), epochs=6)
+
+
+def permuted(samples: int, *, replacement: bool = False) -> Sampler[int]:
+    return RandomSampler(range(samples), replacement, num_samples=50 * SIZE)
+
+
+def weighted(sampler: Callable[[torch.Tensor, int], Sampler[int]], samples: int) -> Training:
+    """Each epoch takes 500 of so many samples by their weights."""
+    weights = torch.rand(samples, dtype=torch.double, generator=seeded())
+    return train(Samples(int, samples), sampler=sampler(weights, 25 * SIZE), epochs=8)
+
+
+def drawn_at_once(weights: torch.Tensor, count: int) -> Sampler[int]:
+    return WeightedRandomSampler(weights, count)  # type: ignore[arg-type]  # it takes a tensor too
 
 
 PROGRAMS = (
@@ -281,83 +272,61 @@ PROGRAMS = (
         "buckets sorted for each batch",
         "slow sampler",
         "BucketSampler",
-        faulty=lambda _: train(
-            (data := Lengths(30_000)), batch_size=1, batch_sampler=BucketSampler(data.lengths)
-        ),
-        healthy=lambda _: train(
-            (data := Lengths(30_000)), batch_size=1, batch_sampler=SortedSampler(data.lengths)
-        ),
+        faulty=lambda _: in_buckets(BucketSampler),
+        healthy=lambda _: in_buckets(SortedSampler),
     ),
     Program(
         "weighted draws one by one",
         "slow sampler",
         "HardExamples",
-        faulty=lambda _: train(Lengths(60_000), sampler=HardExamples(60_000, at_once=False)),
-        healthy=lambda _: train(Lengths(60_000), sampler=HardExamples(60_000, at_once=True)),
+        faulty=lambda _: hard_examples(at_once=False),
+        healthy=lambda _: hard_examples(at_once=True),
     ),
     Program(
         "one long recording in fifty",
         "head-of-line blocking",
         "in_order",
         # Long enough that several of the long ones come in real blocks.
-        faulty=lambda _: train(Recordings(one_long, 500), batch_size=1, workers=3),
-        healthy=lambda _: train(Recordings(alike), batch_size=1, workers=3),
-        fixed=lambda _: train(Recordings(one_long, 500), batch_size=1, workers=3, in_order=False),
+        faulty=lambda _: recordings(one_long, 500, workers=3),
+        healthy=lambda _: recordings(alike, workers=3),
+        fixed=lambda _: recordings(one_long, 500, workers=3, in_order=False),
     ),
     Program(
         "jitter, and a queue of one batch",
         "shallow queue",
         "prefetch_factor",
-        faulty=lambda _: train(Recordings(jitter), batch_size=1, workers=1, prefetch_factor=1),
-        healthy=lambda _: train(Recordings(alike), batch_size=1, workers=1, prefetch_factor=1),
-        fixed=lambda _: train(Recordings(jitter), batch_size=1, workers=1, prefetch_factor=16),
+        faulty=lambda _: recordings(jitter, workers=1, prefetch_factor=1),
+        healthy=lambda _: recordings(alike, workers=1, prefetch_factor=1),
+        fixed=lambda _: recordings(jitter, workers=1, prefetch_factor=16),
     ),
     Program(
         "one huge document, in a random place of each epoch",
         "slow samples",
         "4711",
-        faulty=lambda _: train(
-            Documents(4711, ms=220),
-            batch_size=128,
-            workers=1,
-            epochs=5,
-            shuffle=True,
-            generator=seeded(),
-        ),
-        healthy=lambda _: train(
-            Documents(ms=0),
-            batch_size=128,
-            workers=1,
-            epochs=5,
-            shuffle=True,
-            generator=seeded(),
-        ),
+        faulty=lambda _: documents(4711, ms=220, **at_random()),
+        healthy=lambda _: documents(**at_random()),
     ),
     Program(
         "four huge documents in regular places",
         "slow samples",
         "3456",
-        faulty=lambda _: train(
-            Documents(1152, 2304, 3456, 4608, ms=80), batch_size=128, workers=1, epochs=5
-        ),
-        healthy=lambda _: train(Documents(ms=0), batch_size=128, workers=1, epochs=5),
+        faulty=lambda _: documents(1152, 2304, 3456, 4608, ms=80),
+        healthy=lambda _: documents(),
     ),
     Program(
         "shards decompressed when they are opened",
         "stalls",
         "open_shard",
-        faulty=lambda _: train(Shards(compressed=True), batch_size=None, workers=1),
-        healthy=lambda _: train(Shards(compressed=False), batch_size=None, workers=1),
-        fixed=lambda _: train(
-            Shards(compressed=True), batch_size=None, workers=1, prefetch_factor=24
-        ),
+        faulty=lambda _: opened(compressed=True),
+        healthy=lambda _: opened(compressed=False),
+        fixed=lambda _: opened(compressed=True, prefetch_factor=24),
     ),
     Program(
         "a shuffle buffer as large as an epoch",
         "shuffle buffer",
         "ShuffleBuffer",
-        faulty=lambda _: train(ShuffleBuffer(Thumbnails(1000), 1000), batch_size=40, epochs=5),
-        healthy=lambda _: train(ShuffleBuffer(Thumbnails(1000), 4), batch_size=40, epochs=5),
+        faulty=lambda _: shuffled(1000),
+        healthy=lambda _: shuffled(4),
         cpus=3,
     ),
     Program(
@@ -366,7 +335,7 @@ PROGRAMS = (
         "RandomSampler",
         faulty=lambda _: of_many(permuted),
         healthy=lambda _: of_many(partial(permuted, replacement=True)),
-        fixed=lambda _: of_many(lambda samples: InParts(len(samples))),
+        fixed=lambda _: of_many(InParts),
     ),
     Program(
         "five hundred of twelve million samples by their weights",
@@ -380,7 +349,7 @@ PROGRAMS = (
         "samples that are sorted anew in each epoch",
         "sampler start",
         "Sorted",
-        faulty=lambda _: of_many(lambda samples: Sorted(samples, once=False)),
-        healthy=lambda _: of_many(lambda samples: Sorted(samples, once=True)),
+        faulty=lambda _: of_many(partial(Sorted, once=False)),
+        healthy=lambda _: of_many(partial(Sorted, once=True)),
     ),
 )

@@ -1,19 +1,22 @@
-"""Loaders with threads in the training process, which hold Python's lock."""
+"""Loaders with threads in the training process: Python's lock, and stages of SPDL."""
 
 from __future__ import annotations
 
 import hashlib
 import queue
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from io import BytesIO
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from bench.faults.programs import BATCHES, Program, Step, Training, loop
+from bench.zoo.costs import MS, Pause, Products, loop
+from bench.zoo.programs import BATCHES, STEP_MS, Program, Samples, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,20 +83,32 @@ class Fed:
 class Pooled:
     """A pool of threads loads some batches ahead."""
 
-    def __init__(self, load: Load, batches: int = BATCHES) -> None:
+    def __init__(self, load: Load) -> None:
         self.load = load
-        self.batches = batches
 
     def __len__(self) -> int:
-        return self.batches
+        return BATCHES
 
     def __iter__(self) -> Iterator[int]:
         with ThreadPoolExecutor(2) as pool:
-            numbers = iter(range(self.batches))
+            numbers = iter(range(BATCHES))
             ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
             while ahead:
                 yield ahead.pop(0).result()
                 ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
+
+
+class Ahead(DataLoader[Any]):
+    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        return iter(Fed(lambda _: next(batches), len(self), threads=1))
+
+
+def ahead(load: Load, workers: int = 0) -> Training:
+    """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
+    return threaded(Ahead(Samples(load, 250), batch_size=None, num_workers=workers))
 
 
 def pipeline(load: Load, *, apart: bool = False) -> Any:
@@ -109,6 +124,26 @@ def pipeline(load: Load, *, apart: bool = False) -> Any:
         config = built.get_config()
         return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
     return built.build(num_threads=2)
+
+
+def read(number: int) -> int:
+    time.sleep(STEP_MS / 2 * MS)
+    return number
+
+
+def decode(number: int) -> int:
+    time.sleep(2 * STEP_MS * MS)
+    return number
+
+
+def stages(decoding: int) -> Training:
+    """A pipeline of SPDL's in which each item is read, and decoded, so many at once."""
+    from spdl.pipeline import PipelineBuilder
+
+    builder: Any = PipelineBuilder()
+    builder.add_source(range(BATCHES)).pipe(read, concurrency=2)
+    built = builder.pipe(decode, concurrency=decoding).add_sink(AHEAD)
+    return Training(built.build(num_threads=6), Pause(STEP_MS))
 
 
 class Arrays:
@@ -127,38 +162,13 @@ class Arrays:
         return int(total)
 
 
-def of_many_calls(loader: Any) -> Training:
+def of_many_calls(folder: Path, *, apart: bool) -> Training:
     """Each short call of a step takes Python's lock, as each does that launches a kernel."""
-    return Training(loader, Step(side=32))
-
-
-class Texts(Dataset[Any]):
-    """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
-
-    def __init__(self, load: Load) -> None:
-        self.load = load
-
-    def __len__(self) -> int:
-        return 250
-
-    def __getitem__(self, index: int) -> int:
-        return self.load(index)
-
-
-class Ahead(DataLoader[Any]):
-    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
-
-    def __iter__(self) -> Any:
-        batches = super().__iter__()
-        return iter(Fed(lambda _: next(batches), len(self), threads=1))
-
-
-def ahead(load: Load, workers: int = 0) -> Training:
-    return threaded(Ahead(Texts(load), batch_size=None, num_workers=workers))
+    return Training(pipeline(Arrays(folder), apart=apart), Products(STEP_MS, side=32))
 
 
 def threaded(loader: Any) -> Training:
-    return Training(loader, Step(side=256))
+    return Training(loader, Products(STEP_MS, side=256))
 
 
 PROGRAMS = (
@@ -182,8 +192,8 @@ PROGRAMS = (
         "files of arrays that an SPDL pipeline parses",
         "Python lock",
         "spdl",
-        faulty=lambda folder: of_many_calls(pipeline(Arrays(folder))),
-        healthy=lambda folder: of_many_calls(pipeline(Arrays(folder), apart=True)),
+        faulty=partial(of_many_calls, apart=False),
+        healthy=partial(of_many_calls, apart=True),
         cpus=2,
     ),
     Program(
@@ -202,5 +212,12 @@ PROGRAMS = (
         healthy=lambda _: ahead(digest),
         fixed=lambda _: ahead(tokenise, workers=2),
         cpus=2,
+    ),
+    Program(
+        "a stage of SPDL that decodes one at a time",
+        "slow operator",
+        "decode",
+        faulty=lambda _: stages(decoding=1),
+        healthy=lambda _: stages(decoding=4),
     ),
 )

@@ -1,6 +1,6 @@
 """Trains with three mistakes: one worker, which starts anew in each epoch, and a slow transform.
 
-`planted_program.py '{"num_workers": 2, "faster": 2}'` trains with other arguments of the loader,
+`three_mistakes.py '{"num_workers": 2, "faster": 2}'` trains with other arguments of the loader,
 and with a transform so many times as fast. The step sleeps, as one on a device does. Prints the
 mean time of a batch over all epochs but the first, as JSON.
 """

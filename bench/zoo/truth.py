@@ -1,87 +1,45 @@
-"""Loaders and steps whose speed-up is measured apart, hard ones above all."""
+"""Trainings whose speed-up is measured apart, hard ones above all: the cases of the truth."""
 
 from __future__ import annotations
 
-import multiprocessing
+import time
 from dataclasses import dataclass
+from functools import cache
+from multiprocessing import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import torch
 from torch.utils.data import DataLoader
 
+from bench.zoo.costs import (
+    Alone,
+    Burn,
+    BurnThenScan,
+    Matmul,
+    Sleep,
+    Unzip,
+    autocorrelated,
+    changing_in_place,
+    converting,
+    every,
+    gamma,
+    growing_with_content,
+    growing_with_time,
+    least_ms,
+    pareto,
+    rare,
+    to_floats,
+)
+from bench.zoo.programs import Samples
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from bench.truth_loaders import (
-        Alone,
-        Burn,
-        BurnThenScan,
-        Content,
-        Cost,
-        InProcess,
-        Items,
-        Listed,
-        Matmul,
-        Reusing,
-        Shuffling,
-        Sleep,
-        Step,
-        Transformed,
-        Unzip,
-        autocorrelated,
-        changing_in_place,
-        converting,
-        every,
-        frames,
-        gamma,
-        growing_with_content,
-        growing_with_time,
-        images,
-        labelled,
-        least_ms,
-        numbered,
-        pareto,
-        photographs,
-        rare,
-        rounds_per_ms,
-        sleeping_at_start,
-        to_floats,
-        using_threads,
-    )
-else:  # a script finds its siblings by their plain names
-    from truth_loaders import (
-        Alone,
-        Burn,
-        BurnThenScan,
-        InProcess,
-        Items,
-        Listed,
-        Matmul,
-        Reusing,
-        Shuffling,
-        Sleep,
-        Transformed,
-        Unzip,
-        autocorrelated,
-        changing_in_place,
-        converting,
-        every,
-        frames,
-        gamma,
-        growing_with_content,
-        growing_with_time,
-        images,
-        labelled,
-        least_ms,
-        numbered,
-        pareto,
-        photographs,
-        rare,
-        rounds_per_ms,
-        sleeping_at_start,
-        to_floats,
-        using_threads,
-    )
+    from bench.zoo.costs import Cost, Step
+
+    Content = Callable[[int], Any]
 
 STEADY = 0.05
 REGULAR = 0.15
@@ -91,6 +49,132 @@ RANDOM = 0.40
 In 250 batches one random stall in 50 comes five times, give or take two: where they are 40% of the
 time, the speed-up cannot be known better than within a third with 95% confidence.
 """
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Loads in the training process, when it is asked."""
+
+    batches: int
+    content: Content
+    cost: Cost
+    opening_s: float = 0.0
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[Any]:
+        time.sleep(self.opening_s)
+        for index in range(self.batches):
+            self.cost(index)
+            yield self.content(index)
+
+
+@dataclass(frozen=True)
+class Reusing(InProcess):
+    """Writes each batch over the one before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = np.array(self.content(0))
+        for batch in super().__iter__():
+            buffer[:] = batch
+            yield buffer
+
+
+@dataclass(frozen=True)
+class Shuffling(InProcess):
+    """Loads `buffered` samples before its first batch, and then one for each that it hands out."""
+
+    buffered: int = 60
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = []
+        for index in range(self.buffered):
+            self.cost(index)
+            buffer.append(self.content(index))
+        order = np.random.default_rng(7).integers(self.buffered, size=self.batches)
+        for index, place in enumerate(order.tolist()):
+            self.cost(index)
+            yield buffer[place]
+            buffer[place] = self.content(index)
+
+
+class Items(Samples):
+    """What workers load from, at a cost; maybe with a list of so many files to be sent."""
+
+    def __init__(self, count: int, content: Content, cost: Cost, files: int = 0) -> None:
+        self.count, self.content, self.cost = count, content, cost
+        self.files = [(f"images/{index:06}.jpg", index) for index in range(files)]
+
+    def read(self, index: int) -> Any:
+        self.cost(index)
+        return self.content(index)
+
+
+class Transform:
+    """A transform, which loadeval times where it looks inside."""
+
+    def __init__(self, cost: Cost) -> None:
+        self.cost = cost
+
+    def __call__(self, index: int) -> int:
+        self.cost(index)
+        return index
+
+
+class Transformed(Samples):
+    """A sample goes through four transforms, of a quarter of the cost each."""
+
+    def __init__(self, count: int, content: Content, quarter: Cost) -> None:
+        self.count, self.content = count, content
+        self.transforms = [Transform(quarter) for _ in range(4)]
+
+    def read(self, index: int) -> Any:
+        for transform in self.transforms:
+            transform(index)
+        return self.content(index)
+
+
+def sleeping_at_start(_worker: int) -> None:
+    time.sleep(1.0)
+
+
+def using_threads(_worker: int) -> None:
+    torch.set_num_threads(8)
+
+
+def labelled(index: int) -> dict[str, torch.Tensor]:
+    return {"x": torch.full((8, 32_768), float(index)), "labels": torch.zeros(8)}
+
+
+def numbered(index: int) -> torch.Tensor:
+    """Eight samples that hold their batch's number."""
+    return torch.full((8, 16), float(index))
+
+
+@cache
+def pixels(index: int) -> torch.Tensor:
+    return torch.full((32, 3, 224, 224), index, dtype=torch.uint8)
+
+
+def photographs(index: int) -> dict[str, torch.Tensor]:
+    """A batch of 4.8 MB that is in memory already, and its labels."""
+    return {"x": pixels(index % 8), "labels": torch.full((32,), index)}
+
+
+def images(index: int) -> torch.Tensor:
+    """A batch of 4.8 MB that is in memory already."""
+    return pixels(index % 8)
+
+
+@cache
+def frame(index: int) -> torch.Tensor:
+    return torch.full((8, 2**20), index, dtype=torch.uint8)
+
+
+def frames(index: int) -> torch.Tensor:
+    """A batch of 8 MB that is in memory already."""
+    return frame(index % 8)
 
 
 @dataclass(frozen=True)
@@ -124,7 +208,6 @@ def cases(folder: Path) -> list[Case]:
 
     One loads from an archive that is written to `folder`.
     """
-    speed = rounds_per_ms()
 
     def in_process(
         cost: Cost, opening_s: float = 0.0, content: Content = numbered
@@ -136,12 +219,9 @@ def cases(folder: Path) -> list[Case]:
             Items(n, numbered, cost), batch_size=None, num_workers=count, **options
         )
 
-    def burn(ms: float) -> Burn:
-        return Burn(round(ms * speed))
-
     def looked_into(ms: float, content: Content = numbered) -> Callable[[int], Any]:
         """Loaders that loadeval looks into, of one sample a batch, without workers."""
-        return lambda n: DataLoader(Transformed(n, content, burn(ms / 4)), batch_size=1)
+        return lambda n: DataLoader(Transformed(n, content, Burn.for_ms(ms / 4)), batch_size=1)
 
     free, ten = Sleep(0), every(Sleep(10))
     scan = BurnThenScan(Burn(0))
@@ -181,8 +261,8 @@ def cases(folder: Path) -> list[Case]:
         Case(
             "S6",
             "2 CPU-bound workers, CPU-bound step",
-            workers(burn(20)),
-            every(burn(10)),
+            workers(Burn.for_ms(20)),
+            every(Burn.for_ms(10)),
         ),
         Case(
             "tail",
@@ -265,7 +345,7 @@ def cases(folder: Path) -> list[Case]:
             "spawn",
             "2 spawned workers get 300k objects",
             lambda n: DataLoader(
-                Listed(n, numbered, Sleep(5)),
+                Items(n, numbered, Sleep(5), files=300_000),
                 batch_size=None,
                 num_workers=2,
                 multiprocessing_context="spawn",
@@ -278,26 +358,26 @@ def cases(folder: Path) -> list[Case]:
         Case(
             "lock",
             "3 workers x 20 ms, one at a time, step 10",
-            workers(Alone(multiprocessing.Lock(), Sleep(20)), 3),
+            workers(Alone(Lock(), Sleep(20)), 3),
             ten,
         ),
         Case(
             "zip",
             "2 workers open a zip for each sample",
             workers(unzip),
-            every(Sleep(least_ms(unzip) / 2.6)),
+            every(Sleep(least_ms(lambda: unzip(0)) / 2.6)),
         ),
         Case(
             "threads",
             "2 workers x 8 threads, step burns 10",
             workers(Matmul(256, 4), worker_init_fn=using_threads),
-            every(burn(10)),
+            every(Burn.for_ms(10)),
         ),
         Case(
             "short steps",
             "2 CPU-bound workers, step burns 4",
-            workers(burn(16)),
-            every(BurnThenScan(burn(4 - least_ms(scan)), scan.scanned)),
+            workers(Burn.for_ms(16)),
+            every(BurnThenScan(Burn.for_ms(4 - least_ms(lambda: scan(0))), scan.scanned)),
             batches=500,
         ),
         Case(
@@ -325,8 +405,8 @@ def cases(folder: Path) -> list[Case]:
         Case(
             "drift",
             "CPU-bound, core shared for a third",
-            in_process(burn(8)),
-            every(burn(8)),
+            in_process(Burn.for_ms(8)),
+            every(Burn.for_ms(8)),
             drifts=True,
         ),
         *(
@@ -334,7 +414,7 @@ def cases(folder: Path) -> list[Case]:
                 f"looked into, {ms} ms",
                 f"one sample a batch of {ms} ms, step {step}",
                 looked_into(ms),
-                every(burn(step)),
+                every(Burn.for_ms(step)),
                 batches=600,
                 close=0.02,
                 is_close=True,
@@ -345,7 +425,7 @@ def cases(folder: Path) -> list[Case]:
             "looked into, dicts",
             "one sample a batch of 2 ms, in dicts, step 5",
             looked_into(2, labelled),
-            every(burn(5)),
+            every(Burn.for_ms(5)),
             labelled,
             batches=600,
             close=0.02,
@@ -355,7 +435,7 @@ def cases(folder: Path) -> list[Case]:
             "looked into, free",
             "samples that cost nothing, step 8",
             looked_into(0),
-            every(burn(8)),
+            every(Burn.for_ms(8)),
             batches=600,
             close=0.02,
             is_close=True,
@@ -364,7 +444,7 @@ def cases(folder: Path) -> list[Case]:
             "looked into, tail",
             "Pareto waits without workers, step 5",
             lambda n: DataLoader(Transformed(n, numbered, pareto(2.5, 0.5)), batch_size=1),
-            every(burn(5)),
+            every(Burn.for_ms(5)),
             batches=600,
             close=0.02,
         ),
@@ -374,7 +454,7 @@ def cases(folder: Path) -> list[Case]:
             lambda n: DataLoader(
                 Transformed(n, numbered, Sleep(5 / 4, 150 / 4, 37)), batch_size=1, num_workers=2
             ),
-            every(burn(5)),
+            every(Burn.for_ms(5)),
             batches=600,
             close=0.02,
         ),

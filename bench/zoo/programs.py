@@ -1,39 +1,31 @@
-"""What a program with a fault is, and the work that programs are made of.
-
-Every amount of work is given in milliseconds of one undisturbed core of the machine that the sizes
-were chosen on. `slowness` makes steps and loaders longer together on a slower one.
-"""
+"""What a planted program is, and the datasets and the DataLoader that most of them have."""
 
 from __future__ import annotations
 
-import hashlib
-import time
 import warnings
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from bench.zoo.costs import Products
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HASHED = bytes(16 * 1024)
-HASHES = 400
-HASHES_MS = 3.48
-"""How long so many hashes take where `slowness` is 1."""
-TRIALS = 15
+    Make = Callable[[Path], "Training"]
+
 BATCHES = 160
 SIZE = 20
 """Samples of a batch."""
+SAMPLES = BATCHES * SIZE
 STEP_MS = 8.0
 
 
-def nothing() -> None:
-    pass
+def nothing(*_: Any) -> None:
+    """Nothing is to be done."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +37,7 @@ class Training:
     """
 
     loader: Any
-    step: Callable[[Any], None]
+    step: Callable[[Any], object]
     epochs: int = 1
     fresh: int | None = None
     close: Callable[[], None] = nothing
@@ -81,9 +73,9 @@ class Program:
     name: str
     cause: str
     named: str
-    faulty: Callable[[Path], Training]
-    healthy: Callable[[Path], Training]
-    fixed: Callable[[Path], Training] | None = None
+    faulty: Make
+    healthy: Make
+    fixed: Make | None = None
     follows: str = ""
     costs_time: bool = True
     cpus: int = 1
@@ -91,67 +83,36 @@ class Program:
     looks_inside: bool = True
 
 
-def least_ms(work: Callable[[], Any]) -> float:
-    """How long it takes when nothing disturbs it."""
-    taken_ns = []
-    for _ in range(TRIALS):
-        began_ns = time.perf_counter_ns()
-        work()
-        taken_ns.append(time.perf_counter_ns() - began_ns)
-    return min(taken_ns) / 1e6
+class Samples(Dataset[Any]):
+    """`count` of them, each of which `read` makes of its number."""
+
+    def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
+        self.read = read
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(index)
 
 
-@cache
-def slowness() -> float:
-    """How many times as long as expected this machine takes for the same work."""
-    return least_ms(lambda: hashes(HASHES)) / HASHES_MS
+class Stream(IterableDataset[Any]):
+    """The same one after the other, divided among the workers."""
+
+    def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
+        self.read = read
+        self.count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in of_this_worker(self.count):
+            yield self.read(index)
 
 
-def hashes(rounds: int) -> None:
-    """CPU work that runs without Python's lock."""
-    for _ in range(rounds):
-        hashlib.sha256(HASHED).digest()
-
-
-def burn(ms: float) -> None:
-    """Hash for so long on an undisturbed core, and longer where the core is shared."""
-    hashes(round(HASHES / HASHES_MS * ms))
-
-
-def loop(rounds: int) -> int:
-    """CPU work that holds Python's lock."""
-    total = 0
-    for number in range(rounds):
-        total += number * number % 7
-    return total
-
-
-class Step:
-    """Products of small matrices by one thread, for `ms` milliseconds.
-
-    Python's lock is free during each, so that few large ones disturb other threads less.
-    """
-
-    def __init__(self, ms: float = STEP_MS, side: int = 64) -> None:
-        self.matrix = torch.full((side, side), 1 / side)
-        self.product = torch.empty(side, side)
-        self.rounds = round(ms * slowness() * products_per_ms(side))
-
-    def __call__(self, _batch: Any) -> None:
-        for _ in range(self.rounds):
-            torch.mm(self.matrix, self.matrix, out=self.product)
-
-
-@cache
-def products_per_ms(side: int) -> float:
-    matrix, product = torch.full((side, side), 1 / side), torch.empty(side, side)
-    rounds = 300 * 64**2 // side**2
-
-    def multiply() -> None:
-        for _ in range(rounds):
-            torch.mm(matrix, matrix, out=product)
-
-    return rounds / least_ms(multiply)
+def of_this_worker(count: int) -> range:
+    """Which of so many are this worker's."""
+    worker = get_worker_info()
+    return range(worker.id, count, worker.num_workers) if worker else range(count)
 
 
 def stacked(samples: list[Any]) -> Any:
@@ -187,4 +148,4 @@ def train(
             dataset, batch_size=batch_size, num_workers=workers, **options
         )
     loader.check_worker_number_rationality = nothing  # type: ignore[method-assign]
-    return Training(loader, Step(step_ms), epochs, fresh, close)
+    return Training(loader, Products(step_ms), epochs, fresh, close)

@@ -1,4 +1,4 @@
-"""What workers wait for: locks, the disk, and a server."""
+"""What workers wait for: locks, the disk, a server, and shards that are divided unequally."""
 
 from __future__ import annotations
 
@@ -21,9 +21,18 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from bench.faults.programs import BATCHES, STEP_MS, Program, Training, burn, slowness, train
+from bench.zoo.costs import burn, slowness
+from bench.zoo.programs import (
+    BATCHES,
+    STEP_MS,
+    Program,
+    Samples,
+    Stream,
+    Training,
+    of_this_worker,
+    train,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,66 +42,50 @@ if TYPE_CHECKING:
 
 READ_MS = 1.6 * STEP_MS
 """What a batch costs a worker: too much for one, little for three."""
+MB = 1 << 20
+FILE_MB = 48
 
 
-class Archive(Dataset[Any]):
-    """One batch a sample, read while `lock` is held."""
+def locked(lock: Callable[[], AbstractContextManager[Any]]) -> Training:
+    """One batch a sample, read while the lock is held."""
 
-    def __init__(self, lock: Callable[[], AbstractContextManager[Any]]) -> None:
-        self.lock = lock
+    def read_archive(index: int) -> torch.Tensor:
+        with lock():
+            burn(READ_MS)
+            return torch.full((8,), index)
 
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return read_archive(index, self.lock())
+    return train(Samples(read_archive, BATCHES), batch_size=1, workers=3)
 
 
-def read_archive(index: int, lock: AbstractContextManager[Any]) -> torch.Tensor:
-    with lock:
-        burn(READ_MS)
-        return torch.full((8,), index)
+def behind_one_lock(_: Path) -> Training:
+    lock = get_context("fork").Lock()
+    return locked(lambda: lock)
 
 
-class Shared:
-    """A lock of multiprocessing's, to pass on."""
-
-    def __init__(self) -> None:
-        self.lock = get_context("fork").Lock()
-
-    def __call__(self) -> AbstractContextManager[Any]:
-        return self.lock
-
-
-class Flock:
+def behind_file(folder: Path) -> Training:
     """A lock of a file, which each holder opens anew."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
     @contextmanager
-    def __call__(self) -> Iterator[None]:
-        with self.path.open("w") as file:
+    def flocked() -> Iterator[None]:
+        with (folder / "lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
+    return locked(flocked)
 
-class Counted(Dataset[Any]):
+
+class Counted(Samples):
     """Counts in a database how often each sample was used, in the same transaction as it reads."""
 
     def __init__(self, path: Path, *, at_once: bool) -> None:
-        self.path = path
-        self.at_once = at_once
+        self.path, self.at_once, self.count = path, at_once, BATCHES
         self.database: sqlite3.Connection | None = None
         with sqlite3.connect(path) as database:
             database.execute("CREATE TABLE used (number INTEGER PRIMARY KEY, times INTEGER)")
             database.executemany("INSERT INTO used VALUES (?, 0)", ((n,) for n in range(BATCHES)))
         database.close()
 
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def read(self, index: int) -> torch.Tensor:
         if self.database is None:
             self.database = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             self.database.execute("PRAGMA synchronous = OFF")
@@ -110,73 +103,69 @@ class Counted(Dataset[Any]):
         database.execute("COMMIT")
 
 
-MB = 1 << 20
-FILE_MB = 48
+def counted(folder: Path, *, at_once: bool) -> Training:
+    return train(Counted(folder / "used.db", at_once=at_once), batch_size=1, workers=3)
 
 
-class Blocks(Dataset[Any]):
+class Blocks(Samples):
     """Blocks of 1 MB of one file, past the page cache or from it."""
 
-    def __init__(self, folder: Path, reads: int, *, direct: bool) -> None:
-        self.path = folder / "blocks"
-        self.reads = reads
-        self.direct = direct
-        self.opened: int | None = None
-        self.buffer: mmap.mmap | None = None
-        write_random(self.path, FILE_MB)
+    def __init__(self, folder: Path, *, direct: bool) -> None:
+        (self.path,) = write_random(folder, 1, FILE_MB * MB)
+        self.direct, self.count = direct, BATCHES
+        self.opened: tuple[int, mmap.mmap] | None = None
 
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if self.opened is None or self.buffer is None:
-            self.opened = os.open(self.path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
-            self.buffer = mmap.mmap(-1, MB)  # aligned, as O_DIRECT wants it
-        for read in range(self.reads):
-            block = (index * 7 + read * 5) % FILE_MB
-            os.preadv(self.opened, [self.buffer], block * MB)
-        return torch.tensor(self.buffer[0])
+    def read(self, index: int) -> torch.Tensor:
+        if self.opened is None:
+            file = os.open(self.path, os.O_RDONLY | (os.O_DIRECT if self.direct else 0))
+            self.opened = file, mmap.mmap(-1, MB)  # aligned, as O_DIRECT wants it
+        file, buffer = self.opened
+        for read in range(36):
+            os.preadv(file, [buffer], (index * 7 + read * 5) % FILE_MB * MB)
+        return torch.tensor(buffer[0])
 
 
-def write_random(path: Path, size_mb: int) -> None:
-    """Real data, which is on the disk when this returns."""
+def blocks(folder: Path, *, direct: bool) -> Training:
+    return train(Blocks(folder, direct=direct), batch_size=1)
+
+
+def write_random(folder: Path, files: int, size: int) -> list[Path]:
+    """Files of so many bytes of real data, which are on the disk when this returns."""
+    folder.mkdir(parents=True, exist_ok=True)
     megabyte = hashlib.shake_128(b"loadeval").digest(MB)
-    with path.open("wb") as file:
-        for number in range(size_mb):
-            file.write(number.to_bytes(8, "big") + megabyte[8:])
-        file.flush()
-        os.fsync(file.fileno())
+    paths = [folder / f"{number}.bin" for number in range(files)]
+    for path in paths:
+        with path.open("wb") as file:
+            for number in range(size // MB):
+                file.write(number.to_bytes(8, "big") + megabyte[8:])
+            file.flush()
+            os.fsync(file.fileno())
+    return paths
 
 
-class Dropped(Dataset[Any]):
-    """Files of 512 KB that the page cache has forgotten, as in a data set larger than memory."""
+def read_anew(path: Path) -> bytes:
+    """What the page cache has forgotten, as of a data set larger than memory."""
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
 
-    def __init__(self, folder: Path, reads: int, *, dropped: bool) -> None:
-        self.paths = [folder / str(number) for number in range(64)]
-        self.reads = reads
-        self.dropped = dropped
-        for path in self.paths:
-            write_random(path, 1)
 
-    def __len__(self) -> int:
-        return BATCHES
+def small_files(folder: Path, load: Callable[[Path], bytes]) -> Training:
+    """Sixteen files of 1 MB for a batch."""
+    paths = write_random(folder, 64, MB)
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return torch.tensor(
-            [self.load_file(index * self.reads + read) for read in range(self.reads)]
-        )
+    def read(index: int) -> torch.Tensor:
+        numbers = range(index * 16, index * 16 + 16)
+        return torch.tensor([load(paths[number % 64])[0] for number in numbers])
 
-    def load_file(self, number: int) -> int:
-        with self.paths[number % len(self.paths)].open("rb") as file:
-            if self.dropped:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            return file.read()[0]
+    return train(Samples(read, BATCHES), batch_size=1)
 
 
 class Server:
     """Serves in a process of its own, until it is closed."""
 
     def __init__(self, server: BaseServer) -> None:
+        slowness()  # measured here, before anybody computes
         self.port: int = server.server_address[1]  # type: ignore[assignment, index]
         self.process = get_context("fork").Process(target=server.serve_forever, daemon=True)
         self.process.start()
@@ -269,6 +258,10 @@ class NearRanges(Ranges):
     latency_s = 0.0
 
 
+class NearerRanges(Ranges):
+    latency_s = 0.7 * LATENCY_S
+
+
 class HTTPServer(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -277,18 +270,14 @@ class TCPServer(ThreadingTCPServer):
     daemon_threads = True
 
 
-class Downloads(Dataset[Any]):
+class Downloads(Samples):
     """Objects, over one connection for each worker."""
 
-    def __init__(self, port: int, batch_size: int = OBJECTS) -> None:
-        self.port = port
-        self.batch_size = batch_size
+    def __init__(self, port: int, batch_size: int) -> None:
+        self.port, self.count = port, batch_size * BATCHES
         self.connection: HTTPConnection | None = None
 
-    def __len__(self) -> int:
-        return self.batch_size * BATCHES
-
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def read(self, index: int) -> torch.Tensor:
         content = torch.frombuffer(bytearray(self.download(index)), dtype=torch.uint8)
         return content[: len(CONTENT)]
 
@@ -334,54 +323,64 @@ class DownloadsInPairs(DownloadsAtOnce):
     at_once = 2
 
 
-class Ranged(IterableDataset[Any]):
+def over_http(
+    handler: type[Store], workers: int = 2, dataset: Any = Downloads, batch_size: int = OBJECTS
+) -> Training:
+    server = Server(HTTPServer(("127.0.0.1", 0), handler))
+    downloads = dataset(server.port, batch_size)
+    return train(downloads, batch_size=batch_size, workers=workers, close=server.close)
+
+
+def connected(port: int) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def read_range(connection: socket.socket, number: int) -> torch.Tensor:
+    connection.sendall(f"{number}\n".encode())
+    received = bytearray()
+    while len(received) < len(CONTENT):
+        received += connection.recv(len(CONTENT) - len(received))
+    return torch.frombuffer(received, dtype=torch.uint8)
+
+
+class Ranged(Stream):
     """Asks for one range after the other, as a reader of remote shards does."""
 
     def __init__(self, port: int) -> None:
         self.port = port
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        worker = get_worker_info()
-        first, workers = (worker.id, worker.num_workers) if worker else (0, 1)
-        with self.connected() as connection:
-            for number in range(first, OBJECTS * BATCHES, workers):
-                yield torch.frombuffer(self.read_range(connection, number), dtype=torch.uint8)
-
-    def connected(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
-
-    def read_range(self, connection: socket.socket, number: int) -> bytearray:
-        connection.sendall(f"{number}\n".encode())
-        received = bytearray()
-        while len(received) < len(CONTENT):
-            received += connection.recv(len(CONTENT) - len(received))
-        return received
+        with connected(self.port) as connection:
+            for number in of_this_worker(OBJECTS * BATCHES):
+                yield read_range(connection, number)
 
 
-def from_store(dataset: Any, server: Server, workers: int, batch_size: int = OBJECTS) -> Training:
-    return train(dataset(server.port), batch_size=batch_size, workers=workers, close=server.close)
+class Shards(Ranged):
+    """Each is read by one worker; `lengths` are their batches."""
+
+    def __init__(self, port: int, lengths: tuple[int, ...]) -> None:
+        super().__init__(port)
+        self.lengths, self.num_shards = lengths, len(lengths)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for shard in of_this_worker(self.num_shards):
+            with connected(self.port) as connection:
+                for number in range(OBJECTS * self.lengths[shard]):
+                    yield read_range(connection, number)
 
 
-def over_http(
-    handler: type[Store], workers: int = 2, dataset: Any = Downloads, batch_size: int = OBJECTS
+def over_tcp(
+    handler: type[Ranges], workers: int = 2, dataset: Callable[[int], Any] = Ranged
 ) -> Training:
-    server = Server(HTTPServer(("127.0.0.1", 0), handler))
-    return from_store(partial(dataset, batch_size=batch_size), server, workers, batch_size)
+    server = Server(TCPServer(("127.0.0.1", 0), handler))
+    ranges = dataset(server.port)
+    return train(ranges, batch_size=OBJECTS, workers=workers, close=server.close)
 
 
-def over_tcp(handler: type[Ranges], workers: int = 2) -> Training:
-    return from_store(Ranged, Server(TCPServer(("127.0.0.1", 0), handler)), workers)
-
-
-def locked(lock: Callable[[], AbstractContextManager[Any]]) -> Training:
-    return train(Archive(lock), batch_size=1, workers=3)
-
-
-def counted(folder: Path, *, at_once: bool) -> Training:
-    dataset = Counted(folder / "used.db", at_once=at_once)
-    return train(dataset, batch_size=1, workers=3)
+def in_shards(*lengths: int, workers: int) -> Training:
+    return over_tcp(NearerRanges, workers, lambda port: Shards(port, lengths))
 
 
 PROGRAMS = (
@@ -389,7 +388,7 @@ PROGRAMS = (
         "a lock around an archive",
         "lock",
         "read_archive",
-        faulty=lambda _: locked(Shared()),
+        faulty=behind_one_lock,
         healthy=lambda _: locked(nullcontext),
         cpus=4,
     ),
@@ -397,7 +396,7 @@ PROGRAMS = (
         "a lock of a file",
         "lock",
         "flock",
-        faulty=lambda folder: locked(Flock(folder / "lock")),
+        faulty=behind_file,
         healthy=lambda _: locked(nullcontext),
         cpus=4,
     ),
@@ -405,23 +404,23 @@ PROGRAMS = (
         "one writer of a database",
         "lock",
         "count_use",
-        faulty=lambda folder: counted(folder, at_once=False),
-        healthy=lambda folder: counted(folder, at_once=True),
+        faulty=partial(counted, at_once=False),
+        healthy=partial(counted, at_once=True),
         cpus=4,
     ),
     Program(
         "a file past the page cache",
         "disk",
         "",
-        faulty=lambda folder: train(Blocks(folder, 36, direct=True), batch_size=1),
-        healthy=lambda folder: train(Blocks(folder, 36, direct=False), batch_size=1),
+        faulty=partial(blocks, direct=True),
+        healthy=partial(blocks, direct=False),
     ),
     Program(
         "files that the page cache forgot",
         "disk",
         "",
-        faulty=lambda folder: train(Dropped(folder, 16, dropped=True), batch_size=1),
-        healthy=lambda folder: train(Dropped(folder, 16, dropped=False), batch_size=1),
+        faulty=partial(small_files, load=read_anew),
+        healthy=partial(small_files, load=lambda path: path.read_bytes()),
     ),
     Program(
         "downloads that take 10 ms",
@@ -467,5 +466,27 @@ PROGRAMS = (
         faulty=lambda _: over_tcp(Ranges),
         healthy=lambda _: over_tcp(NearRanges),
         fixed=lambda _: over_tcp(Ranges, workers=6),
+    ),
+    Program(
+        "one shard for four workers",
+        "few shards",
+        "the dataset has 1 shard",
+        faulty=lambda _: in_shards(160, workers=4),
+        healthy=lambda _: in_shards(*[40] * 4, workers=4),
+    ),
+    Program(
+        "one shard for two workers",
+        "few shards",
+        "the dataset has 1 shard",
+        faulty=lambda _: in_shards(160, workers=2),
+        healthy=lambda _: in_shards(*[40] * 4, workers=4),
+        fixed=lambda _: in_shards(80, 80, workers=2),
+    ),
+    Program(
+        "one large shard among small ones",
+        "uneven shards",
+        "equal",
+        faulty=lambda _: in_shards(140, 40, 40, 40, workers=4),
+        healthy=lambda _: in_shards(*[65] * 4, workers=4),
     ),
 )
