@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING
 
 from torch.utils.data import DataLoader, Dataset
 
+from bench.judge import pace
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
-    from bench.judge import Pace, pace
+    from bench.judge import Pace
     from loadeval import Estimate
-else:  # a script finds its siblings by their plain names
-    from judge import pace
 
 EPOCHS, STEP_S = 3, 0.005
 

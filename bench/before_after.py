@@ -1,6 +1,6 @@
 """What loadeval said of the recorded runs before a redesign, beside what it says of them now.
 
-    python bench/before_after.py [--only NAME]
+    python -m bench.before_after [--only NAME]
 
 The wheel of an earlier commit is installed into an environment of its own, `.venv-before`, which
 has the libraries of this one. Both are given each recorded run by `compare --json` and
@@ -23,8 +23,6 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.recordings import RECORDED, laid_out
 

@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from bench.prediction import show
 from bench.promises.test_plan_followed import ROUNDS, followed, to_do, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.prediction import show
-
     Times = Sequence[Sequence[float]]
-else:  # a script finds its siblings by their plain names
-    from prediction import show
 
 TURNS = 3
 PLAN_HEADS = ("list", "what to do", "predicted", "measured", "in range")

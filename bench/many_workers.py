@@ -19,17 +19,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from bench.judge import prefetched_s
+from bench.zoo.costs import Sleep
+from bench.zoo.truth import Items, numbered
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from multiprocessing.synchronize import Event
-
-    from bench.judge import prefetched_s
-    from bench.truth_loaders import Items, Sleep, numbered
-else:  # a script finds its siblings by their plain names
-    from judge import prefetched_s
-    from truth_loaders import Items, Sleep, numbered
 
 FEW, MANY = 2, 64
 BATCHES, EPOCHS = 1_200, 2

@@ -17,16 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from playwright.sync_api import sync_playwright
 
+from bench.judge import COMMAND
+from bench.made_logs import block, epoch_end, header, write_log
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser
 
-    from bench.judge import COMMAND
-    from bench.made_logs import Line, block, epoch_end, header, write_log
-else:  # a script finds its siblings by their plain names
-    from judge import COMMAND
-    from made_logs import block, epoch_end, header, write_log
+    from bench.made_logs import Line
 
 BATCHES = 1_000_000
 EPOCHS = 50

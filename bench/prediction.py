@@ -26,18 +26,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.judge import backends
+from bench.prediction_runs import outcomes, speedups
+from bench.zoo.workloads import QUICK_SETTINGS, workloads
 from loadeval import compare_backends, tune
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.judge import backends
-    from bench.prediction_loaders import QUICK_SETTINGS, Workload, workloads
-    from bench.prediction_runs import Outcome, outcomes, speedups
-else:  # a script finds its siblings by their plain names
-    from judge import backends
-    from prediction_loaders import QUICK_SETTINGS, workloads
-    from prediction_runs import outcomes, speedups
+    from bench.prediction_runs import Outcome
+    from bench.zoo.workloads import Workload
 
 HEADS = (
     "workload",

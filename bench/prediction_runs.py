@@ -10,16 +10,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from bench.judge import compared, predicted
+from bench.zoo.workloads import Setting
 from loadeval import Estimate, LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench.judge import Said, compared, predicted
-    from bench.prediction_loaders import Setting, Workload
-else:  # a script finds its siblings by their plain names
-    from judge import compared, predicted
-    from prediction_loaders import Setting
+    from bench.judge import Said
+    from bench.zoo.workloads import Workload
 
 SETTLING = 34
 """Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""

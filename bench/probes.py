@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import track
 from scipy.stats import t as student  # type: ignore[import-untyped]  # it ships no types
 
+from bench.judge import column
 from loadeval import LoaderEvaluator
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import DemoTraining
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import numpy.typing as npt
-
-    from bench.judge import column
-else:  # a script finds its siblings by their plain names
-    from judge import column
 
 PHOTOGRAPHS = 1024
 BLOCK = 16

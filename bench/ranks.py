@@ -1,6 +1,6 @@
 """How long the report of a job with many ranks takes to make, and in how much memory.
 
-    python bench/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
+    python -m bench.ranks [--ranks N] [--batches N] [--folder FOLDER]
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints
@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import psutil
 
+from bench.judge import COMMAND
+from bench.made_logs import block, epoch_end, header, write_log
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.judge import COMMAND
-    from bench.made_logs import Line, block, epoch_end, header, write_log
-else:  # a script finds its siblings by their plain names
-    from judge import COMMAND
-    from made_logs import block, epoch_end, header, write_log
+    from bench.made_logs import Line
 
 MS = 1_000_000
 STEP_NS = 100 * MS

@@ -15,7 +15,6 @@ import sys
 import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +25,6 @@ from rich.progress import track
 from rich.table import Table
 from torch.nn import Identity
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from loadeval import LoaderEvaluator
 from tests.images import crops

@@ -20,17 +20,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.truth_runs import Ours, Truth, alternating
+from bench.zoo.truth import Case, cases
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.truth_cases import Case, cases
-    from bench.truth_runs import Ours, Truth, alternating
     from loadeval import Estimate
 
     Peer = Callable[[Case], float]
-else:  # a script finds its siblings by their plain names
-    from truth_cases import Case, cases
-    from truth_runs import Ours, Truth, alternating
 
 CLOSE = 0.05
 OFF = 0.10
@@ -197,10 +195,7 @@ def show(results: list[Result], markdown: bool) -> None:
 
 
 def import_peers() -> list[Peer]:
-    if TYPE_CHECKING:
-        from bench.truth_peers import dali, spdl
-    else:
-        from truth_peers import dali, spdl  # spawned workers import this file
+    from bench.truth_peers import dali, spdl  # spawned workers import this file
 
     return [dali, spdl]
 

@@ -15,16 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.judge import compared, page_faults
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench.judge import Said, compared, page_faults
-    from bench.truth_cases import Case
-    from bench.truth_loaders import Step
-else:  # a script finds its siblings by their plain names
-    from judge import compared, page_faults
+    from bench.judge import Said
+    from bench.zoo.costs import Step
+    from bench.zoo.truth import Case
 
 UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""

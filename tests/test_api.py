@@ -156,7 +156,7 @@ def helps() -> Iterator[str]:
 
 def exit_codes(folder: Path) -> Iterator[str]:
     """The exit code of each of EXIT_CODES, and the last line that it says on stderr."""
-    (log,) = laid_out("blur", folder)
+    (log,) = laid_out("before-blur", folder)
     Path(log).rename("blur.jsonl")
     Path("copy.jsonl").write_bytes(Path("blur.jsonl").read_bytes())
     for command in EXIT_CODES:

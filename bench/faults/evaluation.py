@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.faults.programs import Program, Training
     from bench.judge import Finding
+    from bench.zoo.programs import Program, Training
 
 ALSO_RIGHT = {
     "slow transform": {"slow fetch"},

@@ -21,16 +21,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
-
-from bench.faults.catalogue import PROGRAMS
 from bench.faults.evaluation import is_named, is_nothing_found, measured
+from bench.zoo.catalogue import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.faults.programs import Program, Training
     from bench.judge import Finding
+    from bench.zoo.programs import Program, Training
 
 CPUS = len(os.sched_getaffinity(0))
 TURNS = 3

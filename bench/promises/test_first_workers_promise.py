@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from bench.judge import Change, compared
+from bench.judge import compared
+from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from bench.judge import Change
 
 pytestmark = [
     # Workers that sleep may be more than the CPUs.
@@ -31,21 +34,17 @@ BLUR = 1.15
 """What plain loops may be off by, beside the range of the prediction."""
 
 
-class Graphs(Dataset[list[torch.Tensor]]):
+def graphs_of(tensors: int, reads_s: float) -> Samples:
     """Samples of some small tensors each, which take a while to read."""
 
-    def __init__(self, tensors: int, reads_s: float) -> None:
-        self.tensors, self.reads_s = tensors, reads_s
+    def read(index: int) -> list[torch.Tensor]:
+        time.sleep(reads_s)
+        return [torch.full((8,), float(index)) for _ in range(tensors)]
 
-    def __len__(self) -> int:
-        return 96
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        time.sleep(self.reads_s)
-        return [torch.full((8,), float(index)) for _ in range(self.tensors)]
+    return Samples(read, 96)
 
 
-def changes_of(graphs: Graphs, log: Path) -> list[Change]:
+def changes_of(graphs: Samples, log: Path) -> list[Change]:
     """What `zero workers` says to change after some epochs without workers."""
     plain = DataLoader(graphs, batch_size=4)
     with LoaderEvaluator(plain, mode="alternate", log_file=log) as loader:
@@ -60,7 +59,7 @@ def changes_of(graphs: Graphs, log: Path) -> list[Change]:
     ]
 
 
-def seconds(graphs: Graphs, **settings: Any) -> float:
+def seconds(graphs: Samples, **settings: Any) -> float:
     """The time of plain epochs, the start and the end of the workers included."""
     began_s = time.perf_counter()
     loader = DataLoader(graphs, batch_size=4, **settings)
@@ -71,14 +70,14 @@ def seconds(graphs: Graphs, **settings: Any) -> float:
     return time.perf_counter() - began_s
 
 
-def speedup_with(graphs: Graphs, **settings: Any) -> float:
+def speedup_with(graphs: Samples, **settings: Any) -> float:
     """The speed-up of plain epochs over those without workers."""
     return median(seconds(graphs) / seconds(graphs, **settings) for _ in range(ROUNDS))
 
 
 def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
     """With a worker each epoch takes longer, whether it lives on or not."""
-    graphs = Graphs(tensors=64, reads_s=0.0005)
+    graphs = graphs_of(tensors=64, reads_s=0.0005)
     changes = changes_of(graphs, tmp_path / "run.jsonl")
     assert "raise" not in [change.code for change in changes]
     assert speedup_with(graphs, num_workers=1) < 1
@@ -87,7 +86,7 @@ def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
 
 def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     """With the workers that are advised, which live on: over whole epochs."""
-    graphs = Graphs(tensors=2, reads_s=0.004)
+    graphs = graphs_of(tensors=2, reads_s=0.004)
     changes = {change.code: change.values for change in changes_of(graphs, tmp_path / "run.jsonl")}
     assert {"raise", "keep_workers"} <= changes.keys()
     advised = [changes[code] for code in ("raise", "keep_workers")]

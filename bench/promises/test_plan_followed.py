@@ -15,7 +15,7 @@ from bench.judge import COMMAND, Action, compared
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PROGRAM = Path(__file__).with_name("planted_program.py")
+PROGRAM = Path(__file__).parents[1] / "zoo" / "three_mistakes.py"
 ROUNDS = 3
 """After so many lists all that can be changed is changed."""
 MENDED = {"num_workers": 2, "persistent_workers": True, "faster": 100}

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from bench.judge import compared
+from bench.zoo.costs import MS, Both, Sleep
+from bench.zoo.programs import Samples
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
 ]
 
-MS = 0.001
 ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 ROUNDS = 3
 SETTLING, COUNTED = 16, 160
@@ -50,23 +51,18 @@ class Blur:
         return sample
 
 
-class Numbers(Dataset[list[torch.Tensor]]):
+class Numbers(Samples):
     """Some tensors each; waits for storage, for one in `rare_every` much longer, and is blurred."""
 
     def __init__(
         self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
     ) -> None:
-        self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
-        self.transform, self.tensors = Blur(blur_ms), tensors
+        self.wait = Both(Sleep(waits_ms), Sleep(rare_ms), every=rare_every or 1)
+        self.transform, self.tensors, self.count = Blur(blur_ms), tensors, 1600
 
-    def __len__(self) -> int:
-        return 1600
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        time.sleep(self.waits_ms * MS)
+    def read(self, index: int) -> list[torch.Tensor]:
+        self.wait(index)
         sample = torch.tensor(index)
-        if self.rare_every and index % self.rare_every == 0:
-            time.sleep(self.rare_ms * MS)
         return [self.transform(sample)] * self.tensors
 
 

@@ -1,6 +1,6 @@
 """Trains for an hour with everything on, and objects to what grows.
 
-    python bench/soak/run.py [--minutes 60] [--batches 10000000] [--alternate 100000]
+    python -m bench.soak.run [--minutes 60] [--batches 10000000] [--alternate 100000]
 
 A loader in the training process and one with two workers in mode log, and one with two workers in
 mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
@@ -35,8 +35,6 @@ import psutil
 import torch
 from scipy.stats import theilslopes  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader, Dataset
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
 from bench.judge import batches_in
 from loadeval import Estimate, LoaderEvaluator
