@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from tests.whole_outputs import differences, shortened
+from tests.whole_outputs import differences, shortened, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -134,7 +134,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
             now, changes = output, list(_changes(before, output))
         else:
             content = shortened(output)
-            now = json.dumps(content, indent=1) + "\n"
+            now = f"{written(content)}\n"
             changes = differences(json.loads(before or "null"), content)
         if not changes:
             return

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
     Golden = Callable[[str, Any], None]
 
-QUICK = {"alternated", "backends", "blur", "dali", "demo", "spdl"}
+QUICK = {
+    *("alternated", "backends", "before-and-after", "before-dali", "before-demo", "capacity"),
+    *("contention", "damaged", "drift", "epoch-boundaries", "generator", "killed", "lock"),
+    *("log-and-replay", "log-zero-workers", "padding", "process-memory", "ranks"),
+    *("slow-operator", "slow-transform", "storage-latency", "unpinned-memory", "validation"),
+    *("worker-start",),
+}
 """Runs whose outputs `make test` compares; `make check` does that with those of all runs."""
 NOT_OF_RUNS = {"logs"}
 """Folders of other tests."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ ALIKE = 1e-9
 """Numbers that differ by less, relatively, were computed in another order."""
 NOTHING = 1e-12
 """What is left where numbers cancel out."""
+WIDEST = 90
 LONG = 50
 """Of more numbers in a row their count, sum and first moment are kept."""
 NOT_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL)
@@ -33,6 +35,22 @@ def shortened(content: Any) -> Any:
             return {"numbers": len(content), "sum": _rounded(total), "moment": _rounded(moment)}
         return list(map(shortened, content))
     return _rounded(content) if isinstance(content, float) else content
+
+
+def written(content: Any, indent: str = "") -> str:
+    """JSON as text: what is short, and has nothing in it that is long, is one line."""
+    line = json.dumps(content)
+    if len(line) <= WIDEST or not isinstance(content, dict | list):
+        return line
+    inner = f"{indent} "
+    if isinstance(content, dict):
+        items = [f"{json.dumps(name)}: {written(value, inner)}" for name, value in content.items()]
+        return f"{{\n{inner}" + f",\n{inner}".join(items) + f"\n{indent}}}"
+    return (
+        f"[\n{inner}"
+        + f",\n{inner}".join(written(item, inner) for item in content)
+        + f"\n{indent}]"
+    )
 
 
 def _is_number(value: object) -> bool:
