@@ -1,11 +1,11 @@
 """How long the report of a job with many ranks takes to make, and in how much memory.
 
-    python bench/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
+    python -m bench.ranks [--ranks N] [--batches N] [--folder FOLDER]
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints
 what each command took, the most CPU time and memory that one took with its processes, and the size
-of the page; and what reading one long log takes.
+of the page.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
 
-from loadeval.data.lines import Block, EpochEnd, Header, LoaderInfo, RunEnd, encode
-from loadeval.data.log import RunLog
+from bench.judge import COMMAND
+from bench.made_logs import block, epoch_end, header, write_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.made_logs import Line
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -35,9 +40,6 @@ EPOCHS = 4
 ON_NODE = 8
 STRAGGLER_NS = 20 * MS
 READ_S = 0.02
-LONG = 1_000_000
-COMMAND = "from loadeval.cli.main import app; app()"
-READING = "import sys; from loadeval.data.log import read_run; read_run(sys.argv[1])"
 SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
 """Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
 HEADS = (
@@ -64,24 +66,30 @@ def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
     end_ns = (end_ns * (1 + 5e-5 * (rank % 3 - 1))).astype(np.int64)
     request_ns = np.concatenate([[0], end_ns[:-1]])
     step_ns = end_ns - request_ns - wait_ns
-    environment = {"host": f"node{rank // ON_NODE}", "rank": rank, "world_size": ranks}
-    header = Header(
-        f"id{rank}", f"rank{rank}", "log", f"2026-01-01T00:00:{rank % 60:02}+00:00", "images", 1,
-        LoaderInfo("torch.utils.data.dataloader.DataLoader", workers=8), environment=environment,
-    )  # fmt: skip
-    log = RunLog(folder / f"rank{rank}.jsonl", header)
-    columns = [column.tolist() for column in (request_ns, wait_ns, step_ns)]
-    each = batches // EPOCHS
-    for epoch in range(EPOCHS):
-        for start in range(epoch * each, (epoch + 1) * each, ROWS):
-            rows = slice(start, min(start + ROWS, (epoch + 1) * each))
-            count = rows.stop - rows.start
-            times_ns = [column[rows] for column in columns]
-            block = Block(epoch, "real", *times_ns, [256] * count, [154_141_696] * count)
-            log.append(encode(block))
-        log.append(encode(EpochEnd(epoch, "exhausted", int(end_ns[(epoch + 1) * each - 1]), MS)))
-    log.append(encode(RunEnd(each * EPOCHS)))
-    log.close()
+    columns = {
+        "request_ns": request_ns,
+        "wait_ns": wait_ns,
+        "step_ns": step_ns,
+        "samples": np.full(batches, 256),
+        "nbytes": np.full(batches, 154_141_696),
+    }
+
+    def lines() -> Iterator[Line]:
+        yield header(
+            f"rank{rank}",
+            backend="torch.utils.data.dataloader.DataLoader",
+            created=f"2026-01-01T00:00:{rank % 60:02}+00:00",
+            environment={"host": f"node{rank // ON_NODE}", "rank": rank, "world_size": ranks},
+        )
+        each = batches // EPOCHS
+        for epoch in range(EPOCHS):
+            ends = (epoch + 1) * each
+            for start in range(epoch * each, ends, ROWS):
+                rows = slice(start, min(start + ROWS, ends))
+                yield block({name: column[rows] for name, column in columns.items()}, epoch)
+            yield epoch_end(epoch, int(end_ns[ends - 1]), MS)
+
+    write_log(folder / f"rank{rank}.jsonl", lines())
 
 
 def peak_bytes(process: psutil.Popen, most_bytes: list[int]) -> None:
@@ -101,11 +109,10 @@ def cpu_s() -> float:
     return used.children_user + used.children_system
 
 
-def measure(*command: str, code: str = COMMAND) -> tuple[float, float, float]:
+def measure(*command: str) -> tuple[float, float, float]:
     """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
     began, before_s, most = time.perf_counter(), cpu_s(), [0]
-    python = [sys.executable, "-c", code]
-    with psutil.Popen([*python, *command], stdout=subprocess.DEVNULL) as process:
+    with psutil.Popen([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
         watcher = threading.Thread(target=peak_bytes, args=(process, most))
         watcher.start()
         watcher.join()
@@ -156,10 +163,6 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as temporary:
             cells = row(options.folder or Path(temporary), ranks, batches)
         print(f"| {' | '.join(cells)} |", flush=True)
-    with tempfile.TemporaryDirectory() as temporary:
-        write(Path(temporary), 0, 1, LONG)
-        _, used_s, peak = measure(f"{temporary}/rank0.jsonl", code=READING)
-    print(f"\nreading {LONG:,} batches: {used_s:.1f} s of 3, {peak * 1024:.0f} MiB of 200")
 
 
 if __name__ == "__main__":

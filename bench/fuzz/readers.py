@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.fuzz.seeds import PROCESS
+
+# Readers are called themselves: a process for each of 100,000 files would take a day.
 from loadeval.analysis.live import LiveRun
 from loadeval.data.folder import logs_so_far, processes_in
 from loadeval.data.log import Follower, read_run
