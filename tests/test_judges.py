@@ -13,7 +13,7 @@ INSIDE = {
     *("fuzz/commands.py", "fuzz/readers.py", "fuzz/seeds.py", "fuzz/test_found.py", "overhead.py"),
     *("probes.py", "promises/test_reproductions.py"),
     *("gpu/stand_in.py", "gpu/test_nvml.py", "gpu/visible.py"),
-    *("record.py", "hangs/record.py", "zoo/workloads.py"),
+    *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
 }
 """Each says why beside its import; those that record logs are no judges."""
 

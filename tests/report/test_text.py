@@ -11,6 +11,7 @@ from rich.cells import cell_len
 from loadeval.report import text
 from loadeval.report.blocks import Bars, Facts, Heading, Number, Section, Table, Text
 from tests.report import sample
+from tests.whole_outputs import trimmed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ def test_whole_outputs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    golden(name, printed(sample.report(), height))
+    golden(f"{name}.txt", trimmed(printed(sample.report(), height)))
 
 
 def test_a_file_has_80_columns_and_no_colour() -> None:
