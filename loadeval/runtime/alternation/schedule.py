@@ -326,12 +326,13 @@ class Schedule(Progress):
     def looks_next(self) -> bool:
         """Whether instruments are read from the start of the next epoch on.
 
-        That is where it is a block for them. Of longer ones it is one in three, from the second on,
-        up to the first block: what workers and samplers do at a start is seen nowhere else.
+        That is where it is a block for them. Of longer ones it is the first, and one in three from
+        the second on, up to the first block: what workers and samplers do at a start is seen
+        nowhere else.
         """
         if self.whole:
             return self._is_instrumented(self._pair)
-        return self.has_instruments and self._epochs % INSTRUMENTED_EVERY == 1
+        return self.has_instruments and self._epochs % INSTRUMENTED_EVERY == min(self._epochs, 1)
 
     def _is_instrumented(self, pair: int) -> bool:
         return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1
