@@ -65,7 +65,7 @@ class Recording:
 
 def measured(make: Callable[[Path], Training], folder: Path, path: Path, **options: Any) -> None:
     """Write the log of one run of a training, in alternate mode unless `options` say otherwise."""
-    options = {"mode": "alternate", "seed": 0, "name": path.stem, "redact": True, **options}
+    options = {"mode": "alternate", "name": path.stem, "redact": True, **options}
     training = make(folder)
     with LoaderEvaluator(training.loader, log_file=path, **options) as loader:
         training.run(loader)
@@ -208,7 +208,7 @@ RECORDINGS = (
     planted("slow-worker", "a shard that is packed harder"),
     planted("confined", "all workers bound to one CPU"),
     planted("oversubscription", "six workers for each CPU"),
-    planted("copied-pages", "texts that are strings in a forked worker"),
+    planted("copied-pages", "texts that are strings in a forked worker", mode="log", stages=True),
     planted("python-lock", "threads that tokenise for a queue"),
     planted("shuffle-buffer", "a shuffle buffer as large as an epoch"),
     planted("sampler-start", "a permutation of four million samples for a thousand"),
@@ -268,7 +268,12 @@ BEFORE = {
     "before-demo": "`loadeval demo`",
     "before-spdl": "SPDL decodes and resizes JPEGs, two at once",
 }
-"""Logs that only older code writes."""
+BEFORE |= {
+    f"before-{recording.name}": recording.program
+    for recording in RECORDINGS
+    if (FOLDER / f"before-{recording.name}.jsonl.gz").exists()
+}
+"""Logs that only older code writes, the last ones that of commit 9edae93."""
 
 
 def record(recording: Recording) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from bench.zoo.costs import MS, Pause, Products, loop
-from bench.zoo.programs import BATCHES, STEP_MS, Program, Samples, Training
+from bench.zoo.programs import STEP_MS, Program, Samples, Training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     Load = Callable[[int], int]
 
+BATCHES = 400
+"""Enough to read the lock often in both arms of the blocks for that."""
 ROUNDS = 250_000
 BLOCK = bytes(1 << 20)
 AHEAD = 4
@@ -107,8 +109,8 @@ class Ahead(DataLoader[Any]):
 
 
 def ahead(load: Load, workers: int = 0) -> Training:
-    """One batch a sample, and enough of them to read the lock often in the ideal arm too."""
-    return threaded(Ahead(Samples(load, 250), batch_size=None, num_workers=workers))
+    """One batch a sample."""
+    return threaded(Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers))
 
 
 def pipeline(load: Load, *, apart: bool = False) -> Any:
