@@ -6,6 +6,7 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from itertools import groupby
 from typing import Any
 
 DIGITS = 12
@@ -13,9 +14,11 @@ ALIKE = 1e-9
 """Numbers that differ by less, relatively, were computed in another order."""
 NOTHING = 1e-12
 """What is left where numbers cancel out."""
-WIDEST = 90
+WIDEST = 240
 LONG = 50
 """Of more numbers in a row their count, sum and first moment are kept."""
+CONSTANT = ("question",)
+"""Texts that are the same in each run, and stand in its text."""
 NOT_TEXT = re.compile(r"<(script|style|svg)\b.*?</\1>", re.DOTALL)
 
 
@@ -25,9 +28,9 @@ def trimmed(text: str) -> str:
 
 
 def shortened(content: Any) -> Any:
-    """JSON with rounded numbers, and little of long lists of numbers."""
+    """JSON with rounded numbers, little of long lists of numbers, and nothing CONSTANT."""
     if isinstance(content, dict):
-        return {name: shortened(value) for name, value in content.items()}
+        return {name: shortened(content[name]) for name in content if name not in CONSTANT}
     if isinstance(content, list):
         if len(content) > LONG and all(map(_is_number, content)):
             total = math.fsum(content)
@@ -88,11 +91,14 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
 
 
 def text_of_page(page: str) -> str:
-    """What can be read on a page: without tags, scripts, styles and drawings."""
+    """What can be read on a page: without tags, scripts, styles and drawings.
+
+    A caption that is there for the eye and for the ear is there once.
+    """
     reader = _Reader()
     reader.feed(NOT_TEXT.sub("", page))
-    lines = (" ".join(line.split()) for line in "".join(reader.text).split("\n"))
-    return "".join(f"{line.rstrip(' |')}\n" for line in lines if line.strip(" |"))
+    lines = (" ".join(line.split()).rstrip(" |") for line in "".join(reader.text).split("\n"))
+    return "".join(f"{line}\n" for line, _ in groupby(filter(None, lines)))
 
 
 class _Reader(HTMLParser):

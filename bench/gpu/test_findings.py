@@ -39,8 +39,8 @@ HARDLY_FASTER = 1.05
 def said_of(folder: Path, training: Training, **options: Any) -> Said:
     """What is said of a training."""
     log = folder / "run.jsonl"
-    options = {"probes": (), "log_file": log, "overwrite": True} | options
-    with LoaderEvaluator(training.loader, **options) as evaluator:
+    ours: dict[str, Any] = {"probes": (), "log_file": log, "overwrite": True}
+    with LoaderEvaluator(training.loader, **(ours | options)) as evaluator:
         training.run(evaluator)
         torch.cuda.synchronize()
     return compared(log)

@@ -84,6 +84,7 @@ def ranks_of(launcher: int) -> list[int]:
 def seen(pid: int) -> dict[str, Any]:
     """What is seen of a training process, once it hangs."""
     until_s = time.monotonic() + LONGEST_S
+    before = None
     while True:
         first = look_at(pid)
         time.sleep(1.0)
@@ -91,11 +92,12 @@ def seen(pid: int) -> dict[str, Any]:
         assert first is not None
         assert last is not None
         hang = hang_of([first, last], MARKS, 10**10)
-        if hang.is_hang:
+        if hang.is_hang and before == (hang.cause, hang.place):  # and not in the middle of imports
             break
+        before = hang.cause, hang.place
         if time.monotonic() > until_s:
             raise TimeoutError(f"{pid} does not hang: {hang}")
-    if hang.pid is not None and "WRITE" not in hang.waits.name:
+    if hang.pid is not None and hang.waits.value != "write":
         last = with_native_frames(last, hang.pid)
     below = [process.state.pid for process in last.others]
     return {
@@ -133,7 +135,7 @@ def stacks(pid: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    return value.name if isinstance(value, Enum) else sorted(value)
+    return value.value if isinstance(value, Enum) else sorted(value)
 
 
 def main() -> None:

@@ -10,6 +10,8 @@ from loadeval import Run, RunLogError, diagnose, read_run
 
 FOLDER = Path(__file__).parent
 TABLE = FOLDER / "README.md"
+HANGS = FOLDER / "hangs"
+HANG = re.compile(r"^\| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
 ROW = re.compile(r"^\| `([^`]+)` \| (.+) \| (.+) \|$", re.MULTILINE)
 
 
@@ -45,3 +47,8 @@ def found_in(name: str, folder: Path) -> str:
 def _found(real: Run, ideal: Run | None = None) -> str:
     found = [finding.rule.value for finding in diagnose(real, ideal).findings]
     return ", ".join(found) or "nothing"
+
+
+def hang_rows() -> dict[str, str]:
+    """Of each planted hang, why no batch comes and where."""
+    return dict(HANG.findall(TABLE.read_text(encoding="utf-8")))
