@@ -404,7 +404,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             taken = min(rest, left[part])
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
-    return findings
+    return sorted(findings, key=lambda finding: (finding.cost is None, -(finding.cost or 0.0)))
 
 
 def _gained(c: Context, change: Change) -> float:
