@@ -154,7 +154,7 @@ def batch_time(r: Result) -> Section:
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
-    return Section("", [Bars(bars)], priority=2)
+    return Section("a batch's time", [Bars(bars)], priority=2)
 
 
 def what_to_do(r: Result) -> Section:
@@ -166,7 +166,7 @@ def what_to_do(r: Result) -> Section:
         (f"{at}. {_at(action.says, action.where)}", _predicted(action.speedup))
         for at, action in enumerate(actions, 1)
     ]
-    blocks.append(Table(("what to do", "training"), rows))
+    blocks.append(Table(("", "training"), rows))
     predicted = [action.speedup for action in actions if action.speedup is not None]
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         blocks.append(
@@ -175,7 +175,7 @@ def what_to_do(r: Result) -> Section:
                 f"{times(r.gap.speedup.value)} that free loading would give."
             )
         )
-    return Section("", blocks, priority=3)
+    return Section("what to do", blocks, priority=3)
 
 
 def _at(says: str, where: str | None) -> str:
@@ -216,7 +216,7 @@ def how_sure(r: Result) -> Section:
     notes = [*r.run.notes, *(r.ideal.notes if r.ideal else ())]
     said += [Text(note, "caution") for note in dict.fromkeys([*notes, *r.cautions])]
     said += [Text(why, "note") for why in r.not_measured]
-    return Section("", said, priority=6)
+    return Section("how sure", said, priority=6)
 
 
 # The rest

@@ -114,8 +114,8 @@ def _of_section(section: Section, width: int, brief: bool, ascii_only: bool) -> 
         return []
     if blocks and isinstance(first := blocks[0], Table) and first.head and not first.head[0]:
         blocks[0] = Table((title, *first.head[1:]), first.rows)
-    elif title:
-        found += _paragraph(title, width, "bold")
+    elif title and not (brief and section.priority != 1 and isinstance(blocks[0], Bars | Text)):
+        found += _paragraph(title, width, "bold")  # what the others are shows
     for before, block in zip([None, *blocks], blocks, strict=False):
         is_apart = isinstance(block, Heading | Table | Facts)
         if is_apart and before is not None and not isinstance(before, Heading | Text):
