@@ -328,7 +328,7 @@ def by_epoch(r: Result) -> Section:
         )
     ]
     head = ("epoch", "batches", "in all", "a batch", "standard deviation", "throughput")
-    blocks: list[Block] = [Table(head, rows, folded=True)] if rows else []
+    blocks: list[Block] = [Table(head, rows, "each epoch", folded=True)] if rows else []
     facts: list[tuple[str, Cell]] = []
     if len(firsts):
         waited = firsts.wait_ns.astype(np.float64)
@@ -528,7 +528,7 @@ def operators_and_threads(r: Result) -> Section:
             for each in known.threads
         ]
         head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
-        blocks.append(Table(head, rows, folded=True))
+        blocks.append(Table(head, rows, "threads", folded=True))
         locks = {arm: wait for arm, wait in known.lock_wait.items() if wait is not None}
         facts = [
             (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
@@ -567,8 +567,8 @@ def timeline(r: Result) -> Section:
             )
         )
     if rows:
-        head = ("outlier at", "batch", "took", "waited", "of the median", "worker")
-        blocks.append(Table(head, rows, folded=True))
+        head = ("at", "batch", "took", "waited", "of the median", "worker")
+        blocks.append(Table(head, rows, "outliers", folded=True))
     return Section("along the run", blocks)
 
 
@@ -612,7 +612,7 @@ def system_metrics(r: Result) -> Section:
         for each in m.quantities
     ]
     if rows:
-        blocks.append(Table(("mean (p95)", "real", "ideal"), rows, folded=True))
+        blocks.append(Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True))
     blocks += [Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing]
     blocks += [
         Text(
