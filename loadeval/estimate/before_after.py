@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from loadeval.data.columns import UNKNOWN
 from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
 from loadeval.estimate.gap import (
     Gap,
@@ -26,7 +28,7 @@ from loadeval.estimate.gap import (
     with_amounts,
 )
 from loadeval.estimate.stats import Estimate, Jackknife
-from loadeval.estimate.steady import pairs_that_count
+from loadeval.estimate.steady import epoch_lengths, pairs_that_count
 from loadeval.estimate.verdict import (
     FEWEST_BATCHES,
     MODERATE_SHARE,
@@ -123,6 +125,71 @@ def throughput_ratio(run: Run, baseline: Run, by_sample: bool) -> Estimate | Non
     tables = {"real": in_rounds(baseline), "ideal": in_rounds(run)}
     sampled = Jackknife(figures, tables, [("real", "ideal")] if len(rounds) > 1 else [])
     return sampled.estimate(sampled.values[0], positive=True)
+
+
+class Difference(NamedTuple):
+    """`ratio` is the throughput of the backend `one` over that of the backend `other`."""
+
+    one: str
+    other: str
+    ratio: Estimate
+
+
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """The runs' names, or their paths where names are not different; numbered at worst."""
+    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
+
+
+def differences(backends: Mapping[str, Run]) -> list[Difference]:
+    """Between every two backends that were measured, the fastest first."""
+    by_sample = unit_of(list(backends.values())) != BATCHES
+    rates = {name: throughput(run, by_sample).get("real") for name, run in backends.items()}
+    known = {name: rate.value for name, rate in rates.items() if rate is not None}
+    found = []
+    for one, other in combinations(sorted(known, key=lambda name: -known[name]), 2):
+        ratio = throughput_ratio(backends[one], backends[other], by_sample)
+        if ratio is not None:
+            found.append(Difference(one, other, ratio))
+    return found
+
+
+def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
+    """What makes backends less comparable, the weightiest first."""
+    runs = list(backends.values())
+    unit = unit_of(runs)
+    sizes = [whole for run in runs if (whole := _whole_epochs(run, unit))]
+    if sizes and not set.intersection(*sizes):
+        yield f"The backends' epochs differ in {unit}: they may not load the same data."
+    for fact in MACHINE_FACTS:
+        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
+        if len(values) > 1:
+            name, each = fact.replace("_", " "), ", ".join(sorted(values))
+            yield f"The runs are from different machines: {name} {each}."
+    if len(runs) > 1 and not took_turns(runs):
+        yield (
+            "The runs are separate: machine drift between them counts as a difference between "
+            "backends, and no 95% CI covers it."
+        )
+    if unit == BATCHES:
+        yield f"Samples are not known in all runs: {BY_BATCH}."
+    if (count := len(runs) * (len(runs) - 1) // 2) > 1:
+        yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
+
+
+def _whole_epochs(run: Run, unit: str) -> set[int]:
+    """How many samples, or batches, the epochs had that were served from beginning to end.
+
+    Only after the end of an epoch is it sure that the next one begins at its beginning.
+    """
+    over = {end.epoch for end in run.ends if end.cause == "exhausted"}
+    whole = {epoch for epoch in over if epoch - 1 in over}
+    if unit == BATCHES:
+        return {count for epoch, count in epoch_lengths(run).items() if epoch in whole}
+    counts = [run.steps.samples[run.steps.epoch == epoch] for epoch in whole]
+    return {int(samples.sum()) for samples in counts if (samples != UNKNOWN).all()}
 
 
 class Compared(NamedTuple):

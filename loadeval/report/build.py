@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -11,7 +11,13 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
-from loadeval.estimate.before_after import BATCHES
+from loadeval.estimate.before_after import (
+    BATCHES,
+    about_backends,
+    before_after,
+    differences,
+    unit_of,
+)
 from loadeval.estimate.cautions import cautions, not_measured
 from loadeval.estimate.epochs import epochs, first_waits, outliers, workers_started
 from loadeval.estimate.gap import Gap, gap, throughput
@@ -115,6 +121,125 @@ def sections(r: Result, commands: Sequence[str] = ()) -> list[Section]:
     more = Section("", [Text(command, "command") for command in commands], priority=4)
     at = SECTIONS.index(how_sure) + 1
     return [section for section in (*made[:at], more, *made[at:]) if section.blocks]
+
+
+def change_sections(before: Result, now: Result, commands: Sequence[str] = ()) -> list[Section]:
+    """Whether a run is slower than an earlier one, and what changed; then all of the later run."""
+    told = before_after(before.run, now.run, before.gap, now.gap)
+    rates = ("whole epochs", told.epochs), ("steady state", told.steady)
+    times_ns = ("lost a batch", told.lost), ("wait a batch", told.wait), ("step", told.step)
+    rows: list[tuple[Cell, ...]] = [
+        (label, Number(each.before, unit), Number(each.now, unit), Number(each.ratio, "times"))
+        for group, unit in ((rates, f"{told.unit}/s"), (times_ns, "duration"))
+        for label, each in group
+        if each.now is not None or each.before is not None
+    ]
+    changes: list[tuple[Cell, ...]] = [
+        (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
+        for each in told.changes
+    ]
+    found = [{each.rule for each in result.diagnosis.findings} for result in (before, now)]
+    gone, new = found[0] - found[1], found[1] - found[0]
+    blocks: list[Block] = [Table(("training", "before", "now", "now / before"), rows)]
+    if changes:
+        blocks.append(Table(("changed", "before", "now"), changes))
+    else:
+        blocks.append(Text("Nothing changed that the logs tell of loader, versions and machine."))
+    blocks += [
+        Text(f"{label}: {', '.join(sorted(names))}.")
+        for label, names in (("No longer found", gone), ("Found now", new))
+        if names
+    ]
+    top = [
+        Section(told.headline, blocks, priority=1),
+        Section("how sure", [Text(each, "caution") for each in told.cautions], priority=3),
+        Section("", [Text(command, "command") for command in commands], priority=2),
+    ]
+    head, *rest = sections(now)
+    return [
+        *top,
+        Section(f"now: {head.title}", head.blocks),
+        *(replace(each, priority=None) for each in rest),
+    ]
+
+
+def backends_sections(
+    backends: Mapping[str, Result], failed: Mapping[str, str], commands: Sequence[str] = ()
+) -> list[Section]:
+    """Several backends under one training step, the fastest first; `failed` says why some did."""
+    runs = {name: r.run for name, r in backends.items()}
+    unit = unit_of(list(runs.values()))
+    rates = {name: throughput(run, unit != BATCHES) for name, run in runs.items()}
+
+    def per_s(name: str) -> float:
+        return rates[name]["real"].value if "real" in rates[name] else 0.0
+
+    ranked = sorted(backends, key=lambda name: -per_s(name))
+    pairs = differences(runs)
+    title = "No backend was measured"
+    if pairs:
+        first = pairs[0]
+        title = (
+            f"{first.one} trains fastest: {first.ratio:times} as fast as the next, {first.other}"
+        )
+        if first.ratio.low is None or first.ratio.low <= 1:
+            title = f"No difference is shown between the fastest two, {first.one} and {first.other}"
+    elif ranked and per_s(ranked[0]):
+        title = f"{ranked[0]}: {worded(rates[ranked[0]]['real'], f'{unit}/s')}"
+    series = ("real", "ideal", "loader_only")
+    speeds: list[tuple[Cell, ...]] = [
+        (name, *(Number(rates[name].get(key), f"{unit}/s") for key in series)) for name in ranked
+    ]
+    gains: list[tuple[Cell, ...]] = [
+        (
+            name,
+            Number(r.gap.speedup, "times"),
+            Number(r.gap.lost_share, "share"),
+            Number(_memory_bytes(r.metrics), "size"),
+            r.verdict.level,
+        )
+        for name, r in ((name, backends[name]) for name in ranked)
+    ]
+    bars = [
+        (name, {"loader_only": "loader"}.get(key, key), *_bounds(rates[name][key]))
+        for name in ranked
+        for key in series
+        if key in rates[name]
+    ]
+    blocks: list[Block] = [Table(("backend", "real", "ideal", "loader alone"), speeds)]
+    blocks.append(Table(("backend", "free loading", "lost", "memory", "verdict"), gains))
+    blocks += [Text(f"{one} is {ratio:times} as fast as {other}.") for one, other, ratio in pairs]
+    blocks += [Text(f"{name} failed: {error}", "caution") for name, error in failed.items()]
+    if bars:
+        columns = dict(
+            zip(
+                ("row", "series", "value", "low", "high"),
+                map(np.array, zip(*bars, strict=True)),
+                strict=True,
+            )
+        )
+        says = f"{unit} per second in the steady state, with 95% confidence intervals"
+        blocks.append(
+            Chart("real beside ideal", "Backends", says, {"bars": Columns(columns)}, f"{unit}/s")
+        )
+    own = [f"{name}: {each}" for name in ranked for each in backends[name].cautions]
+    said = [Text(each, "caution") for each in (*about_backends(runs), *own)]
+    return [
+        Section(title, blocks, priority=1),
+        Section("how sure", said, priority=3),
+        Section("", [Text(command, "command") for command in commands], priority=2),
+    ]
+
+
+def _memory_bytes(m: Metrics) -> float | None:
+    """The memory of training and workers together, in the real arm."""
+    levels = {(each.subject, each.name): each.real for each in m.quantities if each.real}
+    means = [
+        levels[subject, "pss_bytes"].mean
+        for subject in ("process", "workers")
+        if (subject, "pss_bytes") in levels
+    ]
+    return sum(means) if means else None
 
 
 # The screen
