@@ -37,6 +37,7 @@ from loadeval.findings.engine import MATTERS, Diagnosis, Do, diagnose
 from loadeval.inside.lanes import lanes, spans
 from loadeval.inside.operators import Operators, Threads, operators, threads
 from loadeval.inside.stages import Stages, stages, why_no_stages
+from loadeval.job import Job
 from loadeval.report.blocks import (
     Bars,
     Block,
@@ -55,6 +56,7 @@ from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times
 MOST_SAMPLES = 3
 """Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
 MOST_OUTLIERS = 10
+MOST_RANKS = 64
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 
@@ -240,6 +242,62 @@ def _memory_bytes(m: Metrics) -> float | None:
         if (subject, "pss_bytes") in levels
     ]
     return sum(means) if means else None
+
+
+def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Section]:
+    """The ranks of a job, of whose run `r` tells: who keeps the others waiting comes first."""
+    top, *rest = sections(r, commands)
+    if r.gap.ideal is None:
+        together = Number(r.throughput.get("real"), f"{r.unit}/s")
+        top = Section(job.headline, [Facts([("together", together)], large=True)], priority=1)
+    nodes = "" if job.nodes is None else f" on {counted(job.nodes, 'node')}"
+    of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
+    about = (
+        f"{counted(len(job.ranks), 'rank')}{of_all}{nodes}; {counted(job.steps, 'batch', 'batches')} "
+        "measured on all. At each step the job waits as long as the rank that waits longest."
+    )
+    said = [Text(about), Text(f"Stragglers: {job.stragglers.says}.")]
+    short = Section("ranks", [*said, *(Text(each, "caution") for each in job.cautions)], priority=2)
+    ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{rank.rank}",
+            rank.host or "not known",
+            Number(rank.wait_ns, "duration"),
+            Number(rank.wait_share, "share"),
+            Number(rank.waited_for_ns, "duration"),
+            Number(rank.last_share, "share"),
+            Number(rank.cost_ns, "duration"),
+        )
+        for rank in ranked
+    ]
+    head = ("rank", "host", "own wait", "of the time", "for others", "last", "costs")
+    notes = [
+        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
+        "batches that some rank waits for in which it waits longest. Costs: what the job would "
+        "save if this rank alone waited no longer than the others.",
+        f"What is found, and inside the loader, is of rank {job.shown}, which was last most often.",
+    ]
+    if job.skew_ns is not None:
+        apart = duration(job.skew_ns)
+        notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
+    own = [(f"rank {rank.rank}", rank.wait_ns) for rank in ranked if rank.wait_ns is not None]
+    blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
+    if own:
+        own = own[:MOST_RANKS]
+        bars = {
+            "row": np.array([name for name, _ in own]),
+            "series": np.full(len(own), "waiting"),
+            "value": np.array([wait_ns for _, wait_ns in own]),
+            "low": np.full(len(own), np.nan),
+            "high": np.full(len(own), np.nan),
+        }
+        says = "The mean wait of each rank for its batches, those that cost the job most first"
+        blocks.append(
+            Chart("real beside ideal", "Ranks", says, {"bars": Columns(bars)}, "duration")
+        )
+    moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
+    return [top, short, *moved, Section("each rank", blocks)]
 
 
 # The screen

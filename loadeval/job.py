@@ -1,0 +1,612 @@
+"""The ranks of one job, told as one run: what its steps take, and who keeps the others waiting.
+
+In synchronous training all ranks leave a step together, by an all-reduce. So they take equally long
+for an iteration, and the rank that waits longest for its batch makes the others wait for it, inside
+of their own step, where their logs do not show it. With the batches of all ranks aligned by epoch
+and number, the job waits at each step as long as the rank that waits longest, and its iteration is
+that of its ranks: their mean, since they differ by noise alone. That is a run like any other.
+
+What a rank, or several, cost the job is what it would save if these had their batches when the
+others have: the longest wait less the longest one without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace as changed
+
+from loadeval.data.columns import UNKNOWN, Column, Values
+from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
+from loadeval.data.run import SECOND_NS, Run, keys_of
+from loadeval.estimate.steady import steady
+from loadeval.words import counted, duration, share
+
+Matrix: TypeAlias = npt.NDArray[np.int64]
+"""A row for each rank, a column for each batch."""
+
+EARLY = 0.5
+"""A rank with less than this share of the usual batches would leave little of the others."""
+LEAST_WAIT_SHARE = 0.01
+"""Waiting for a smaller share of an iteration hardly matters."""
+FEWEST_STEPS = 20
+"""With fewer no rank is said to be behind."""
+LEAST_UNEVEN = 0.25
+"""Ranks differ where the typical one waits less than the job by this share of the job's wait."""
+MOST_STRAGGLERS = 16
+FEWEST_EVENTS = 4
+"""What fewer waits than these cost, were they equal, says nothing of who will wait next."""
+NODE_ADDS = 0.1
+"""A node must cost more than some of its ranks, by this share of what stragglers cost."""
+APART_SHARE = 0.02
+"""Ranks whose times differ by more than this share do not end their steps together."""
+CLOCK_SAMPLES = 1024
+"""Steps by which clocks are compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """One rank; times are in nanoseconds per batch, over the job's measured batches.
+
+    `wait_ns` is its own wait, `wait_share` that as a share of the job's iteration, and
+    `waited_for_ns` how long it waited inside of its step for ranks that waited longer for their
+    batches. It was the last in `last_share` of the batches for which some rank waited; without its
+    longer waits the job would save `cost_ns`. `skew_ns` is what its wall clock is ahead of the
+    others', and `drift_ppm` how much faster it goes; None where its log does not tell. A rank that
+    ended early has no figures.
+    """
+
+    rank: int
+    name: str
+    path: str | None
+    host: str | None
+    batches: int
+    wait_ns: float | None = None
+    wait_share: float | None = None
+    waited_for_ns: float | None = None
+    last_share: float | None = None
+    cost_ns: float | None = None
+    skew_ns: float | None = None
+    drift_ppm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stragglers:
+    """Who is behind a job's waits, and what `says` so; shares and times are of measured batches.
+
+    `kind` is "ranks" or "node" where some are behind them. A batch of the job waits `uneven_ns`
+    longer than on its typical rank, and `cost_ns` would be saved if `ranks` waited no longer than
+    the others; `cost_share` is that of the time. `cause_share` of what they cost was for batches of
+    one `worker` of the rank `worker_rank`, or for those with the sample `sample_index`.
+    """
+
+    kind: Literal["not known", "no waits", "even", "stalls", "spread", "ranks", "node"]
+    says: str
+    uneven_ns: float = 0.0
+    cost_ns: float = 0.0
+    cost_share: float = 0.0
+    last_share: float = 0.0
+    ranks: tuple[int, ...] = ()
+    host: str | None = None
+    worker: int | None = None
+    worker_rank: int | None = None
+    sample_index: int | None = None
+    cause_share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The ranks of one job.
+
+    `run` is the job as a run: of each batch that all ranks have the longest wait, the ranks' mean
+    iteration, and the samples of all. What else is known, its loader's stages, its readings, is
+    that of the rank `shown`, which was last most often. `ranks` are those with logs, in order, of
+    `world_size`. `steps` batches were measured on all; the job waits `wait_ns` for one, of
+    `iteration_ns`, None where there are none.
+    """
+
+    run: Run
+    shown: int
+    world_size: int
+    nodes: int | None
+    ranks: tuple[Rank, ...]
+    steps: int
+    iteration_ns: float | None
+    wait_ns: float | None
+    stragglers: Stragglers
+    cautions: tuple[str, ...]
+
+    @property
+    def skew_ns(self) -> float | None:
+        """How much the wall clocks of its ranks differ; None where that is not known."""
+        skews_ns = [rank.skew_ns for rank in self.ranks if rank.skew_ns is not None]
+        return max(skews_ns) - min(skews_ns) if skews_ns else None
+
+    @property
+    def headline(self) -> str:
+        """How many ranks there are, and how long the job waited."""
+        ranks = counted(len(self.ranks), "rank")
+        if self.wait_ns is None or not self.iteration_ns:
+            return f"{ranks} of one job: no batch was measured on all of them"
+        waited = share(self.wait_ns / self.iteration_ns)
+        return f"{ranks} of one job waited for batches {waited} of the time"
+
+
+def are_ranks(runs: Sequence[Run]) -> bool:
+    """Whether each is of another rank of one job: of a training with the same number of ranks."""
+    names = ("rank", "world_size")
+    places = [tuple(run.header.environment.get(name) for name in names) for run in runs]
+    ranks, sizes = {rank for rank, _ in places}, {size for _, size in places}
+    are_known = all(type(value) is int for place in places for value in place)
+    alike = len(sizes) == 1 and len({run.header.mode for run in runs}) == 1
+    return are_known and len(runs) == len(ranks) > 1 and alike
+
+
+def rank_of(run: Run) -> int:
+    """The rank that `run` is of."""
+    return int(run.header.environment["rank"])
+
+
+def job_of(
+    runs: Iterable[Run], full: Callable[[Run], Run] = lambda run: run, name: str | None = None
+) -> Job:
+    """Two ranks or more, as `are_ranks` tells, as one job.
+
+    `runs` may lack all but their batches, prefetches, windows, events and ends: `full` gives one of
+    them as a whole. A rank with fewer than half of the usual batches ended early, and is left out.
+    """
+    every = sorted(runs, key=rank_of)
+    fewest = EARLY * float(np.median([len(run.steps) for run in every]))
+    kept = [run for run in every if len(run.steps) >= fewest]
+    left_out = [run for run in every if len(run.steps) < fewest]
+    size = int(every[0].header.environment["world_size"])
+    cautions = []
+    if missing := sorted(set(range(size)) - {rank_of(run) for run in every}):
+        cautions.append(
+            f"The logs of {len(missing)} of {size} ranks are missing ({_listed(missing)}): "
+            "throughput is that of the others, and the job may lose more."
+        )
+    if left_out:
+        most = max(run.batches for run in left_out)
+        cautions.append(
+            f"Ranks that ended early are left out: {_listed(map(rank_of, left_out))}, after "
+            f"{most:,} batches at most."
+        )
+    waits = _Waits(kept)
+    behind = waits.most_behind()
+    shown = full(kept[behind[0]])
+    hosts = [_host(run) for run in kept]
+    ranks = [*waits.ranks(), *map(_rank, left_out)]
+    steps = len(waits.rows)
+    return Job(
+        run=_as_one_run(waits, shown, name),
+        shown=rank_of(shown),
+        world_size=size,
+        nodes=None if None in hosts else len(set(hosts)),
+        ranks=tuple(sorted(ranks, key=lambda rank: rank.rank)),
+        steps=steps,
+        iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
+        wait_ns=float(waits.longest_ns.mean()) if steps else None,
+        stragglers=_in_words(_with_cause(waits.stragglers(), waits, behind, full)),
+        cautions=(*cautions, *waits.cautions),
+    )
+
+
+def _host(run: Run) -> str | None:
+    host = run.header.environment.get("host")
+    return None if host is None else str(host)
+
+
+def _rank(run: Run) -> Rank:
+    """A rank without figures."""
+    path = None if run.path is None else str(run.path)
+    return Rank(rank_of(run), run.header.name, path, _host(run), run.batches)
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    """The ranks as text, such as "1, 3-5, 9"."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][-1] + 1:
+            spans[-1][1:] = [rank]
+        else:
+            spans.append([rank])
+    return ", ".join("-".join(map(str, span)) for span in spans)
+
+
+# Who waits
+
+
+class _Waits:
+    """The batches that all ranks have in the same arm, and of those that count who waits how long.
+
+    `steps` has these batches, with the samples and bytes of all ranks. Of the counted `rows`
+    `typical_ns` is the wait of the rank in the middle, `second_ns` the longest but one, and `last`
+    the row of the rank that waits longest; `excess_ns` is how much longer than the typical one,
+    where it waits long enough to matter.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.runs, self.cautions = runs, list[str]()
+        keys = [keys_of(run.steps) for run in runs]
+        common = keys[0]
+        for other in keys[1:]:
+            if not np.array_equal(common, other):
+                common = np.intersect1d(common, other, assume_unique=True)
+        rows = [np.flatnonzero(np.isin(own, common, assume_unique=True)) for own in keys]
+        counts = sorted(map(len, keys))
+        if counts[-1] > len(common):
+            self.cautions.append(
+                f"Ranks have {counts[0]:,} to {counts[-1]:,} batches: the {len(common):,} that all "
+                "of them have are compared."
+            )
+        first, same = runs[0].steps, np.ones(len(common), dtype=np.bool_)
+        for run, at in zip(runs, rows, strict=True):
+            for name in ("arm", "pair"):
+                same &= run.steps[name][at] == first[name][rows[0]]
+        if not same.all():
+            self.cautions.append(
+                f"For {int((~same).sum()):,} batches the ranks were in different arms: these are "
+                "left out. Pass the same seed, pairs and batches on all ranks."
+            )
+        rows = [at[same] for at in rows]
+
+        def of_all(name: str) -> Matrix:
+            return np.stack([run.steps[name][at] for run, at in zip(runs, rows, strict=True)])
+
+        totals = {}
+        for name in ("samples", "nbytes"):
+            column = of_all(name)
+            totals[name] = np.where((column != UNKNOWN).all(axis=0), column.sum(axis=0), UNKNOWN)
+        self.steps = first.take(rows[0]).replace(**totals)
+        self.request_ns, self.all_wait_ns = of_all("request_ns"), of_all("wait_ns")
+        self.all_step_ns = of_all("step_ns")
+
+        known = (self.all_step_ns != UNKNOWN).all(axis=0)
+        self.rows = np.flatnonzero(steady(replace(runs[0], steps=self.steps)) & known)
+        self.wait_ns = self.all_wait_ns[:, self.rows]
+        self.step_ns = self.all_step_ns[:, self.rows]
+        count = len(self.wait_ns)
+        ordered = np.partition(self.wait_ns, sorted({(count - 1) // 2, count - 2}), axis=0)
+        self.iteration_ns: Values = self.wait_ns.mean(axis=0) + self.step_ns.mean(axis=0)
+        self.longest_ns: Column = self.wait_ns.max(axis=0)
+        self.second_ns: Column = ordered[count - 2]
+        self.last = self.wait_ns.argmax(axis=0)
+        self.waited = self.longest_ns > LEAST_WAIT_SHARE * self.iteration_ns
+        typical_ns = ordered[(count - 1) // 2]
+        self.excess_ns: Column = np.where(self.waited, self.longest_ns - typical_ns, 0)
+        self.lasts: Column = np.bincount(self.last[self.waited], minlength=count)
+
+        took_ns = (self.wait_ns + self.step_ns).sum(axis=1)
+        shortest_ns, longest_ns = float(took_ns.min()), float(took_ns.max())
+        self.are_together = (
+            len(self.rows) < FEWEST_STEPS or longest_ns - shortest_ns <= APART_SHARE * longest_ns
+        )
+        if not self.are_together:
+            self.cautions.append(
+                "The ranks do not end their steps together: the same batches took "
+                f"{duration(shortest_ns)} on one and {duration(longest_ns)} on another. They may "
+                "not train one model, and then these figures mean nothing."
+            )
+
+    def most_behind(self) -> list[int]:
+        """The rows of the ranks, those first that are last by most."""
+        late_ns = np.bincount(self.last, self.excess_ns, len(self.wait_ns))
+        order: list[int] = np.argsort(-late_ns, kind="stable").tolist()
+        return order
+
+    def without_ns(self, rows: Sequence[int]) -> float:
+        """What the job would save in all if the ranks in `rows` waited no longer than others."""
+        others = np.setdiff1d(np.arange(len(self.wait_ns)), rows)
+        at = np.flatnonzero(np.isin(self.last, rows))  # elsewhere it would save nothing
+        without_ns = self.wait_ns[np.ix_(others, at)].max(axis=0)
+        return float((self.longest_ns[at] - without_ns).sum())
+
+    def ranks(self) -> list[Rank]:
+        """A rank for each run."""
+        ranks = [_rank(run) for run in self.runs]
+        if self.are_together:
+            ranks = [
+                replace(rank, skew_ns=skew_ns, drift_ppm=drift_ppm)
+                for rank, (skew_ns, drift_ppm) in zip(ranks, self._clocks(), strict=True)
+            ]
+        if not len(self.rows):
+            return ranks
+        count, total_ns = len(self.rows), float(self.iteration_ns.sum())
+        own_ns = self.wait_ns.sum(axis=1).tolist()
+        all_ns, waited = int(self.longest_ns.sum()), max(int(self.waited.sum()), 1)
+        saves_ns = self.longest_ns - self.second_ns
+        saved_ns = np.bincount(self.last, saves_ns, minlength=len(ranks)).tolist()
+        return [
+            replace(
+                rank,
+                wait_ns=own_ns[row] / count,
+                wait_share=own_ns[row] / total_ns if total_ns else None,
+                waited_for_ns=(all_ns - own_ns[row]) / count,
+                last_share=int(self.lasts[row]) / waited,
+                cost_ns=saved_ns[row] / count,
+            )
+            for row, rank in enumerate(ranks)
+        ]
+
+    def _clocks(self) -> list[tuple[float | None, float | None]]:
+        """How many nanoseconds each rank's clock is ahead, and how much faster, in ppm.
+
+        All ranks ask for a batch at the same time, as they leave the step before it together.
+        """
+        count = self.request_ns.shape[1]
+        at = np.unique(np.linspace(0, max(count - 1, 0), CLOCK_SAMPLES).astype(np.intp))[:count]
+        requests_ns = self.request_ns[:, at]
+        try:
+            created_s = [
+                datetime.fromisoformat(run.header.created).timestamp() for run in self.runs
+            ]
+        except ValueError:
+            return [(None, None)] * len(self.runs)
+        if not requests_ns.size or (requests_ns == UNKNOWN).any():
+            return [(None, None)] * len(self.runs)
+        created_ns = np.array([round(at_s * SECOND_NS) for at_s in created_s], np.int64)
+        since_ns = created_ns - created_ns.min()
+        times_ns = (requests_ns + since_ns[:, None]).astype(np.float64)
+        middle_ns = np.median(times_ns, axis=0)
+        ahead_ns, half = times_ns - middle_ns, len(middle_ns) // 2
+        skews_ns = np.median(ahead_ns, axis=1).tolist()
+        if not half:
+            return [(skew_ns, None) for skew_ns in skews_ns]
+        span_ns = float(np.median(middle_ns[half:]) - np.median(middle_ns[:half]))
+        drifts_ns = np.median(ahead_ns[:, half:], axis=1) - np.median(ahead_ns[:, :half], axis=1)
+        drifts = [drift / span_ns * 1e6 if span_ns else None for drift in drifts_ns.tolist()]
+        return list(zip(skews_ns, drifts, strict=True))
+
+    def stragglers(self) -> Stragglers:  # noqa: C901 - the question in its order
+        """Who is behind the waits."""
+        count, total_ns = len(self.rows), float(self.iteration_ns.sum())
+        if count < FEWEST_STEPS:
+            few = f"not known; fewer than {FEWEST_STEPS} batches were measured on all ranks"
+            return Stragglers("not known", few)
+        waits_ns, excess_ns = float(self.longest_ns.sum()), self.excess_ns.astype(np.float64)
+        uneven_ns = float(excess_ns.sum())
+        if waits_ns <= LEAST_WAIT_SHARE * total_ns:
+            says = "none; no rank waits for its batches"
+            return Stragglers("no waits", says, uneven_ns / count)
+        if uneven_ns < max(LEAST_UNEVEN * waits_ns, LEAST_WAIT_SHARE * total_ns):
+            says = "none; all ranks wait about equally long"
+            return Stragglers("even", says, uneven_ns / count)
+        if uneven_ns**2 / float((excess_ns**2).sum()) < FEWEST_EVENTS:
+            says = "none; a few long waits make up most of it, too few to show a pattern"
+            return Stragglers("stalls", says, uneven_ns / count)
+
+        # The fewest ranks, or the node, that are behind more of it than by chance.
+        order, chosen, part = self.most_behind(), list[int](), 0.0
+        for size in range(1, min(max(len(order) // 4, 1), MOST_STRAGGLERS) + 1):
+            part = self.without_ns(order[:size]) / uneven_ns
+            if part >= self._by_chance(size):
+                chosen = sorted(order[:size])
+                break
+        kind: Literal["ranks", "node", "spread"] = "ranks" if chosen else "spread"
+        nodes: dict[str, list[int]] = {}
+        for row, run in enumerate(self.runs):
+            if (host := _host(run)) is not None:
+                nodes.setdefault(host, []).append(row)
+        for rows in nodes.values():
+            if not 1 < len(rows) < len(self.wait_ns) or not set(chosen) <= set(rows):
+                continue
+            enough = max(self._by_chance(len(rows)), (part if chosen else 0.0) + NODE_ADDS)
+            are_even = int((self.lasts[rows] > 0).sum()) > len(rows) / 2
+            if self.without_ns(rows) / uneven_ns >= enough and are_even:
+                kind, chosen = "node", rows
+                break
+        if not chosen:
+            return Stragglers("spread", "", uneven_ns / count)
+        cost_ns = self.without_ns(chosen)
+        hosts = {_host(self.runs[row]) for row in chosen}
+        return Stragglers(
+            kind,
+            "",
+            uneven_ns / count,
+            cost_ns=cost_ns / count,
+            cost_share=cost_ns / total_ns,
+            last_share=int(self.lasts[chosen].sum()) / max(int(self.waited.sum()), 1),
+            ranks=tuple(rank_of(self.runs[row]) for row in chosen),
+            host=hosts.pop() if len(hosts) == 1 else None,
+        )
+
+    def _by_chance(self, size: int) -> float:
+        """The part of what stragglers cost from which `size` ranks are said to be behind it."""
+        return (1 + size / len(self.wait_ns)) / 2
+
+
+# What is behind a straggler
+
+
+class _Late(NamedTuple):
+    """The batches for which one rank was the last: what each cost, and what loaded it."""
+
+    rank: int
+    cost_ns: Values
+    worker: Column
+    sample_index: Column
+    workers: int
+
+
+def _with_cause(
+    found: Stragglers, waits: _Waits, behind: Sequence[int], full: Callable[[Run], Run]
+) -> Stragglers:
+    """The same with the worker, or the sample, that most of their cost is for."""
+    if found.kind not in ("ranks", "node", "spread"):
+        return found
+    rows = [row for row in behind if not found.ranks or rank_of(waits.runs[row]) in found.ranks]
+    late = []
+    for row in rows[:MOST_STRAGGLERS]:
+        run = full(waits.runs[row])
+        if not len(run.stages) or run.header.mode == "alternate":
+            continue  # where they alternate, batches are not numbered as in the log
+        keys = keys_of(run.stages)
+        chosen = (waits.last == row) & (waits.excess_ns > 0)
+        wanted = keys_of(waits.steps)[waits.rows[chosen]]
+        order = np.argsort(keys)
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        there, worker = keys[at] == wanted, run.stages.worker
+        cost_ns = waits.excess_ns[chosen][there].astype(np.float64)
+        index = run.stages.slowest_index[at][there]
+        workers = len(np.unique(worker[worker != UNKNOWN]))
+        late.append(_Late(rank_of(run), cost_ns, worker[at][there], index, workers))
+    if not late:
+        return found
+    cost_ns = np.concatenate([batches.cost_ns for batches in late])
+    index = np.concatenate([batches.sample_index for batches in late])
+    known_ns = float((waits.excess_ns if found.kind == "spread" else cost_ns).sum())
+    worst, part, times = _largest(index, cost_ns, known_ns)
+    if worst is not None and part >= 1 / 2 and times > 1:
+        return replace(found, sample_index=worst, cause_share=part)
+    for batches in late:
+        worst, part, times = _largest(batches.worker, batches.cost_ns, known_ns)
+        enough = (1 + 1 / max(batches.workers, 1)) / 2
+        if worst is not None and batches.workers > 1 and part >= enough and times > 1:
+            return replace(found, worker=worst, worker_rank=batches.rank, cause_share=part)
+    return found
+
+
+def _largest(values: Column, cost_ns: Values, all_ns: float) -> tuple[int | None, float, int]:
+    """Which of `values` most of the cost is for, its share of `all_ns`, and how often it comes."""
+    known = values != UNKNOWN
+    numbers, which = np.unique(values[known], return_inverse=True)
+    if not len(numbers) or not all_ns:
+        return None, 0.0, 0
+    sums = np.bincount(which, cost_ns[known])
+    worst = int(sums.argmax())
+    return int(numbers[worst]), float(sums[worst]) / all_ns, int((which == worst).sum())
+
+
+def _in_words(found: Stragglers) -> Stragglers:
+    """The same with a sentence: who is behind the waits, what that costs, and what causes it."""
+    says = found.says
+    if found.kind == "spread":
+        says = (
+            f"none; the last rank changes, and waits {duration(found.uneven_ns)} per batch longer "
+            "than the typical rank"
+        )
+    elif found.ranks:
+        who = _named(found.ranks)
+        if found.kind == "node":
+            who = f"node {found.host} ({who})"
+        elif found.host is not None:
+            who = f"{who} on {found.host}"
+        one_of = "one of them " if found.kind == "ranks" and len(found.ranks) > 1 else ""
+        says = (
+            f"{who}, {one_of}last in {share(found.last_share)} of the batches that some rank waits "
+            f"for; that costs the job {share(found.cost_share)} of its time "
+            f"({duration(found.cost_ns)} per batch)"
+        )
+    if found.cause_share is not None:
+        cause = f"worker {found.worker} of rank {found.worker_rank}"
+        if found.sample_index is not None:
+            cause = f"sample {found.sample_index}"
+        says += f". {share(found.cause_share)} of that is in batches with {cause}"
+    return replace(found, says=says)
+
+
+# The job as a run
+
+
+def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
+    """The job as a run, on the clock of the rank `shown`."""
+    runs = waits.runs
+    row = next(row for row, run in enumerate(runs) if rank_of(run) == rank_of(shown))
+    wait_ns = waits.all_wait_ns.max(axis=0)
+    known = (waits.all_step_ns != UNKNOWN).all(axis=0)
+    iteration_ns = waits.all_wait_ns.mean(axis=0) + waits.all_step_ns.mean(axis=0)
+    step_ns = np.maximum(np.rint(iteration_ns).astype(np.int64) - wait_ns, 0)
+    environments = [run.header.environment for run in runs]
+    shared = {
+        key: value
+        for key, value in environments[0].items()
+        if key != "rank" and all(other.get(key) == value for other in environments)
+    }
+    at = np.searchsorted(keys_of(shown.steps), keys_of(waits.steps))
+    notes: dict[str, list[int]] = {}
+    for run in runs:
+        for note in run.notes:
+            notes.setdefault(note, []).append(rank_of(run))
+    return replace(
+        shown,
+        header=changed(shown.header, name=name or f"{len(runs)} ranks", environment=shared),
+        steps=waits.steps.replace(
+            request_ns=waits.request_ns[row],
+            wait_ns=wait_ns,
+            step_ns=np.where(known, step_ns, UNKNOWN),
+            gpu_idle_ns=shown.steps.gpu_idle_ns[at],
+        ),
+        ends=tuple(_ends(runs, shown)),
+        prefetches=tuple(_prefetches(runs, shown)),
+        windows=tuple(_windows(runs, shown)),
+        events=tuple(_events(runs)),
+        notes=tuple(f"{_named(ranks)}: {note}" for note, ranks in notes.items()),
+        closed=all(run.closed for run in runs),
+        path=None if shown.path is None else shown.path.parent,
+    )
+
+
+def _ends(runs: Sequence[Run], shown: Run) -> Iterator[EpochEnd]:
+    """The ends of the rank shown; an epoch takes as long to end as on the slowest rank."""
+    waits_ns: dict[int, int] = {}
+    for run in runs:
+        for end in run.ends:
+            if end.wait_ns is not None:
+                waits_ns[end.epoch] = max(end.wait_ns, waits_ns.get(end.epoch, 0))
+    for end in shown.ends:
+        yield end if end.wait_ns is None else changed(end, wait_ns=waits_ns[end.epoch])
+
+
+def _prefetches(runs: Sequence[Run], shown: Run) -> Iterator[Prefetch]:
+    """The prefetches that all ranks made: the job has a batch when the slowest rank has it."""
+    for own, *every in zip(shown.prefetches, *(run.prefetches for run in runs), strict=False):
+        if any(
+            (each.pair, each.epoch, each.batches, each.timed)
+            != (own.pair, own.epoch, own.batches, own.timed)
+            for each in every
+        ):
+            return
+        samples = [each.samples for each in every if each.samples is not None]
+        yield changed(
+            own,
+            elapsed_ns=max(each.elapsed_ns for each in every),
+            samples=sum(samples) if len(samples) == len(every) else None,
+            waits_ns=list(map(max, zip(*(each.waits_ns for each in every), strict=False))),
+            end_ns=max((each.end_ns for each in every if each.end_ns is not None), default=None),
+        )
+
+
+def _windows(runs: Sequence[Run], shown: Run) -> Iterator[Window]:
+    """The windows of the rank shown, with the CPU time of workers on the busiest rank."""
+    cpu_ns: dict[tuple[int, int, str], list[int | None]] = {}
+    for run in runs:
+        for window in run.windows:
+            key = window.pair, window.epoch, window.arm
+            cpu_ns.setdefault(key, []).append(window.workers_cpu_ns)
+    for window in shown.windows:
+        all_ns = cpu_ns[window.pair, window.epoch, window.arm]
+        known_ns = [ns for ns in all_ns if ns is not None]
+        busiest_ns = max(known_ns) if len(known_ns) == len(all_ns) else None
+        yield changed(window, workers_cpu_ns=busiest_ns)
+
+
+def _events(runs: Sequence[Run]) -> Iterator[Event]:
+    """What happened on any rank, once, at the time of the first of them."""
+    groups: dict[tuple[str, str], list[tuple[int, Event]]] = {}
+    for run in runs:
+        for event in run.events:
+            groups.setdefault((event.kind, event.message), []).append((rank_of(run), event))
+    for (_, message), group in groups.items():
+        first = min((event for _, event in group), key=lambda event: event.time_ns)
+        yield changed(first, message=f"{_named(rank for rank, _ in group)}: {message}")
+
+
+def _named(ranks: Iterable[int]) -> str:
+    numbers = sorted(set(ranks))
+    return f"{'rank' if len(numbers) == 1 else 'ranks'} {_listed(numbers)}"
