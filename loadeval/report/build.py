@@ -252,8 +252,9 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
         top = Section(job.headline, [Facts([("together", together)], large=True)], priority=1)
     nodes = "" if job.nodes is None else f" on {counted(job.nodes, 'node')}"
     of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
+    ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
     about = (
-        f"{counted(len(job.ranks), 'rank')}{of_all}{nodes}; {counted(job.steps, 'batch', 'batches')} "
+        f"{ranks}{of_all}{nodes}; {steps} "
         "measured on all. At each step the job waits as long as the rank that waits longest."
     )
     said = [Text(about), Text(f"Stragglers: {job.stragglers.says}.")]
@@ -273,9 +274,11 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     ]
     head = ("rank", "host", "own wait", "of the time", "for others", "last", "costs")
     notes = [
-        "For others: how long its step waits for ranks that waited longer. Last: the share of the "
-        "batches that some rank waits for in which it waits longest. Costs: what the job would "
-        "save if this rank alone waited no longer than the others.",
+        (
+            "For others: how long its step waits for ranks that waited longer. Last: the share of "
+            "the batches that some rank waits for in which it waits longest. Costs: what the job "
+            "would save if this rank alone waited no longer than the others."
+        ),
         f"What is found, and inside the loader, is of rank {job.shown}, which was last most often.",
     ]
     if job.skew_ns is not None:
