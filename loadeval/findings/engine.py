@@ -178,6 +178,19 @@ def rule(
     return register
 
 
+def explains_waiting(c: Context) -> bool:
+    """Whether a rule found what training waits for."""
+    for each in RULES:
+        if each.undo is not None and each.of == "waiting":
+            try:
+                found = each.ask(c)
+                if found is not None and found.cost != 0:
+                    return True
+            except Skip:
+                pass
+    return False
+
+
 @dataclass(frozen=True, eq=False)
 class Context:
     """A run, its figures, and what rules ask of both. `ideal` is the run that replayed, if any.
@@ -380,6 +393,8 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
         elif each.undo is not None and c.model is not None:
             undos[each.name] = each.undo(c)
             costs[each.name] = _gained(c, undos[each.name])
+        elif each.undo is not None and each.of == "waiting" and c.is_log and c.waiting:
+            costs[each.name] = c.waiting
     ordered = sorted(found, key=lambda pair: -costs.get(pair[0].name, -1.0))
     findings, undone, gained = [], Change(), 0.0
     for each, finding in ordered:
@@ -396,6 +411,9 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             parts = ("waiting", "contention")
         cost = min(cost, sum(left[part] for part in parts))
         if cost < WORTH:
+            if c.is_log:
+                # Nothing tells which of them it is that costs.
+                findings.append(replace(finding, cost=None))
             continue
         if each.name in undos:
             undone, gained = both, gained + cost

@@ -17,6 +17,7 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    explains_waiting,
     rule,
 )
 from loadeval.model.changes import Change
@@ -193,7 +194,7 @@ def zero_workers(c: Context) -> Finding | None:
         "while each batch is loaded.",
         do,
         {"wait": waited, "iteration": real},
-        cost=c.waiting if c.is_log else None,
+        cost=c.waiting * (1 - _in_stalls(c)) if c.is_log else None,
     )
 
 
@@ -244,8 +245,10 @@ def per_batch_cost(c: Context) -> Finding | None:
 
 @rule("waiting", source="the bound of TensorFlow's input-pipeline analyser")
 def waiting(c: Context) -> Finding | None:
-    """Time is lost in waiting, and what for was not measured."""
+    """Time is lost in waiting, and no rule found what for."""
     if not c.loses or c.loader.workers == 0 or c.gap.required is not None or not c.waiting:
+        return None
+    if explains_waiting(c):
         return None
     measure = [Do("measure with mode='alternate'", "it times the loader alone, and looks inside")]
     if c.is_log:
