@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.findings.engine import BLOCKED, DOMINATES, Context, Do, Finding, Set, rule
+from loadeval.findings.engine import BLOCKED, DOMINATES, Context, Do, Finding, Set, found_by, rule
 from loadeval.findings.inside import collates, tokenises, without
-from loadeval.findings.workers import more_workers
+from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
 from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
@@ -99,8 +99,11 @@ def disk(c: Context) -> Finding | None:
 
 @rule("storage latency", source=KERNEL, undo=unblocked)
 def storage_latency(c: Context) -> Finding | None:
-    """Workers wait for storage, the network, another process, or threads of their own."""
-    if by(c) != "other":
+    """Workers wait for storage, the network, another process, or threads of their own.
+
+    Not where most of them have nothing to wait for, as there are too few shards.
+    """
+    if by(c) != "other" or found_by(few_shards, c) is not None:
         return None
     network = _network(c)
     if network is not None:

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from loadeval.data.run import ARMS
-from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.engine import (
+    MATTERS,
+    MOSTLY,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    found_by,
+    rule,
+)
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
 from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
 from loadeval.model.changes import Change
 from loadeval.words import counted, duration, number, share
 
-MUCH = 0.5
-"""CPUs: when others use so many, it is said."""
 WAITS_FOR_CPU = 0.15
 """Workers that are runnable without a CPU for this share of their time have too few CPUs."""
 OTHER_THREADS, DESPITE_OMP = 0.5, 1.0
@@ -35,12 +43,15 @@ LEAST_CPUS = 0.1
 SWITCH_INTERVAL_NS = 5_000_000
 """Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
+MUCH = 0.5
+"""CPUs: when others use so many, it is said."""
 
 
 @rule(
     "contention",
     source="difference of the steps between the real and the ideal arm",
     of="contention",
+    general=True,
 )
 def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
@@ -51,7 +62,7 @@ def contention(c: Context) -> Finding | None:
     slower = c.gap.contention
     if slower is None or (slower.low is not None and slower.low <= 0) or c.contention < MATTERS:
         return None
-    if _found(python_lock, c) is not None:
+    if found_by(python_lock, c) is not None:
         return None
     used, usable = c.cpus.used(), c.cpus.usable
     do: list[Set | Do] = [Do("cheaper transforms, fewer threads, fewer copies")]
@@ -70,22 +81,6 @@ def contention(c: Context) -> Finding | None:
         do,
         {"slower step": slower, "CPUs in use by training and workers": used, "CPUs": usable},
         cost=c.contention,
-    )
-
-
-@rule("shared machine", source="CPU time of the machine, less that of training and its workers")
-def shared_machine(c: Context) -> Finding | None:
-    """Others used the CPUs, so that the figures are not of this training alone."""
-    used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
-    if not used:
-        raise Skip("the machine's CPU time was not read during measured batches")
-    if max(used) < MUCH:
-        return None
-    return Finding(
-        f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
-        "with what else runs.",
-        [Do("measure again while nothing else runs", "unless training always shares the machine")],
-        {"CPUs in use by others, at most": max(used), "CPUs": c.cpus.usable},
     )
 
 
@@ -189,7 +184,7 @@ def oversubscription(c: Context) -> Finding | None:
     if spinning is not None:
         return spinning
     workers, usable = c.loader.workers, c.cpus.usable
-    if _found(confined, c) is not None:
+    if found_by(confined, c) is not None:
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:
         if c.on_run_queue < WAITS_FOR_CPU or not c.loses:
@@ -309,7 +304,7 @@ def slow_operator(c: Context) -> Finding | None:
     else:
         says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
     do: list[Set | Do] = [Do(f"make {slowest.name} cheaper")]
-    if _found(python_lock, c) is None:  # else only one of them works at a time
+    if found_by(python_lock, c) is None:  # else only one of them works at a time
         if report.limit == "threads busy":
             do.insert(0, Do(f"give the pipeline more threads than {workers}"))
         elif slowest.task_ns is not None:  # a source does one thing at a time
@@ -393,15 +388,6 @@ def python_lock(c: Context) -> Finding | None:
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
         cost=c.contention + waits,
     )
-
-
-def _found(asked: Any, c: Context) -> Finding | None:
-    """What another rule found; None where it found nothing, or could not tell."""
-    try:
-        found: Finding | None = asked(c)
-    except Skip:
-        return None
-    return found
 
 
 def _beside_training(report: Threads) -> list[Any]:

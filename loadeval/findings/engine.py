@@ -29,7 +29,7 @@ from loadeval.inside.stages import Stage, Stages, stages
 from loadeval.model.changes import Change
 from loadeval.model.model import Model
 
-ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "run", "gpu")
+ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")
 """The files of this folder that have rules."""
 
 MATTERS = 0.05
@@ -138,13 +138,17 @@ class Diagnosis:
 
 
 class Rule(NamedTuple):
-    """A rule, by its name; `undo` is the change that takes away what it finds."""
+    """A rule, by its name; `undo` is the change that takes away what it finds.
+
+    A `general` one has what no other takes.
+    """
 
     name: str
     source: str
     ask: Callable[[Context], Finding | None]
     undo: Callable[[Context], Change] | None
     of: Part
+    general: bool
 
 
 RULES: list[Rule] = []
@@ -156,6 +160,7 @@ def rule(
     source: str,
     undo: Callable[[Context], Change] | None = None,
     of: Part = "waiting",
+    general: bool = False,
 ) -> Callable[[Callable[[Context], Finding | None]], Callable[[Context], Finding | None]]:
     """Registers a rule. What it finds takes a part `of` the time lost, unless it has no cost."""
 
@@ -172,23 +177,24 @@ def rule(
                 raise answer
             return answer
 
-        RULES.append(Rule(name, source, once, undo, of))
+        RULES.append(Rule(name, source, once, undo, of, general))
         return once
 
     return register
 
 
+def found_by(ask: Callable[[Context], Finding | None], c: Context) -> Finding | None:
+    """What another rule found; None where it found nothing, or could not tell."""
+    try:
+        return ask(c)
+    except Skip:
+        return None
+
+
 def explains_waiting(c: Context) -> bool:
     """Whether a rule found what training waits for."""
-    for each in RULES:
-        if each.undo is not None and each.of == "waiting":
-            try:
-                found = each.ask(c)
-                if found is not None and found.cost != 0:
-                    return True
-            except Skip:
-                pass
-    return False
+    causes = (each for each in RULES if each.undo and each.of == "waiting" and not each.general)
+    return any((found := found_by(each.ask, c)) and found.cost != 0 for each in causes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,7 +401,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             costs[each.name] = _gained(c, undos[each.name])
         elif each.undo is not None and each.of == "waiting" and c.is_log and c.waiting:
             costs[each.name] = c.waiting
-    ordered = sorted(found, key=lambda pair: -costs.get(pair[0].name, -1.0))
+    ordered = sorted(found, key=lambda pair: (pair[0].general, -costs.get(pair[0].name, -1.0)))
     findings, undone, gained = [], Change(), 0.0
     for each, finding in ordered:
         if each.name not in costs:

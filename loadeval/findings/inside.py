@@ -17,9 +17,10 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    found_by,
     rule,
 )
-from loadeval.findings.workers import SIMULATED, more_workers
+from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
 from loadeval.inside.stages import CodeLine, TransformTime
@@ -130,8 +131,14 @@ def twice_as_fast(part: float) -> Change:
 
 
 def computes(c: Context) -> bool:
-    """Whether training waits for workers that fetch, and have a CPU for most of that."""
-    return c.loses and c.blocked < BLOCKED and c.charged("fetch", "collate") >= CHARGED
+    """Whether training waits for workers that fetch, and have a CPU for most of that.
+
+    Not where it waits for one slow worker, or for a few slow samples.
+    """
+    if not c.loses or c.blocked >= BLOCKED or c.charged("fetch", "collate") < CHARGED:
+        return False
+    in_slow_ns = 0.0 if c.model is None else float(c.model.costs["part slow samples"].mean())
+    return slow_worker_of(c) is None and in_slow_ns < DOMINATES * c.work_ns
 
 
 def part_of(c: Context) -> TransformTime | None:
@@ -368,7 +375,7 @@ def slow_fetch(c: Context) -> Finding | None:
     line = c.stages.line
     if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
         return None
-    copied = copies(c.run) if (c.loader.workers and copied_found(c)) else None
+    copied = copies(c.run) if found_by(copied_pages, c) else None
     if line is None or line.share - (copied.share if copied else 0.0) < DOMINATES:
         return None
     return Finding(
@@ -376,14 +383,6 @@ def slow_fetch(c: Context) -> Finding | None:
         [*by_lines(c), *more_workers(c)],
         {f"{each.name}, share": each.share for each in c.stages.code[:3]},
     )
-
-
-def copied_found(c: Context) -> bool:
-    """Whether copied pages were found."""
-    try:
-        return copied_pages(c) is not None
-    except Skip:
-        return False
 
 
 @rule(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import Run
+from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
@@ -15,7 +15,18 @@ from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, m
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import steady
-from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.cpus import MUCH
+from loadeval.findings.engine import (
+    MATTERS,
+    MOSTLY,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    found_by,
+    rule,
+)
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
 from loadeval.words import duration, number, share, size
 
@@ -58,12 +69,8 @@ def stalls(c: Context) -> Finding | None:
     stalled_ns = int(wait_ns[top].sum())
     if waited_ns < MATTERS * total_ns or stalled_ns < MOSTLY * waited_ns:
         return None
-    for other in (head_of_line, slow_samples):
-        try:
-            if other(c) is not None:
-                return None
-        except Skip:  # noqa: PERF203 - two of them
-            pass
+    if found_by(head_of_line, c) or found_by(slow_samples, c):
+        return None
     period, workers = _period(c, top), c.loader.workers
     look = Do(
         "find what slows a few batches", "large files, a shard boundary, a cold cache, retries"
@@ -312,4 +319,20 @@ def padding(c: Context) -> Finding | None:
         do,
         {"padding": told.share, "batches looked at": told.batches},
         sure=gain is not None,
+    )
+
+
+@rule("shared machine", source="CPU time of the machine, less that of training and its workers")
+def shared_machine(c: Context) -> Finding | None:
+    """Others used the CPUs, so that the figures are not of this training alone."""
+    used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
+    if not used:
+        raise Skip("the machine's CPU time was not read during measured batches")
+    if max(used) < MUCH:
+        return None
+    return Finding(
+        f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
+        "with what else runs.",
+        [Do("measure again while nothing else runs", "unless training always shares the machine")],
+        {"CPUs in use by others, at most": max(used), "CPUs": c.cpus.usable},
     )

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
-    FEWEST_LOGGED,
     MATTERS,
     MOSTLY,
     Context,
@@ -107,6 +107,7 @@ def largest_parts(c: Context) -> dict[str, float]:
     "capacity",
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
     undo=best_workers,
+    general=True,
 )
 def capacity(c: Context) -> Finding | None:
     """The loader is too slow even on its own: more workers, cheaper loading, or more CPUs.
@@ -198,7 +199,7 @@ def zero_workers(c: Context) -> Finding | None:
     )
 
 
-@rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch)
+@rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch, general=True)
 def shallow_queue(c: Context) -> Finding | None:
     """The loader alone is fast enough, and its queue runs empty now and then."""
     waited = _fast_enough_and_waited_for(c)
@@ -220,6 +221,7 @@ def shallow_queue(c: Context) -> Finding | None:
 @rule(
     "per-batch cost",
     source="equal waits, and how fast batches pass between processes in torch 2.13",
+    general=True,
 )
 def per_batch_cost(c: Context) -> Finding | None:
     """The loader alone is fast enough, and training waits about equally long for every batch.
@@ -243,7 +245,7 @@ def per_batch_cost(c: Context) -> Finding | None:
     )
 
 
-@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser")
+@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", general=True)
 def waiting(c: Context) -> Finding | None:
     """Time is lost in waiting, and no rule found what for."""
     if not c.loses or c.loader.workers == 0 or c.gap.required is not None or not c.waiting:
@@ -410,7 +412,7 @@ def few_shards(c: Context) -> Finding | None:
     idle = workers - c.model.settings["num_workers"]
     # Epochs of few batches leave workers without one, too.
     longest = max(len(part) for _, part in c.run.stages.by("epoch"))
-    if not c.loses or idle <= 0 or longest < FEWEST_LOGGED * workers:
+    if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     shards, made_by = c.loader.shards, c.setting("num_shards")
     told = f": the dataset has {shards} shards" if shards is not None and shards < workers else ""
@@ -432,9 +434,11 @@ def few_shards(c: Context) -> Finding | None:
 
 @rule("uneven shards", source="waits before the last batch of any worker, and after it")
 def uneven_shards(c: Context) -> Finding | None:
-    """Some workers are done long before the epoch is, whose tail the others load."""
-    if not c.loses:
-        return None
+    """Some workers are done long before the epoch is, whose tail the others load.
+
+    Blocks of an alternating run hold more or less of the tail than epochs do, so that what it
+    costs is none of the time that the others are told of.
+    """
     stages, workers = c.run.stages, c.loader.workers or 0
     if not c.stages.workers:
         return None
@@ -447,17 +451,17 @@ def uneven_shards(c: Context) -> Finding | None:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
     wait_ns = parts.delivered_ns - parts.requested_ns
-    begin_ns = np.sort(c.batches.request_ns)
-    end_ns = begin_ns + c.batches.wait_ns[np.argsort(c.batches.request_ns, kind="stable")]
+    steps = c.run.steps.take(np.union1d(c.rows, _looked_into(c)))
+    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
+    begin_ns, end_ns = steps.request_ns, steps.request_ns + steps.wait_ns
     at = np.searchsorted(begin_ns, parts.requested_ns, side="right") - 1
     counts = (at >= 0) & (parts.requested_ns <= end_ns[at]) & (parts.delivered_ns != UNKNOWN)
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
-    if min(len(in_tail), len(before)) < FEWEST_LOGGED:
+    if min(len(in_tail), len(before)) < FEWEST_BATCHES:
         raise Skip("too few steady batches in the tails of epochs")
     tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
     lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
     step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value
-    # Blocks of an alternating run hold more or less of the tail than epochs do.
     cost = lost_ns / (step_ns + before_ns + lost_ns)
     if cost < MATTERS:
         return None
@@ -471,9 +475,22 @@ def uneven_shards(c: Context) -> Finding | None:
         f"from fewer of the {workers} workers, in the end from {left}. Training waits "
         f"{duration(tail_ns)} for each of these, and {duration(before_ns)} for one before.",
         [Do(f"give all {workers} workers as many samples", because)],
-        {"wait in the tail, ns": tail_ns, "wait before, ns": before_ns, "shards": shards},
-        cost=cost,
+        {
+            "of the time, share": cost,
+            "wait in the tail, ns": tail_ns,
+            "wait before, ns": before_ns,
+            "shards": shards,
+        },
+        cost=cost if c.is_log else None,
     )
+
+
+def _looked_into(c: Context) -> Column:
+    """The batches of real blocks for the instruments, once the loader has refilled its queue."""
+    steps, place = c.run.steps, np.arange(len(c.run.steps))
+    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
+    began = np.maximum.accumulate(np.where(looked, -1, place))
+    return np.flatnonzero(looked & (place - began > c.run.header.warmup))
 
 
 def _tail(epoch: Columns) -> np.ndarray:
