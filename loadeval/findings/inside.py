@@ -25,7 +25,7 @@ from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
 from loadeval.inside.stages import CodeLine, TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import in_share
+from loadeval.model.costs import in_share, work_of
 from loadeval.words import duration, number, share, size
 
 TWICE = 2.0
@@ -137,8 +137,13 @@ def computes(c: Context) -> bool:
     """
     if not c.loses or c.blocked >= BLOCKED or c.charged("fetch", "collate") < CHARGED:
         return False
-    in_slow_ns = 0.0 if c.model is None else float(c.model.costs["part slow samples"].mean())
-    return slow_worker_of(c) is None and in_slow_ns < DOMINATES * c.work_ns
+    if slow_worker_of(c) is not None:
+        return False
+    if c.model is None:
+        return True
+    work_ns = work_of(c.model.costs)
+    in_slow_ns = float((c.model.costs["part slow samples"] * work_ns).mean())
+    return in_slow_ns < DOMINATES * float(work_ns.mean())
 
 
 def part_of(c: Context) -> TransformTime | None:
