@@ -9,43 +9,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import Counter
 
-from torch.utils.data import DataLoader, Dataset
-
+from bench.zoo.outside import slow
 from loadeval import LoaderEvaluator
 from loadeval.analysis.baseline import BaselineReport, Pace
 from loadeval.analysis.report import Report
 from loadeval.report.formatting import estimated, speedup
 
-EPOCHS, STEP_S = 3, 0.005
-
-
-class Samples(Dataset[int]):
-    """Samples that take a while."""
-
-    def __init__(self, count: int, sample_s: float) -> None:
-        self.count, self.sample_s = count, sample_s
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return self.count
-
-    def __getitem__(self, index: int) -> int:
-        """The sample's own number."""
-        time.sleep(self.sample_s)
-        return index
+EPOCHS, STEP_MS = 3, 5
 
 
 def run(batches: int, sample_s: float, slower: float = 0.0) -> Report:
     """A run of batches of one sample, with a throughput that is `slower`, a share, than usual."""
-    samples = Samples(batches // EPOCHS, sample_s / (1 - slower))
-    loader = DataLoader(samples, batch_size=1, num_workers=2)
-    with LoaderEvaluator(loader, mode="log", probes=()) as evaluator:
-        for _ in range(EPOCHS):
-            for _ in evaluator:
-                time.sleep(STEP_S)
+    sample_ms = 1000 * sample_s / (1 - slower)
+    training = slow(batches // EPOCHS, sample_ms, STEP_MS, EPOCHS, batch_size=1, num_workers=2)
+    with LoaderEvaluator(training.loader, mode="log", probes=()) as evaluator:
+        training.run(evaluator)
         return Report.of([evaluator.recorded()])
 
 
