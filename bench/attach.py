@@ -123,7 +123,7 @@ def main() -> None:
     for kind in ("sleep", "compute"):
         with tempfile.TemporaryDirectory() as folder:
             counts = Path(folder) / "counts"
-            command = [sys.executable, __file__, "--train", str(counts), kind]
+            command = [sys.executable, "-m", "bench.attach", "--train", str(counts), kind]
             with subprocess.Popen(command) as training:
                 while not (counts.exists() and counts.read_text().strip()):
                     time.sleep(0.1)
