@@ -286,10 +286,10 @@ PROGRAMS = (
         "one long recording in fifty",
         "head-of-line blocking",
         "in_order",
-        # Long enough that several of the long ones come in real blocks.
-        faulty=lambda _: recordings(one_long, 500, workers=3),
+        # Long enough that several of the long ones come in real blocks that are looked into.
+        faulty=lambda _: recordings(one_long, 1000, workers=3),
         healthy=lambda _: recordings(alike, workers=3),
-        fixed=lambda _: recordings(one_long, 500, workers=3, in_order=False),
+        fixed=lambda _: recordings(one_long, 1000, workers=3, in_order=False),
     ),
     Program(
         "jitter, and a queue of one batch",
