@@ -197,7 +197,7 @@ RECORDINGS = (
     planted("slow-collate", "padding word by word"),
     planted("transfer", "NumPy arrays through the pipe"),
     planted("slow-sampler", "weighted draws one by one"),
-    planted("head-of-line", "one long recording in fifty"),
+    planted("head-of-line", "one long recording in 75"),
     planted("slow-samples", "four huge documents in regular places"),
     planted("shallow-queue", "jitter, and a queue of one batch"),
     planted("stalls", "shards decompressed when they are opened"),
