@@ -16,13 +16,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import psutil
 import torch
 from scipy.stats import t as student  # type: ignore[import-untyped]  # it ships no types
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
+
+from bench.zoo.programs import Samples
 
 PAIRS, SECONDS = 6, 20
 STEP_S, LOAD_S = 0.004, 0.008
@@ -40,20 +42,6 @@ MOST = 0.01
 """Of the throughput so much may be lost; it is missed where the whole interval says so."""
 
 
-class Work(Dataset[torch.Tensor]):
-    """Samples that take a worker `LOAD_S`, on a CPU or asleep."""
-
-    def __init__(self, *, computes: bool) -> None:
-        self.computes = computes
-
-    def __len__(self) -> int:
-        return 10**9
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        work(LOAD_S, computes=self.computes)
-        return torch.zeros(16)
-
-
 def work(seconds: float, *, computes: bool) -> None:
     """As much CPU time as `seconds`, or sleep."""
     if not computes:
@@ -68,9 +56,13 @@ def train(path: Path, *, computes: bool) -> None:
     """Train until killed, and count batches in a file."""
     torch.set_num_threads(1)
     file = os.open(path, os.O_RDWR | os.O_CREAT)
-    loader: DataLoader[Any] = DataLoader(
-        Work(computes=computes), batch_size=None, num_workers=os.cpu_count() or 1
-    )
+
+    def read(_: int) -> torch.Tensor:
+        work(LOAD_S, computes=computes)
+        return torch.zeros(16)
+
+    samples = Samples(read, 10**9)
+    loader = DataLoader(samples, batch_size=None, num_workers=os.cpu_count() or 1)
     for count, _ in enumerate(loader, 1):
         work(STEP_S, computes=computes)
         os.pwrite(file, f"{count:20d}".encode(), 0)
@@ -129,7 +121,7 @@ def main() -> None:
     for kind in ("sleep", "compute"):
         with tempfile.TemporaryDirectory() as folder:
             counts = Path(folder) / "counts"
-            command = [sys.executable, __file__, "--train", str(counts), kind]
+            command = [sys.executable, "-m", "bench.attach", "--train", str(counts), kind]
             with subprocess.Popen(command) as training:
                 while not (counts.exists() and counts.read_text().strip()):
                     time.sleep(0.1)

@@ -9,49 +9,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from torch.utils.data import DataLoader, Dataset
-
 from bench.judge import pace
-from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from bench.judge import Pace
     from loadeval import Estimate
 
-EPOCHS, STEP_S = 3, 0.005
-
-
-class Samples(Dataset[int]):
-    """Samples that take a while."""
-
-    def __init__(self, count: int, sample_s: float) -> None:
-        self.count, self.sample_s = count, sample_s
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return self.count
-
-    def __getitem__(self, index: int) -> int:
-        """The sample's own number."""
-        time.sleep(self.sample_s)
-        return index
+EPOCHS, STEP_MS = 3, 5
 
 
 def run(log: Path, batches: int, sample_s: float, slower: float = 0.0) -> Path:
     """A run of batches of one sample, with a throughput that is `slower`, a share, than usual."""
-    samples = Samples(batches // EPOCHS, sample_s / (1 - slower))
-    loader = DataLoader(samples, batch_size=1, num_workers=2)
-    with LoaderEvaluator(loader, log_file=log, probes=(), overwrite=True) as evaluator:
-        for _ in range(EPOCHS):
-            for _ in evaluator:
-                time.sleep(STEP_S)
-    return log
 
 
 def shown(found: Pace) -> str:

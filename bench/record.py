@@ -197,7 +197,7 @@ RECORDINGS = (
     planted("slow-collate", "padding word by word"),
     planted("transfer", "NumPy arrays through the pipe"),
     planted("slow-sampler", "weighted draws one by one"),
-    planted("head-of-line", "one long recording in fifty"),
+    planted("head-of-line", "one long recording in 75"),
     planted("slow-samples", "four huge documents in regular places"),
     planted("shallow-queue", "jitter, and a queue of one batch"),
     planted("stalls", "shards decompressed when they are opened"),
@@ -279,47 +279,47 @@ BEFORE |= {
 def record(recording: Recording) -> bool:
     """Record it in a process of its own, and keep what it wrote; whether nobody disturbed it."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, began = Path(name), cpu_times_s()
         command = [sys.executable, "-m", "bench.record", recording.name, "--into", name]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **recording.environment}
-        others = Others()
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        is_quiet = others.cpus() < QUIET_CPUS or recording.name == "shared-machine"
+        is_quiet = cpus_of_others(began) < QUIET_CPUS or recording.name == "shared-machine"
         logs = sorted(folder.glob("*.jsonl"))
         if done.returncode or not logs:
             say(f"{recording.name}: failed\n{done.stderr}")
             return True
-        if is_quiet or not list(FOLDER.glob(f"{recording.name}*")):
+        if is_quiet or recording.name not in recorded():
             keep(recording.name, logs)
         return is_quiet
 
 
-class Others:
-    """Who else uses CPUs from now on."""
-
-    def __init__(self) -> None:
-        self.began = time.monotonic(), *cpu_times_s()
-
-    def cpus(self) -> float:
-        """How many, on average."""
-        began_s, all_s, own_s = self.began
-        all_now_s, own_now_s = cpu_times_s()
-        return (all_now_s - all_s - own_now_s + own_s) / (time.monotonic() - began_s)
+def cpu_times_s() -> tuple[float, float, float]:
+    """The time, the CPU time that all have used, and what this process and its children have."""
+    every = psutil.cpu_times()
+    return time.monotonic(), every.user + every.nice + every.system, sum(os.times()[:4])
 
 
-def cpu_times_s() -> tuple[float, float]:
-    """The CPU time that all have used, and what this process and its children have."""
-    every, own = psutil.cpu_times(), os.times()
-    return every.user + every.nice + every.system, sum(own[:4])
+def cpus_of_others(since: tuple[float, float, float]) -> float:
+    """How many CPUs others have used since then, on average."""
+    elapsed_s, all_s, own_s = (now - then for now, then in zip(cpu_times_s(), since, strict=True))
+    return (all_s - own_s) / elapsed_s
 
 
 def wait_until_quiet() -> None:
     """Wait until nobody uses the CPUs."""
-    while True:
-        others = Others()
+    busy = math.inf
+    while busy > QUIET_CPUS:
+        began = cpu_times_s()
         time.sleep(1)
-        if others.cpus() < QUIET_CPUS:
-            return
+        busy = cpus_of_others(began)
+
+
+def recorded() -> set[str]:
+    """The names of all recordings that there are."""
+    return {
+        path.relative_to(FOLDER).parts[0].removesuffix(".jsonl.gz")
+        for path in FOLDER.rglob("*.jsonl.gz")
+    }
 
 
 def keep(name: str, logs: list[Path]) -> None:
@@ -342,10 +342,8 @@ def write_table() -> None:
     programs = {name: program for name, (program, _) in rows_of(text).items()}
     programs |= {recording.name: recording.program for recording in RECORDINGS}
     programs |= BEFORE
-    there = {path.name.partition(".")[0] for path in FOLDER.glob("*.jsonl.gz")}
-    there |= {path.parent.name for path in FOLDER.glob("*/*.jsonl.gz")}
     rows = []
-    for name in sorted(there):
+    for name in sorted(recorded()):
         with TemporaryDirectory() as folder:
             rows.append(f"| `{name}` | {programs[name]} | {found_in(name, Path(folder))} |\n")
     head, line, rest = text.partition("|---|---|---|\n")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loadeval import Rule
 from tests.recorded import TABLE, found_in, rows_of
 
 if TYPE_CHECKING:
@@ -17,3 +18,9 @@ ROWS = rows_of(TABLE.read_text(encoding="utf-8"))
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_found_in_a_run(name: str, tmp_path: Path) -> None:
     assert found_in(name, tmp_path) == ROWS[name][1]
+
+
+def test_each_rule_is_found_in_some_run() -> None:
+    cells = "; ".join(found for _, found in ROWS.values())
+    found = {rule for cell in cells.split("; ") for rule in cell.rpartition(": ")[2].split(", ")}
+    assert {rule.value for rule in Rule} <= found

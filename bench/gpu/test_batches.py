@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import loadeval
 from bench.gpu.claims import (
@@ -28,6 +28,7 @@ from bench.gpu.claims import (
 )
 from bench.gpu.device import Products, is_stand_in, memory_left
 from bench.judge import batches_in, column, lines_of
+from bench.zoo.programs import Samples
 from loadeval import CacheError, LoaderEvaluator
 
 if TYPE_CHECKING:
@@ -185,21 +186,18 @@ def _options(mode: str) -> dict[str, Any]:
     return {"num_cached_batches": KEPT} if mode == "replay" else {}
 
 
-class Numbered(Dataset[dict[str, torch.Tensor]]):
+def numbered(index: int) -> dict[str, torch.Tensor]:
     """A large tensor and a small one, which both say which batch it is."""
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        return {"x": torch.full((2**18,), float(index)), "y": torch.tensor([index])}
+    return {"x": torch.full((2**18,), float(index)), "y": torch.tensor([index])}
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 def test_pinned_batches_stay_pinned(note: Notes, mode: Any, workers: int) -> None:
     """They go to the device behind queued work, when their memory in the host is free again."""
-    loader = DataLoader(Numbered(), batch_size=None, num_workers=workers, pin_memory=True)
+    loader = DataLoader(
+        Samples(numbered, BATCHES), batch_size=None, num_workers=workers, pin_memory=True
+    )
     work = Products(STEP_MS)
     seen = torch.full((BATCHES, SEEN), -1.0, device="cuda")
     pinned, numbers = 0, []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from dataclasses import dataclass
 from functools import partial
 from statistics import NormalDist
@@ -12,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from bench.gpu.claims import ESTIMATE, ESTIMATE_COVERS
 from bench.gpu.device import Products, device_ms, host_s
 from bench.judge import compared
+from bench.zoo import device
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
@@ -103,25 +103,15 @@ twenty misses by what it is.
 """
 
 
-class Sleeping(Dataset[torch.Tensor]):
-    """Batches that take `ms` each."""
-
-    def __init__(self, ms: float, batches: int) -> None:
-        self.ms, self.batches = ms, batches
-
-    def __len__(self) -> int:
-        return self.batches
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self.ms / 1e3)
-        return torch.full(SHAPE, float(index % 7))
+def content(index: int) -> torch.Tensor:
+    return torch.full(SHAPE, float(index % 7))
 
 
 def loader_of(case: Case, batches: int = BATCHES) -> DataLoader[torch.Tensor]:
     """The loader, whose workers load several batches at a time: one is ready every `load_ms`."""
     each_ms = case.load_ms * (case.workers or 1)
     return DataLoader(
-        Sleeping(each_ms, batches),
+        device.batches(batches, content, each_ms),
         batch_size=None,
         num_workers=case.workers,
         pin_memory=case.pinned,
@@ -209,7 +199,7 @@ def _without_garbage_collection() -> Iterator[None]:
 def test_speed_up_is_that_of_plain_loops(note: Notes, case: Case, tmp_path: Path) -> None:
     """Plain loops over the loader, and over batches in memory, before and after our run."""
     work = WORKS[case.work]()
-    data = Sleeping(0, IN_MEMORY)
+    data = device.batches(IN_MEMORY, content)
     in_memory = [data[i].pin_memory() if case.pinned else data[i] for i in range(IN_MEMORY)]
     device_ms(partial(work, in_memory[0].to("cuda")))
     real_s, ideal_s = [], []

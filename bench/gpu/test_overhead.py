@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from itertools import cycle, islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from bench.gpu.claims import OVERHEAD_ALTERNATE, OVERHEAD_LOG, OVERHEAD_REPLAY
 from bench.gpu.device import Products, host_s, is_stand_in
+from bench.zoo import device
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
@@ -73,20 +73,6 @@ def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
     )
 
 
-class Sleeping(Dataset[torch.Tensor]):
-    """Batches that take a worker `ms` each."""
-
-    def __init__(self, ms: float, batches: int) -> None:
-        self.ms, self.batches = ms, batches
-
-    def __len__(self) -> int:
-        return self.batches
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(self.ms / 1e3)
-        return torch.full((2**16,), float(index))
-
-
 @pytest.mark.parametrize(("batches", "load_ms", "syncs"), [(400, 10.0, False), (200, 24.0, True)])
 def test_alternating_takes_little_longer(
     note: Notes, batches: int, load_ms: float, syncs: bool
@@ -95,7 +81,7 @@ def test_alternating_takes_little_longer(
     work = Products(10.0)
 
     def loader() -> DataLoader[torch.Tensor]:
-        data = Sleeping(load_ms, batches)
+        data = device.batches(batches, partial(device.of_size, 0.25), load_ms)
         return DataLoader(data, batch_size=None, num_workers=2, pin_memory=True)
 
     def epoch(loader: Iterable[torch.Tensor]) -> None:

@@ -20,6 +20,8 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.gpu.claims import RANGES_NVTX, RANGES_TORCH
 from bench.gpu.device import Products, is_stand_in
+from bench.zoo.costs import Sleep
+from bench.zoo.truth import InProcess
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-LISTENER = ROOT / "tests" / "runtime" / "nvtx_listener.c"
+LISTENER = ROOT / "tests" / "runtime" / "serving" / "nvtx_listener.c"
 BATCHES = 8
 WAIT_MS, WORK_MS = 4.0, 6.0
 WITHIN_NS = 200_000
@@ -90,19 +92,9 @@ class Trace:
         return f"{len(self.kernels)} in {', '.join(sorted(names)) or 'nothing'}"
 
 
-class Sleeping:
+def sleeping(batches: int, ms: float) -> InProcess:
     """A loader that takes `ms` for each batch."""
-
-    def __init__(self, batches: int, ms: float) -> None:
-        self.batches, self.ms = batches, ms
-
-    def __len__(self) -> int:
-        return self.batches
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        for number in range(self.batches):
-            time.sleep(self.ms / 1e3)
-            yield torch.tensor([number])
+    return InProcess(batches, lambda number: torch.tensor([number]), Sleep(ms))
 
 
 def traced(do: Callable[[], object], folder: Path) -> Trace:
@@ -176,7 +168,7 @@ def test_ranges_and_kernels_in_a_trace(note: Notes, tmp_path: Path, syncs: bool)
     traced(work, tmp_path)  # the profiler's own beginning
 
     def train() -> None:
-        loader = Sleeping(BATCHES, WAIT_MS)
+        loader = sleeping(BATCHES, WAIT_MS)
         with LoaderEvaluator(loader, annotate="torch", probes=()) as evaluator:
             for _ in evaluator:
                 work()
@@ -231,7 +223,7 @@ def test_ranges_of_an_alternating_run(note: Notes, tmp_path: Path) -> None:
     work = Products(1.0)
 
     def train() -> None:
-        loader = Sleeping(150, 1.0)
+        loader = sleeping(150, 1.0)
         with LoaderEvaluator(loader, "alternate", annotate="torch", probes=()) as evaluator:
             for _ in evaluator:
                 work()

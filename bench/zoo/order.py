@@ -109,7 +109,7 @@ def recordings(steps: Callable[[int], float], count: int = BATCHES, **options: A
 
 
 def one_long(index: int) -> float:
-    return 40.0 if index % 50 == 25 else 0.35
+    return 60.0 if index % 75 == 37 else 0.35
 
 
 def alike(_index: int) -> float:
@@ -283,13 +283,13 @@ PROGRAMS = (
         healthy=lambda _: hard_examples(at_once=True),
     ),
     Program(
-        "one long recording in fifty",
+        "one long recording in 75",
         "head-of-line blocking",
         "in_order",
-        # Long enough that several of the long ones come in real blocks.
-        faulty=lambda _: recordings(one_long, 500, workers=3),
-        healthy=lambda _: recordings(alike, workers=3),
-        fixed=lambda _: recordings(one_long, 500, workers=3, in_order=False),
+        # Longer than the deepest queue is, and so many that several come where is looked into.
+        faulty=lambda _: recordings(one_long, 750, workers=2, prefetch_factor=1),
+        healthy=lambda _: recordings(alike, workers=2, prefetch_factor=1),
+        fixed=lambda _: recordings(one_long, 750, workers=2, prefetch_factor=1, in_order=False),
     ),
     Program(
         "jitter, and a queue of one batch",
