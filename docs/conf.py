@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -29,7 +30,7 @@ exclude_patterns = ["_build"]
 nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: an index of their names would have to be fetched from the network.
-    ("py:class", r"numpy\..*"),
+    ("py:class", r"(numpy|npt)\..*"),
     ("py:class", r"(os\.PathLike|(pathlib\.)?Path|enum\.Enum|collections\.abc\.Mapping.*)"),
     # What a result keeps for reports.
     ("py:class", "Metrics"),
@@ -62,13 +63,17 @@ html_show_sourcelink = False
 html_theme_options = {"top_of_page_buttons": []}
 
 
-def clock_by_its_name(*arguments: str | None) -> tuple[str | None, str | None]:
-    """A signature in which the default clock is told as it is written, and not as an object."""
+BOUNDED = re.compile(r"(?:~?typing\.)?Annotated\[(\w+), msgspec\.Meta\([^)]*\)\]")
+
+
+def readable(*arguments: str | None) -> tuple[str | None, str | None]:
+    """A signature with the default clock's name, and types without the bounds of their values."""
     *_, signature, returned = arguments
     shown = "<built-in function perf_counter_ns>"
-    return (signature and signature.replace(shown, "time.perf_counter_ns")), returned
+    clock = signature and signature.replace(shown, "time.perf_counter_ns")
+    return (clock and BOUNDED.sub(r"\1", clock)), returned
 
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("autodoc-process-signature", clock_by_its_name)
+    app.connect("autodoc-process-signature", readable)
