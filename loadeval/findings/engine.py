@@ -401,7 +401,14 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             costs[each.name] = _gained(c, undos[each.name])
         elif each.undo is not None and each.of == "waiting" and c.is_log and c.waiting:
             costs[each.name] = c.waiting
-    ordered = sorted(found, key=lambda pair: (pair[0].general, -costs.get(pair[0].name, -1.0)))
+
+    def place(pair: tuple[Rule, Finding]) -> tuple[bool, float]:
+        each, finding = pair
+        # Of two that are alike, what a setting mends comes first.
+        by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
+        return each.general, -costs.get(each.name, -1.0) * (1 + LIKE * by_setting)
+
+    ordered = sorted(found, key=place)
     findings, undone, gained = [], Change(), 0.0
     for each, finding in ordered:
         if each.name not in costs:

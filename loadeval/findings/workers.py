@@ -199,7 +199,7 @@ def zero_workers(c: Context) -> Finding | None:
     )
 
 
-@rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch, general=True)
+@rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch)
 def shallow_queue(c: Context) -> Finding | None:
     """The loader alone is fast enough, and its queue runs empty now and then."""
     waited = _fast_enough_and_waited_for(c)
