@@ -1,0 +1,1 @@
+"""What a run's figures say, with their intervals."""

@@ -1,0 +1,212 @@
+"""What was read beside the times: system metrics, real beside ideal, and padding in batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from loadeval.analysis.estimate.intervals import student
+from loadeval.analysis.estimate.stats import Estimate, slope
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
+from loadeval.estimate.memory import Growth, growth
+from loadeval.estimate.steady import closed_steps, steady
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
+    from loadeval.estimate.steady import Mask
+
+    Served: TypeAlias = Callable[[Column], Column]
+
+THREADS = "threads"
+"""The probe with many subjects, which `inside.operators` has in a table of its own."""
+MOSTLY = 0.9
+"""An arm must have this share of the time that a reading is about."""
+OVER_NS = {"kernel_busy_percent": 1_000_000_000, "power_watts": 1_000_000_000}
+"""How long before it is read a mean of a GPU's driver may begin."""
+
+FEWEST_BATCHES = 4
+"""Of fewer nothing is said of padding."""
+MOST_POINTS = 400
+"""A slope is that of so many batches of an arm at most: it takes all pairs of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Some readings of one quantity, in its own unit."""
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One quantity of one subject, in each arm; None: not read there.
+
+    The name of the quantity ends in its unit.
+    """
+
+    probe: str
+    subject: str
+    name: str
+    real: Level | None
+    ideal: Level | None
+
+    @property
+    def difference(self) -> float | None:
+        """The ideal mean minus the real one; None where either was not read."""
+        if self.real is None or self.ideal is None:
+            return None
+        return self.ideal.mean - self.real.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
+
+    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
+    arm; None where no device's clock told.
+    """
+
+    quantities: tuple[Quantity, ...]
+    missing: tuple[tuple[str, str], ...]
+    gpu_idle_ns: Mapping[Arm, float | None]
+    growths: tuple[Growth, ...]
+
+
+def metrics(real: Run, ideal: Run | None = None) -> Metrics:
+    """The metrics of one run, or the real arm's from one and the ideal one's from another."""
+    runs = [real] if ideal is None else [real, ideal]
+    gpu_idle_ns: dict[Arm, float | None] = {}
+    for arm, run in zip(ARMS, (runs[0], runs[-1]), strict=True):
+        idle_ns = run.steps.gpu_idle_ns[steady(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
+        gpu_idle_ns[arm] = float(idle_ns.mean()) if len(idle_ns) else None
+    missing = {
+        (probe, why): None
+        for run in runs
+        for (probe, _), why in run.missing.items()
+        if probe != THREADS
+    }
+    return Metrics(
+        tuple(each for each in quantities(real, ideal) if each.probe != THREADS),
+        tuple(missing),
+        gpu_idle_ns,
+        tuple(growth(run, subject) for run in runs for subject in ("process", "workers")),
+    )
+
+
+def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
+    """Every quantity that was read while batches that count were served, in order.
+
+    A reading is a mean since the one before it, or over some time that a GPU's driver chooses. It
+    counts for an arm that was served nearly all of that time.
+    """
+    levels: dict[tuple[str, str, str], dict[Arm, Level]] = {}
+    for arm, run in zip(ARMS, (real, ideal or real), strict=True):
+        until = served(run, steady(run, arm))
+        for (probe, subject), table in run.readings.items():
+            for name in table.names[1:]:
+                of_arm = levels.setdefault((probe, subject, name), {})
+                known = ~np.isnan(table[name])
+                time_ns, values = table.time_ns[known], table[name][known]
+                # A GPU's own counters count since the reading before.
+                counts = name == "kernel_busy_percent" and "sm_busy_percent" in table
+                least_ns = 0 if probe != "gpu" or counts else OVER_NS.get(name, 0)
+                before_ns = np.append(time_ns[:1], time_ns[:-1])
+                since_ns = np.minimum(before_ns, time_ns - least_ns)
+                served_ns = until(time_ns) - until(since_ns)
+                chosen = values[served_ns >= MOSTLY * np.maximum(time_ns - since_ns, 1)]
+                if len(chosen):
+                    p50, p95 = np.percentile(chosen, [50, 95]).tolist()
+                    of_arm[arm] = Level(len(chosen), float(chosen.mean()), p50, p95)
+    return tuple(
+        Quantity(*key, of_arm.get("real"), of_arm.get("ideal"))
+        for key, of_arm in levels.items()
+        if of_arm
+    )
+
+
+def served(run: Run, rows: Mask) -> Served:
+    """A function of times: for how long, until each, the batches of `rows` had been served.
+
+    A batch is served from its request to the end of its step.
+    """
+    steps = run.steps.take(rows & (run.steps.request_ns != UNKNOWN))
+    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
+    took_ns = steps.wait_ns + steps.step_ns.clip(0)
+    ends_ns = np.append(0, steps.request_ns + took_ns)
+    sums_ns = np.append(0, np.cumsum(took_ns))
+
+    def until(time_ns: Column) -> Column:
+        begun = np.searchsorted(steps.request_ns, time_ns, side="right")
+        to_come_ns = np.where(begun > 0, ends_ns[begun] - time_ns, 0).clip(0)
+        return np.asarray(sums_ns[begun] - to_come_ns)
+
+    return until
+
+
+@dataclass(frozen=True, slots=True)
+class PaddingShare:
+    """The padding of the batches that were looked at.
+
+    `share` is that of all positions, with its interval over `batches`. Sequences are padded to
+    `length` in every batch, None where that differs; the longest of a batch has `longest` at the
+    median. Where steps are seen to be longer with more positions, `step_ns` is how long one with
+    the mean number of them takes, by the line through them, and `saved_ns` what padding has of it.
+    """
+
+    share: Estimate
+    batches: int
+    length: int | None
+    longest: float
+    step_ns: float | None = None
+    saved_ns: Estimate | None = None
+
+
+def padding(run: Run) -> PaddingShare | None:
+    """The padding of the run; None where too few batches told it."""
+    told, steps = run.padding, run.steps
+    # Nothing else is possible, but in a file that was changed.
+    told = told.take((told.padded <= told.positions) & (told.positions > 0))
+    count = len(told)
+    if count < FEWEST_BATCHES:
+        return None
+    padded, positions = told.padded.astype(np.float64), told.positions.astype(np.float64)
+    share = float(padded.sum() / positions.sum())
+    squares = float(((padded - share * positions) ** 2).sum()) * count / (count - 1)
+    half = student(count - 1) * math.sqrt(squares) / float(positions.sum())
+    figures = PaddingShare(
+        share=Estimate(share, max(share - half, 0.0), min(share + half, 1.0)),
+        batches=count,
+        length=int(told.length[0]) if (told.length == told.length[0]).all() else None,
+        longest=float(np.median(told.longest)),
+    )
+    if not len(steps):
+        return figures
+    first = np.searchsorted(steps.epoch, told.epoch).clip(max=len(steps) - 1)
+    rows = (first + told.batch - steps.batch[first]).clip(0, len(steps) - 1)
+    known = (steps.epoch[rows] == told.epoch) & (steps.batch[rows] == told.batch)
+    known &= closed_steps(run)[rows]
+    mean_positions, positions, steps = positions.mean(), positions[known], steps.take(rows[known])
+    on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
+    step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)
+    arms = [np.flatnonzero(steps.arm == arm) for arm in range(len(ARMS))]
+    few = [arm[:: -(-len(arm) // MOST_POINTS)] for arm in arms if len(arm)]
+    each_ns = slope([(positions[arm], step_ns[arm]) for arm in few])
+    if each_ns is None or each_ns.low is None or each_ns.low <= 0:
+        return figures
+    rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
+    return replace(
+        figures,
+        step_ns=rest_ns + each_ns.value * float(mean_positions),
+        saved_ns=each_ns.times(share * float(mean_positions)),
+    )

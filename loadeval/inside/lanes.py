@@ -1,0 +1,135 @@
+"""What the loader and training did when, batch by batch: for timelines, and for all of `stages`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns
+
+if TYPE_CHECKING:
+    from loadeval.data.columns import Column
+    from loadeval.data.run import Run
+
+MOST_BATCHES = 200
+"""Batches of a stretch: more are narrower than a pixel, and slow to draw."""
+
+
+def loaded(run: Run) -> Columns:
+    """The batches that the loader was seen to load, of all epochs: `Run.stages` and more columns.
+
+    `fetched_ns` and `collated_ns` are when each was; `ready_ns` when it could be received: pickled,
+    or collated where nothing is pickled; `arrived_ns` when the training process had it, or, if that
+    is unknown, when it was ready; `head_of_line_ns` how long it was waited for while a later one
+    lay ready. Batches of which it is not known when they were asked for, fetched and delivered are
+    left out.
+    """
+    times = run.stages
+    known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
+    times = times.take(known & (times.fetch_start_ns != UNKNOWN))
+    # UNKNOWN is under 0, and before any moment.
+    fetched_ns = times.fetch_start_ns + times.fetch_ns.clip(0)
+    collated_ns = fetched_ns + times.collate_ns.clip(0)
+    pickled_ns = times.pickle_start_ns + times.pickle_ns.clip(0)
+    pickled_ns = np.where(times.pickle_start_ns == UNKNOWN, UNKNOWN, pickled_ns)
+    ready_ns = np.maximum(pickled_ns, collated_ns)
+    later_ns = np.full(len(times), np.iinfo(np.int64).max)
+    for ahead in range(1, min(max(run.loader.prefetch_depth or 0, 1), len(times) - 1) + 1):
+        is_same = times.epoch[ahead:] == times.epoch[:-ahead]
+        if not is_same.any():
+            break
+        earlier_ns = np.minimum(later_ns[:-ahead], ready_ns[ahead:])
+        later_ns[:-ahead] = np.where(is_same, earlier_ns, later_ns[:-ahead])
+    waited_until_ns = np.clip(ready_ns, times.requested_ns, times.delivered_ns)
+    return times.replace(
+        fetched_ns=fetched_ns,
+        collated_ns=collated_ns,
+        ready_ns=ready_ns,
+        arrived_ns=np.maximum(times.received_ns, ready_ns),
+        head_of_line_ns=(waited_until_ns - np.maximum(times.requested_ns, later_ns)).clip(0),
+    )
+
+
+def spans(batches: Columns) -> dict[str, tuple[Column, Column]]:
+    """When each stage of each batch began, and how long it took; UNKNOWN where either is.
+
+    Indices are drawn before the batch is fetched where the training process does that itself, and
+    for a later batch, before this one is handed over, where workers do.
+    """
+    indexed_ns = np.where(batches.worker == UNKNOWN, batches.fetch_start_ns, batches.delivered_ns)
+    moments = {
+        "indices": (indexed_ns, batches.index_ns, -batches.index_ns),
+        "fetch": (batches.fetch_start_ns, batches.fetch_ns, 0),
+        "collate": (batches.fetch_start_ns, batches.collate_ns, batches.fetch_ns.clip(0)),
+        "pickle": (batches.pickle_start_ns, batches.pickle_ns, 0),
+        "receive": (batches.received_ns, batches.receive_ns, -batches.receive_ns),
+        "pin": (batches.received_ns, batches.pin_ns, 0),
+    }
+    began = {}
+    for stage, (moment_ns, took_ns, after_ns) in moments.items():
+        known = (moment_ns != UNKNOWN) & (took_ns != UNKNOWN)
+        begin_ns = np.where(known, moment_ns + after_ns, UNKNOWN)
+        began[stage] = begin_ns, np.where(known, took_ns, UNKNOWN)
+    return began
+
+
+@dataclass(frozen=True, eq=False)
+class Lanes:
+    """Consecutive batches of one epoch; times are since the run's start.
+
+    `says` tells which ones. `batches` are as in `loaded`, but `head_of_line_ns` is 0 where it is
+    shorter than the median time from one batch to the next. `steps` has `start_ns` and `end_ns` of
+    the training steps of that time.
+    """
+
+    says: str
+    batches: Columns
+    steps: Columns
+
+
+def lanes(run: Run) -> Lanes | None:
+    """The stretch of `run` to look at; None where its loader was not looked into.
+
+    This is the whole of an epoch that is short enough; else the part around the longest
+    head-of-line wait, if that was long, or the part that took the median time. It is taken from the
+    last of the longest epochs.
+    """
+    batches = loaded(run)
+    if not len(batches):
+        return None
+    epochs, lengths = np.unique(batches.epoch, return_counts=True)
+    shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
+    first, why = 0, ""
+    if len(shown) > MOST_BATCHES:
+        worst = batches.where(epoch=batches.epoch[batches.head_of_line_ns.argmax()])
+        if _held_up_ns(worst).any():
+            shown, why = worst, ", around the longest head-of-line wait"
+            first = int(worst.head_of_line_ns.argmax()) - MOST_BATCHES // 2
+        else:
+            why = ", which took the median time"
+            starts = np.arange(1, len(shown) - MOST_BATCHES + 1, MOST_BATCHES // 4)
+            took_ns = shown.delivered_ns[starts + MOST_BATCHES - 1] - shown.requested_ns[starts]
+            first = int(starts[np.argsort(took_ns, kind="stable")[(len(starts) - 1) // 2]])
+    first = min(max(first, 0), max(len(shown) - MOST_BATCHES, 0))
+    stretch = shown.replace(head_of_line_ns=_held_up_ns(shown))
+    stretch = stretch.take(slice(first, first + MOST_BATCHES))
+    which, numbers = f"all {len(shown)} batches", stretch.batch
+    if why:
+        which = f"batches {numbers[0]} to {numbers[-1]} of {len(shown)}{why}"
+    steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
+    within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
+    rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    return Lanes(
+        says=f"Epoch {stretch.epoch[0]}, {which}",
+        batches=stretch,
+        steps=Columns({"start_ns": start_ns[rows], "end_ns": (start_ns + steps.step_ns)[rows]}),
+    )
+
+
+def _held_up_ns(epoch: Columns) -> Column:
+    """The head-of-line waits of an epoch that took as long as the median time between batches."""
+    between_ns = np.diff(epoch.delivered_ns)
+    usual_ns = max(float(np.median(between_ns)), 1.0) if len(between_ns) else np.inf
+    return np.where(epoch.head_of_line_ns >= usual_ns, epoch.head_of_line_ns, 0)

@@ -1,0 +1,239 @@
+"""Operators of a loader's pipeline, and the threads of the training process: who is busy.
+
+A stage of SPDL's is the bottleneck if it works all the time, or if what comes before it has work
+ready while what comes after it waits. While nobody takes batches, as in the ideal blocks of an
+alternating run, the pipeline soon rests, for its last queue is full. This time does not count; if
+nothing is known about that queue, the ideal blocks do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from loadeval.data.run import ARMS
+from loadeval.estimate.metrics import THREADS, quantities, served
+from loadeval.estimate.steady import steady
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from loadeval.data.lines import Arm, OperatorTimes
+    from loadeval.data.run import Run
+
+    Limit: TypeAlias = Literal["busy", "threads busy", "queues"]
+
+BUSY = 0.8
+"""An operator limits the others if it does at least this share of what it can do at once."""
+EMPTY, FULL = 0.2, 0.8
+"""A queue that holds something for at most EMPTY of the time is empty, for FULL or more full."""
+LOCK = "python lock"
+MOST_TRIES = 5
+"""The most tries in a reading of Python's lock, which lasts as long as they take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator: means of a task in nanoseconds, and shares of the time; None: not known.
+
+    `work_share` is how much it did of what it may do at once, which may be more than 1 where
+    that is not exactly known; `queue_share` for how much of the time the queue behind it held
+    something. `batch_ns` is how long its tasks for a batch take in turn, without the wait for
+    threads.
+    """
+
+    name: str
+    order: int
+    tasks_per_batch: float
+    task_ns: float | None
+    run_ns: float | None
+    cpu_ns: float | None
+    concurrency: int | None
+    work_share: float | None
+    queue_share: float | None
+    batch_ns: float | None
+
+    @property
+    def busy_share(self) -> float | None:
+        """`work_share`, at most 1."""
+        return None if self.work_share is None else min(self.work_share, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """The operators, from the source on, and which of them is the bottleneck, if one is.
+
+    `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it, or it
+    always has work waiting while what comes after it waits. `loading_ns` is the time in which the
+    pipeline did not rest. `threads_share` is how much of it the pipeline's threads worked, where it
+    has as many as the loader has workers.
+    """
+
+    operators: tuple[Operator, ...]
+    batches: int
+    loading_ns: float
+    threads_share: float | None
+    bottleneck: Operator | None
+    limit: Limit | None
+
+
+def operators(run: Run) -> Operators | None:
+    """What the operators of `run`'s loader did; None where they were not timed."""
+    if not run.operators:
+        return None
+    epochs = list({line.epoch for line in run.operators})
+    batches = int(np.isin(run.steps.epoch, epochs).sum())
+    loading = _loading_ns(run)
+    made = []
+    for (order, name), group in groupby(sorted(run.operators, key=_place), key=_place):
+        lines = list(group)
+        tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
+        task_ns = _ratio((line.task_ns, line.tasks) for line in lines)
+        run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
+        work_ns = task_ns if run_ns is None else run_ns
+        could_ns = sum(loading[_time(line)] for line in lines) * (concurrency or 0)
+        made.append(
+            Operator(
+                name=name,
+                order=order,
+                tasks_per_batch=tasks / max(batches, 1),
+                task_ns=task_ns,
+                run_ns=run_ns,
+                cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
+                concurrency=concurrency,
+                work_share=None if work_ns is None or not could_ns else work_ns * tasks / could_ns,
+                queue_share=_ratio((line.queue_occupied_ns, line.elapsed_ns) for line in lines),
+                batch_ns=None if work_ns is None else tasks / max(batches, 1) * work_ns,
+            )
+        )
+    loading_ns, threads_share, workers = sum(loading.values()), None, run.loader.workers
+    timed = [line for line in run.operators if line.run_ns is not None and line.concurrency]
+    if workers and timed and run.loader.start_method is None and loading_ns > 0:
+        threads_share = sum(line.run_ns or 0 for line in timed) / (loading_ns * workers)
+    bottleneck, limit = _bottleneck(made, threads_share)
+    return Operators(tuple(made), batches, loading_ns, threads_share, bottleneck, limit)
+
+
+def _place(line: OperatorTimes) -> tuple[int, str]:
+    return line.order, line.operator
+
+
+def _time(line: OperatorTimes) -> tuple[int, int, int]:
+    """The epoch of a line, and the beginning and end of the time that it covers."""
+    return line.epoch, line.time_ns - line.elapsed_ns, line.time_ns
+
+
+def _loading_ns(run: Run) -> dict[tuple[int, int, int], float]:
+    """How long the pipeline did not rest in each time that lines cover."""
+    until = served(run, run.steps.arm == ARMS.index("ideal"))
+    last: dict[tuple[int, int, int], OperatorTimes] = {}
+    for line in sorted(run.operators, key=lambda line: -line.order):
+        last.setdefault(_time(line), line)
+    rests_ns = np.diff(until(np.array([time[1:] for time in last], np.int64)), axis=1)[:, 0]
+    loading = {}
+    for (time, line), in_ideal_ns in zip(last.items(), rests_ns.tolist(), strict=True):
+        rest_ns = in_ideal_ns if line.queue_blocked_ns is None else line.queue_blocked_ns
+        loading[time] = float(max(line.elapsed_ns - rest_ns, 0))
+    return loading
+
+
+def _ratio(parts: Iterable[tuple[int | None, int]]) -> float | None:
+    """The sum of the known values, divided by that of their counts; None if that is 0."""
+    known = [(value, count) for value, count in parts if value is not None]
+    count = sum(count for _, count in known)
+    return sum(value for value, _ in known) / count if count else None
+
+
+def _bottleneck(
+    operators: list[Operator], threads_share: float | None
+) -> tuple[Operator | None, Limit | None]:
+    busiest = max(operators, key=lambda operator: operator.work_share or 0.0)
+    if (busiest.work_share or 0.0) >= BUSY:
+        return busiest, "busy"
+    if (threads_share or 0.0) >= BUSY:
+        return max(operators, key=lambda operator: operator.batch_ns or 0.0), "threads busy"
+    starving, filled = None, 1.0  # a source always has something to do
+    for operator in operators:
+        queue_share = operator.queue_share
+        if filled >= FULL and queue_share is not None and queue_share <= EMPTY:
+            starving = operator
+        filled = queue_share or 0.0
+    return starving, None if starving is None else "queues"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """Threads of one name, in each arm; None: not read there.
+
+    CPUs in use, and threads that were runnable without a CPU, on average.
+    """
+
+    name: str
+    threads: float
+    cpu_cores: Mapping[Arm, float | None]
+    run_queue_cores: Mapping[Arm, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """How long a thread waits for Python's lock: a mean over `readings`."""
+
+    readings: int
+    wait_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """The threads of the training process, the busiest in the real arm first.
+
+    `lock_wait` is None where an arm has no reading; `missing` why there are none at all.
+    """
+
+    threads: tuple[ThreadUse, ...]
+    lock_wait: Mapping[Arm, LockWait | None]
+    missing: str | None = None
+
+
+def threads(real: Run, ideal: Run | None = None) -> Threads | None:
+    """The threads of a run, or of a real and an ideal one; None where none were read."""
+    if not any(probe == THREADS for probe, _ in real.readings):
+        return None
+    levels: dict[str, dict[str, dict[Arm, float | None]]] = {}
+    for each in quantities(real, ideal):
+        if each.probe == THREADS and each.subject != LOCK:
+            levels.setdefault(each.subject, {})[each.name] = {
+                arm: None if level is None else level.mean
+                for arm, level in zip(ARMS, (each.real, each.ideal), strict=True)
+            }
+    unknown: dict[Arm, float | None] = dict.fromkeys(ARMS)
+    uses = [
+        ThreadUse(
+            name,
+            max((count for count in read.get("threads", unknown).values() if count), default=0.0),
+            read.get("cpu_cores", unknown),
+            read.get("run_queue_cores", unknown),
+        )
+        for name, read in levels.items()
+    ]
+    return Threads(
+        tuple(sorted(uses, key=lambda use: -(use.cpu_cores["real"] or 0.0))),
+        {arm: _lock_wait(run, arm) for arm, run in zip(ARMS, (real, ideal or real), strict=True)},
+        next((why for (probe, _), why in real.missing.items() if probe == THREADS), None),
+    )
+
+
+def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
+    """The readings of Python's lock that were taken while batches of `arm` were served."""
+    table = run.readings.get((THREADS, LOCK))
+    if table is None or "lock_wait_ns" not in table:
+        return None
+    table = table.take(~np.isnan(table.lock_wait_ns))
+    # No reading takes longer than the run, whatever a log says.
+    tried_ns = np.clip(MOST_TRIES * table.lock_wait_ns, 0.0, table.time_ns).astype(np.int64) + 1
+    until = served(run, steady(run, arm))
+    is_of_arm = until(table.time_ns) - until(table.time_ns - tried_ns) >= tried_ns
+    wait_ns = table.lock_wait_ns[is_of_arm]
+    return LockWait(len(wait_ns), float(wait_ns.mean())) if len(wait_ns) else None

@@ -1,0 +1,542 @@
+"""Where the time of loading a batch goes: by stage, transform, line of code, sample and worker.
+
+A batch is made by one worker, in order: fetch, collate, pickle; then the training process receives
+and pins it. What the worker did before was for batches that training had before, so that it is in
+no later wait. Without workers the training process does it all, and pickles nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN
+from loadeval.estimate.steady import warmup_of
+from loadeval.inside.lanes import loaded
+
+if TYPE_CHECKING:
+    from loadeval.data.columns import Column, Columns
+    from loadeval.data.run import Run
+    from loadeval.estimate.steady import Mask
+
+Stage = Literal["indices", "fetch", "collate", "pickle", "receive", "pin"]
+STAGES: dict[Stage, str] = {
+    "indices": "index_ns",
+    "fetch": "fetch_ns",
+    "collate": "collate_ns",
+    "pickle": "pickle_ns",
+    "receive": "receive_ns",
+    "pin": "pin_ns",
+}
+"""What is done for a batch, in order, and the column that tells how long it takes."""
+
+MOST_SAMPLES = 10
+"""The most slow samples that are listed."""
+SLOW_SAMPLE = 3.0
+"""A sample is slow if it takes more than this many times the typical one."""
+LEAST_SLOW_NS = 100_000
+"""No sample below this is slow, whatever is typical."""
+MOST_KNOWN = 0.5
+"""The kernel's figures count only if they are known for this share of the time."""
+UNEVEN = 1.2
+"""Workers differ if the slowest takes more than this many times as long as the fastest."""
+OWN_CODE = (".__call__", ".forward")
+"""So end the names of transforms that call other transforms: that is their own code."""
+LEAST_OWN_CODE = 0.05
+"""Own code that takes a smaller share of fetching and collating only calls transforms."""
+CALLS = " > "
+"""Stands between a line of code and what it calls, or is blocked in."""
+OF_A_BATCH = ("pickled_bytes", "read_bytes", "disk_bytes", "major_faults", "other_cpu_ns")
+OF_A_SAMPLE = ("opened_files", "connections", "requests")
+LOOK_INSIDE = 'to look inside, measure with stages=True or mode="alternate"'
+
+
+@dataclass(frozen=True, slots=True)
+class StageShare:
+    """One stage, in nanoseconds a batch.
+
+    `charged_ns` is its part of the time that is divided up: how long the loader was waited for
+    while it did this for the batch that came next. `work_ns` is what it takes whether or not
+    anyone waits. Of `charged_ns`, `cpu_ns` is on a CPU, `run_queue_ns` runnable without one and
+    `blocked_ns` neither; None where that is not known.
+    """
+
+    stage: Stage
+    charged_ns: float
+    work_ns: float
+    cpu_ns: float | None = None
+    run_queue_ns: float | None = None
+    blocked_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformTime:
+    """One transform, or function of the dataset: its calls and its own time for a batch.
+
+    `share` is its part of fetching and collating a batch. One that calls other transforms has the
+    name of the method that does, `Compose.__call__`, and the time of that method's own code.
+    """
+
+    name: str
+    calls: float
+    ns: float
+    share: float
+
+    @property
+    def function(self) -> str:
+        """Its name, without the number that tells it from others of that name."""
+        return self.name.partition(" (")[0]
+
+    @property
+    def calls_others(self) -> bool:
+        """Whether it calls other transforms."""
+        return self.function.endswith(OWN_CODE)
+
+
+@dataclass(frozen=True, slots=True)
+class TransformSizes:
+    """The numbers that a sample has before and after a transform: pixels, times their channels."""
+
+    name: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A function that workers were often seen in: its share of fetching and collating.
+
+    `place` is its line that they were seen in most, `data.py:31 __getitem__`, and `leaf` the
+    function of a library that it mostly called, or "". `blocked_share` is the part of `share` in
+    which it was blocked, and `blocked_in` where, as the kernel names it; "" if unknown.
+    """
+
+    place: str
+    leaf: str
+    share: float
+    blocked_share: float
+    blocked_in: str
+
+    @property
+    def function(self) -> str:
+        """The function alone."""
+        return self.place.partition(" ")[2]
+
+    @property
+    def name(self) -> str:
+        """`place`, and behind it `leaf` where there is one."""
+        return f"{self.place}{CALLS}{self.leaf}" if self.leaf else self.place
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryCall:
+    """A function of a library that workers were in: its share of fetching and collating.
+
+    `function` has its module, `json.loads`; `place` is the line of the program that calls it most.
+    """
+
+    function: str
+    place: str
+    share: float
+
+    @property
+    def name(self) -> str:
+        """The line, and behind it the function."""
+        return f"{self.place}{CALLS}{self.function}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSample:
+    """A sample that was the slowest of its batch, and slow: how often, and how long at most.
+
+    `index` is the one in the dataset; for an iterable dataset, the place in its worker's epoch.
+    `times_typical` compares `longest_ns` with the median sample.
+    """
+
+    index: int
+    times: int
+    longest_ns: int
+    times_typical: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """What one worker did: batches, and the time for one in nanoseconds, mean and median."""
+
+    worker: int
+    batches: int
+    batch_ns: float
+    typical_ns: float
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """Where a loader's time goes. Times are means in nanoseconds a batch; None is not known.
+
+    `total_ns` is the time that is divided up: that of the loader alone, or, as `basis` says, the
+    waits of training. It is the sum of what `stages` are charged and of `not_attributed_ns`.
+    `fetch_ns` and `collate_ns` are work, of which `cpu_ns`, `run_queue_ns` and `blocked_ns` are the
+    parts; `sample_ns` is the median over batches of their mean sample. `head_of_line_ns` is how
+    long training waited while a later batch lay ready, `queue_ns` how long a batch lay in the
+    queue. `read_bytes` are read by the workers, `disk_bytes` of them from the disk; `other_cpu_ns`
+    is CPU time of other threads of the workers while they fetched. `opened_files`, `connections`
+    and `requests` are for a sample, not a batch. `callers` are methods that do little but call
+    transforms, which are among `transforms` instead. `sizes` are known of some transforms, in the
+    order in which they are called.
+    """
+
+    basis: Literal["loader alone", "waits"]
+    batches: int
+    total_ns: float
+    stages: tuple[StageShare, ...]
+    not_attributed_ns: float
+    transforms: tuple[TransformTime, ...]
+    callers: tuple[str, ...]
+    sizes: tuple[TransformSizes, ...]
+    code: tuple[CodeLine, ...]
+    calls: tuple[LibraryCall, ...]
+    slow_samples: tuple[SlowSample, ...]
+    workers: tuple[WorkerTime, ...]
+    fetch_ns: float
+    collate_ns: float
+    sample_ns: float | None
+    queue_ns: float | None
+    head_of_line_ns: float | None
+    pickled_bytes: float | None
+    read_bytes: float | None
+    disk_bytes: float | None
+    major_faults: float | None
+    opened_files: float | None
+    connections: float | None
+    requests: float | None
+    cpu_ns: float | None
+    run_queue_ns: float | None
+    blocked_ns: float | None
+    other_cpu_ns: float | None
+
+    def share_of(self, stage: Stage) -> StageShare | None:
+        """The share of one stage; None where it did not take part."""
+        return next((share for share in self.stages if share.stage == stage), None)
+
+    def share(self, charged_ns: float | None) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
+        if charged_ns is None or not self.total_ns:
+            return None
+        return charged_ns / self.total_ns
+
+    def charged_share(self, *stages: Stage) -> float | None:
+        """The part of `total_ns` that these stages are charged in all."""
+        return self.share(sum(share.charged_ns for share in self.stages if share.stage in stages))
+
+    def transform_share(self, transform: TransformTime) -> float | None:
+        """The part of `total_ns` that fetching is charged for this transform."""
+        fetching = self.charged_share("fetch")
+        return fetching and min(transform.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
+
+    def code_share(self, part: float) -> float | None:
+        """The part of `total_ns` for a `part` of fetching and collating."""
+        fetching = self.charged_share("fetch", "collate")
+        return fetching and part * fetching
+
+    @property
+    def line(self) -> CodeLine | None:
+        """The function that workers were seen in most often, but for those that call transforms.
+
+        Until Python 3.10 a method has no name of its class.
+        """
+        callers = {*self.callers, *(caller.rpartition(".")[2] for caller in self.callers)}
+        return next((line for line in self.code if line.function not in callers), None)
+
+    @property
+    def blocked_line(self) -> CodeLine | None:
+        """The function that workers were blocked in most often."""
+        blocked = (line for line in self.code if line.blocked_share)
+        return max(blocked, key=lambda line: line.blocked_share, default=None)
+
+    @property
+    def workers_differ(self) -> bool:
+        """Whether the slowest worker typically takes over UNEVEN times as long as the fastest."""
+        batch_ns = [worker.typical_ns for worker in self.workers]
+        return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
+
+
+def stages(run: Run) -> Stages | None:
+    """Where the time of `run`'s loader goes; None where it was not looked into.
+
+    For an alternating run, the time of the loader alone, where batches were taken back to back;
+    else the waits of training.
+    """
+    batches = loaded(run)
+    if not len(batches):
+        return None
+    alone = _taken_back_to_back(run, batches)
+    is_alone = bool(alone.any())
+    rows = alone if is_alone else batches.batch >= max(warmup_of(run), 1)
+    charged_ns, total_ns = _charged(batches, rows, back_to_back=is_alone)
+    count = int(rows.sum())
+    work = batches.take(batches.batch >= 1) if (batches.batch >= 1).any() else batches
+
+    def mean(name: str) -> float | None:
+        return _mean(work[name])
+
+    def for_a_sample(name: str) -> float | None:
+        known = (work[name] != UNKNOWN) & (work.samples > 0)
+        return float(work[name][known].sum() / work.samples[known].sum()) if known.any() else None
+
+    split: tuple[float | None, ...] = split_of(work) or (None, None, None)
+
+    def parts(of_ns: float) -> list[float | None]:
+        return [None if part is None else of_ns * part for part in split]
+
+    shares = []
+    for stage, column in STAGES.items():
+        work_ns, waited_ns = mean(column), charged_ns[stage] / max(count, 1)
+        if work_ns is not None:
+            of_it = parts(waited_ns) if stage in ("fetch", "collate") else []
+            shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
+    total_ns /= max(count, 1)
+    fetch_ns, collate_ns = mean("fetch_ns") or 0.0, mean("collate_ns") or 0.0
+    cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
+    lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
+    transforms, callers = _transforms(run, work, fetch_ns + collate_ns)
+    return Stages(
+        basis="loader alone" if is_alone else "waits",
+        batches=count,
+        total_ns=total_ns,
+        stages=tuple(shares),
+        not_attributed_ns=total_ns - sum(share.charged_ns for share in shares),
+        transforms=transforms,
+        callers=callers,
+        sizes=tuple(
+            TransformSizes(name, *sizes)
+            for name, sizes in run.sizes.items()
+            if not TransformTime(name, 0, 0, 0).calls_others
+        ),
+        code=_code(run),
+        calls=_calls(run),
+        slow_samples=_slow_samples(work),
+        workers=_workers(work),
+        fetch_ns=fetch_ns,
+        collate_ns=collate_ns,
+        sample_ns=typical_sample_ns(work),
+        queue_ns=_mean(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
+        head_of_line_ns=_mean(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None,
+        cpu_ns=cpu_ns,
+        run_queue_ns=run_queue_ns,
+        blocked_ns=blocked_ns,
+        **{name: mean(name) for name in OF_A_BATCH},
+        **{name: for_a_sample(name) for name in OF_A_SAMPLE},
+    )
+
+
+def why_no_stages(run: Run) -> str:
+    """Why `run` has no stages; "" where it has, or operators, or where it replayed."""
+    if len(run.stages) or run.operators or run.header.mode == "replay":
+        return ""
+    said = [event.message for event in run.events if event.kind == "stages missing"]
+    if said:
+        return said[0]
+    if "stages" not in run.header.settings:
+        return f"the file has no stages; {LOOK_INSIDE}"
+    asked = run.header.settings["stages"]
+    if not (run.header.mode == "alternate" if asked is None else asked):
+        return f"this run was not asked to look; {LOOK_INSIDE}"
+    if not run.batches:
+        return "no batch was served"
+    loader = run.loader.backend.rpartition(".")[2]
+    return f"loadeval cannot look into {loader}; the page on adapters says how to"
+
+
+def _taken_back_to_back(run: Run, batches: Columns) -> Mask:
+    """Which batches were taken back to back, and timed: see Prefetch."""
+    rows = np.zeros(len(batches), dtype=np.bool_)
+    for prefetch in run.prefetches:
+        if prefetch.began_ns is None or not prefetch.timed:
+            continue
+        first, last = np.searchsorted(batches.epoch, [prefetch.epoch, prefetch.epoch + 1])
+        batch = batches.batch[first:last]
+        since = batch[batches.requested_ns[first:last] >= prefetch.began_ns]
+        if len(since):  # by their numbers, for rows may be missing
+            end = int(since[0]) + prefetch.batches
+            rows[first:last] |= (batch >= end - prefetch.timed) & (batch < end)
+    return rows
+
+
+def _charged(
+    batches: Columns, rows: Mask, *, back_to_back: bool
+) -> tuple[dict[Stage, float], float]:
+    """How long each stage was waited for in the requests of `rows`, and the sum of the waits.
+
+    `back_to_back` adds what lies between them and the batch before, in which the workers went on,
+    and training did not.
+    """
+    in_worker = batches.worker != UNKNOWN
+    begin_ns, end_ns = batches.requested_ns.copy(), batches.delivered_ns
+    if back_to_back:
+        follows = in_worker[1:] & (np.diff(batches.batch) == 1) & (np.diff(batches.epoch) == 0)
+        begin_ns[1:][follows] = end_ns[:-1][follows]
+    fetch, fetched, collated = batches.fetch_start_ns, batches.fetched_ns, batches.collated_ns
+    ready, arrived = batches.ready_ns, batches.arrived_ns
+    index_ns = batches.index_ns.clip(0)
+    pickles = np.clip(batches.pickle_start_ns, collated, ready)
+    pickles = np.where(batches.pickle_start_ns == UNKNOWN, collated, pickles)
+    pinned = arrived + batches.pin_ns.clip(0)
+    handed_over = np.where(in_worker, np.maximum(end_ns - index_ns, pinned), pinned)
+    # What was done for each batch, one after the other.
+    done: list[tuple[Stage, Column, Column]] = [
+        ("indices", np.where(in_worker, fetch, fetch - index_ns), fetch),
+        ("fetch", fetch, fetched),
+        ("collate", fetched, collated),
+        # Its queue's thread waits for Python's lock, with which the worker fetches the next batch.
+        ("fetch", collated, pickles),
+        ("pickle", pickles, ready),
+        ("receive", ready, arrived),
+        ("pin", arrived, pinned),
+        # To hand it over the training process needs a CPU, and Python's lock.
+        ("receive", pinned, handed_over),
+        ("indices", handed_over, np.where(in_worker, end_ns, handed_over)),
+    ]
+    begin_ns, end_ns = begin_ns[rows], end_ns[rows]
+    charged_ns: dict[Stage, float] = dict.fromkeys(STAGES, 0.0)
+    for stage, start, stop in done:
+        overlap_ns = np.minimum(stop[rows], end_ns) - np.maximum(start[rows], begin_ns)
+        charged_ns[stage] += float(overlap_ns.clip(0).sum())
+    return charged_ns, float((end_ns - begin_ns).sum())
+
+
+def split_of(batches: Columns) -> tuple[float, float, float] | None:
+    """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
+    known = (batches.cpu_ns != UNKNOWN) & (batches.run_queue_ns != UNKNOWN)
+    work_ns = batches.fetch_ns.clip(0) + batches.collate_ns.clip(0)
+    known_ns = float(work_ns[known].sum())
+    if not known_ns or known_ns < MOST_KNOWN * float(work_ns.sum()):
+        return None
+    # The kernel counts in ticks, which may be more than the time that passed.
+    cpu = min(float(batches.cpu_ns[known].sum()) / known_ns, 1.0)
+    run_queue = min(float(batches.run_queue_ns[known].sum()) / known_ns, 1.0 - cpu)
+    return cpu, run_queue, 1.0 - cpu - run_queue
+
+
+def _transforms(
+    run: Run, work: Columns, work_ns: float
+) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
+    """The transforms, the longest first, and the methods that do little but call them."""
+    transforms = []
+    for name, table in run.transforms.items():
+        is_of_work = np.zeros(len(table), dtype=np.bool_)
+        for epoch in np.unique(table.epoch).tolist():
+            first, last = np.searchsorted(work.epoch, [epoch, epoch + 1])
+            rows = table.epoch == epoch
+            is_of_work[rows] = np.isin(table.batch[rows], work.batch[first:last])
+        own_ns, calls = table.ns[is_of_work], table.calls[is_of_work]
+        calls = calls[~np.isnan(calls)]
+        if len(own_ns) and calls.any():
+            ns = float(own_ns.mean())
+            share = ns / work_ns if work_ns else 0.0
+            transforms.append(TransformTime(name, float(calls.mean()), ns, share))
+    transforms.sort(key=lambda transform: -transform.ns)
+    shown = [each for each in transforms if not each.calls_others or each.share >= LEAST_OWN_CODE]
+    functions = {transform.function for transform in shown}
+    callers = dict.fromkeys(each.function for each in transforms if each.function not in functions)
+    return tuple(shown), tuple(callers)
+
+
+def _code(run: Run) -> tuple[CodeLine, ...]:
+    """The functions that workers were seen in, the most frequent first."""
+    tallies = defaultdict[tuple[str, str], tuple[Counter[str], Counter[str], Counter[str]]](
+        lambda: (Counter(), Counter(), Counter())
+    )
+    for samples in run.code:
+        for kind, counts in ((1, samples.running), (2, samples.blocked)):
+            for spot, count in counts.items():
+                place, _, more = spot.partition(CALLS)
+                where, _, function = place.partition(" ")
+                tally = tallies[where.rpartition(":")[0], function]
+                tally[0][place] += count
+                tally[kind][more] += count
+    total = max(sum(lines.total() for lines, _, _ in tallies.values()), 1)
+    code = [
+        CodeLine(
+            place=_most_common(lines),
+            leaf=_most_common(called),
+            share=lines.total() / total,
+            blocked_share=blocked.total() / total,
+            blocked_in=_most_common(blocked),
+        )
+        for lines, called, blocked in tallies.values()
+    ]
+    return tuple(sorted(code, key=lambda line: -line.share))
+
+
+def _calls(run: Run) -> tuple[LibraryCall, ...]:
+    """The functions that the program's lines called, the most frequent first."""
+    total, tallies = 0, defaultdict[str, Counter[str]](Counter)
+    for samples in run.code:
+        total += sum(samples.running.values()) + sum(samples.blocked.values())
+        for spot, count in samples.calls.items():
+            place, _, function = spot.partition(CALLS)
+            tallies[function][place] += count
+    calls = [
+        LibraryCall(function, _most_common(places), places.total() / max(total, 1))
+        for function, places in tallies.items()
+    ]
+    return tuple(sorted(calls, key=lambda call: -call.share))
+
+
+def _most_common(counts: Counter[str]) -> str:
+    return max(counts, key=counts.__getitem__, default="")
+
+
+def _slow_samples(batches: Columns) -> tuple[SlowSample, ...]:
+    """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
+    typical_ns = typical_sample_ns(batches)
+    if not typical_ns:
+        return ()
+    is_slow = (batches.slowest_ns > slow_from_ns(typical_ns)) & (batches.slowest_index != UNKNOWN)
+    took_ns = batches.slowest_ns[is_slow]
+    indices, which, times = np.unique(
+        batches.slowest_index[is_slow], return_inverse=True, return_counts=True
+    )
+    longest_ns = np.zeros(len(indices), dtype=np.int64)
+    np.maximum.at(longest_ns, which, took_ns)
+    slowest = np.argsort(-longest_ns, kind="stable")[:MOST_SAMPLES]
+    columns = (column[slowest].tolist() for column in (indices, times, longest_ns))
+    return tuple(
+        SlowSample(index, count, ns, ns / typical_ns)
+        for index, count, ns in zip(*columns, strict=True)
+    )
+
+
+def slow_from_ns(typical_ns: float) -> float:
+    """The time above which a sample is slow, given the typical time."""
+    return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
+
+
+def typical_sample_ns(batches: Columns) -> float | None:
+    """The median over batches of their mean sample, without its slowest where there are more."""
+    batches = batches.take((batches.samples > 0) & (batches.fetch_ns != UNKNOWN))
+    is_left_out = (batches.samples > 1) & (batches.slowest_ns != UNKNOWN)
+    rest_ns = batches.fetch_ns - np.where(is_left_out, batches.slowest_ns, 0)
+    means_ns = rest_ns / (batches.samples - is_left_out)
+    return float(np.median(means_ns)) if len(means_ns) else None
+
+
+def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
+    numbers, times = np.unique(batches.worker[batches.worker != UNKNOWN]).tolist(), []
+    for number in numbers:
+        own = batches.where(worker=number)
+        batch_ns = own.fetch_ns.clip(0) + own.collate_ns.clip(0)
+        mean_ns, typical_ns = float(batch_ns.mean()), float(np.median(batch_ns))
+        times.append(
+            WorkerTime(number, len(own), mean_ns, typical_ns, int(own.samples.clip(0).sum()))
+        )
+    return tuple(times)
+
+
+def _mean(column: Column) -> float | None:
+    known = column[column != UNKNOWN]
+    return float(known.mean()) if len(known) else None
