@@ -1,0 +1,300 @@
+"""torch's DataLoader simulated: workers, the training process and other programs share CPUs.
+
+Each process is a generator that reads as torch's code does. It yields whenever it waits: until it
+has had so much of a CPU, until a moment, or until there is something in its queue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator
+from heapq import heappop, heappush
+from itertools import count, cycle, islice
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from loadeval.data.columns import Columns
+
+Process: TypeAlias = Generator[None, None, None]
+
+MOST_BATCHES = 400
+"""So many batches are simulated: enough for a mean within a few percent."""
+SETTLING = 3
+"""The queue fills in the first of so many parts, which does not count."""
+LEAST_CPU = 0.001
+"""A step computes for this share of its time at least."""
+
+
+class Simulated(NamedTuple):
+    """The mean time of an iteration, in nanoseconds, and of its step, once the queue has settled.
+
+    The CPU time of workers is `grown` times what it would be with one CPU in use.
+    """
+
+    iteration_ns: float
+    step_ns: float
+    grown: float = 1.0
+
+
+class Batch(NamedTuple):
+    """A batch, the worker that makes it, and what that takes."""
+
+    number: int
+    worker: int
+    cpu_ns: float
+    read_ns: float
+    waits_ns: float
+    receive_ns: float
+    pin_ns: float
+    index_ns: float
+    lock_ns: float
+    step_ns: float
+    step_cpu_ns: float
+
+
+def simulate(
+    costs: Columns,
+    *,
+    num_workers: int,
+    prefetch_factor: int = 2,
+    in_order: bool = True,
+    pins: bool = False,
+    cpus: float | None = None,
+    worker_cpus: float | None = None,
+    others_cpus: float = 0.0,
+    growth: float = 0.0,
+) -> Simulated:
+    """What a DataLoader of these settings comes to whose batches take `costs`: see `costs_of`.
+
+    `pins` tells that a thread of the training process receives and pins batches. Of the `cpus` that
+    it shares with its workers, these may use `worker_cpus`, and other programs want `others_cpus`;
+    None is as many as they like. What a CPU does takes longer by `growth`, a share, for each
+    further CPU in use.
+    """
+    if not num_workers:
+        each_ns = costs.cpu_ns + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
+        each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
+        return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
+    machine = _Machine(cpus, worker_cpus, others_cpus, growth)
+    return _DataLoader(costs, machine, num_workers, prefetch_factor, in_order, pins).run()
+
+
+class _Machine:
+    """CPUs that are shared equally by who computes, and a clock."""
+
+    def __init__(
+        self, cpus: float | None, worker_cpus: float | None, others: float, growth: float
+    ) -> None:
+        self.cpus = cpus or math.inf
+        self.worker_cpus, self.others, self.growth = worker_cpus or math.inf, others, growth
+        self.now_ns = 0.0
+        self.progress_ns = self.spent_ns = self.alone_ns = 0.0
+        """How far a worker got that computed all the time; and of all workers, CPU time."""
+        self._order = count()
+        self._computing: list[tuple[float, int, Process]] = []
+        self._waiting: list[tuple[float, int, Process]] = []
+        self._training: tuple[Process, int] | None = None
+        self._training_left_ns = 0.0
+
+    def compute(self, worker: Process, cpu_ns: float) -> None:
+        """Resume `worker` once it has computed for so long."""
+        heappush(self._computing, (self.progress_ns + cpu_ns, next(self._order), worker))
+
+    def train(self, training: Process, cpu_ns: float, threads: int = 1) -> None:
+        """Resume the training process once its `threads`, which wait for each other, have."""
+        self._training, self._training_left_ns = (training, threads), cpu_ns
+
+    def wait(self, process: Process, until_ns: float) -> None:
+        """Resume `process` at that moment."""
+        heappush(self._waiting, (until_ns, next(self._order), process))
+
+    def speeds(self, workers: int, threads: int) -> tuple[float, float, float]:
+        """How fast workers and training compute, and by how much more time that takes of a CPU."""
+        wanted = workers + threads + self.others
+        longer = 1 + self.growth * max(min(wanted, self.cpus) - 1, 0.0)
+        share = min(self.cpus / wanted, 1.0) if wanted else 1.0
+        of_worker = min(share, self.worker_cpus / workers) if workers else share
+        if threads > 1 and wanted > self.cpus:  # the slowest of them shares its CPU with most
+            most, part = divmod(wanted, 1)
+            queued = [math.ceil(each / self.cpus) for each in (most, most + 1)]
+            share = 1 / (queued[0] + part * (queued[1] - queued[0]))
+        return of_worker / longer, share / longer, longer
+
+    def next(self) -> Process:
+        """Let time pass until a process has what it waits for."""
+        threads = 0 if self._training is None else self._training[1]
+        workers = len(self._computing)
+        of_worker, of_training, longer = self.speeds(workers, threads)
+        times_ns = (
+            (self._computing[0][0] - self.progress_ns) / of_worker if workers else math.inf,
+            self._training_left_ns / of_training if threads else math.inf,
+            self._waiting[0][0] - self.now_ns if self._waiting else math.inf,
+        )
+        passed_ns = max(min(times_ns), 0.0)
+        self.now_ns += passed_ns
+        done_ns = of_worker * passed_ns
+        self.progress_ns += done_ns
+        self.alone_ns += workers * done_ns
+        self.spent_ns += workers * done_ns * longer
+        self._training_left_ns -= of_training * passed_ns
+        first = times_ns.index(min(times_ns))
+        if first == 1 and self._training is not None:
+            (process, _), self._training = self._training, None
+            return process
+        return heappop(self._computing if first == 0 else self._waiting)[2]
+
+
+class _DataLoader:
+    """Workers that take turns, a training process, and maybe a thread that pins."""
+
+    def __init__(
+        self,
+        costs: Columns,
+        machine: _Machine,
+        workers: int,
+        ahead: int,
+        in_order: bool,
+        pins: bool,
+    ) -> None:
+        self._machine, self._in_order, self._pins = machine, in_order, pins
+        waits_ns = costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns
+        columns = (costs.cpu_ns, costs.read_ns, waits_ns, costs.receive_ns, costs.pin_ns)
+        columns += (costs.index_ns, costs.lock_ns, costs.step_ns, costs.step_cpu_ns)
+        self._rows = cycle(list(zip(*(column.tolist() for column in columns), strict=True)))
+        self._threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
+        self._depth = workers * ahead
+        self._count = max(len(costs), min(8 * self._depth, max(4 * self._depth, MOST_BATCHES)))
+        self._sent = 0
+        self._storage_free_ns = 0.0
+        self._asked = [deque[Batch]() for _ in range(workers)]
+        self._done_at_ns = [0.0] * workers
+        """The progress at which each worker has computed what it is at; 0 if it does not."""
+        self._to_pin, self._arrived = deque[Batch](), deque[Batch]()
+        self._served_ns: list[float] = []
+        self._stepped_ns = [0.0]
+        """How long all steps took, up to each batch."""
+        self._idle = set[Process]()
+        self._workers = [self._worker(number) for number in range(workers)]
+        self._pinning, self._training = self._pin_thread(), self._training_process()
+
+    def run(self) -> Simulated:
+        """Serve as many batches as it takes."""
+        workers = len(self._workers)
+        self._idle |= {*self._workers, self._pinning}
+        for number in range(self._depth):
+            self._ask(number % workers)
+        next(self._training)
+        while len(self._served_ns) < self._count:
+            next(self._machine.next())
+        counted = self._count - self._count // SETTLING
+        counted -= counted % workers  # whole rounds, for workers may all end at a time
+        last = self._count - 1
+        taken_ns = self._served_ns[last] - self._served_ns[last - counted]
+        step_ns = self._stepped_ns[last] - self._stepped_ns[last - counted]
+        machine = self._machine
+        grown = machine.spent_ns / machine.alone_ns if machine.alone_ns else 1.0
+        return Simulated(taken_ns / counted, step_ns / counted, grown)
+
+    def _ask(self, worker: int) -> None:
+        """Ask for one more batch."""
+        self._asked[worker].append(Batch(self._sent, worker, *next(self._rows)))
+        self._sent += 1
+        self._wake(self._workers[worker])
+
+    def _wake(self, process: Process) -> None:
+        if process in self._idle:
+            self._idle.remove(process)
+            next(process)
+
+    def _worker(self, number: int) -> Process:
+        """What a worker does; it pickles before it goes on, for that takes Python's lock too."""
+        machine, asked = self._machine, self._asked[number]
+        while True:
+            while not asked:
+                self._idle.add(self._workers[number])
+                yield
+            batch = asked[0]
+            machine.compute(self._workers[number], batch.cpu_ns)
+            self._done_at_ns[number] = machine.progress_ns + batch.cpu_ns
+            yield
+            self._done_at_ns[number] = 0.0
+            if batch.read_ns:  # the storage serves one after the other
+                self._storage_free_ns = max(self._storage_free_ns, machine.now_ns) + batch.read_ns
+                machine.wait(self._workers[number], self._storage_free_ns)
+                yield
+            if batch.waits_ns:
+                machine.wait(self._workers[number], machine.now_ns + batch.waits_ns)
+                yield
+            machine.wait(self._arrival(asked.popleft()), machine.now_ns)  # once it has gone on
+
+    def _arrival(self, batch: Batch) -> Process:
+        (self._to_pin if self._pins else self._arrived).append(batch)
+        self._wake(self._pinning if self._pins else self._training)
+        yield
+
+    def _pin_thread(self) -> Process:
+        while True:
+            while not self._to_pin:
+                self._idle.add(self._pinning)
+                yield
+            taken_ns = self._to_pin[0].receive_ns + self._to_pin[0].pin_ns
+            self._machine.wait(self._pinning, self._machine.now_ns + taken_ns)
+            yield
+            self._arrived.append(self._to_pin.popleft())
+            self._wake(self._training)
+
+    def _training_process(self) -> Process:
+        """Wait for a batch, receiving all that comes meanwhile; ask for one more; train."""
+        machine, kept = self._machine, dict[int, Batch]()
+        for wanted in count():
+            batch = kept.pop(wanted, None)
+            while batch is None:
+                while not self._arrived:
+                    self._idle.add(self._training)
+                    yield
+                come = self._arrived.popleft()
+                if not self._pins:
+                    lock_ns = self._lock_wait_ns(come)
+                    if come.receive_ns:
+                        machine.train(self._training, come.receive_ns)
+                        yield
+                    if lock_ns:
+                        machine.wait(self._training, machine.now_ns + lock_ns)
+                        yield
+                if self._in_order and come.number != wanted:
+                    kept[come.number] = come
+                else:
+                    batch = come
+            if batch.index_ns:
+                machine.train(self._training, batch.index_ns)
+                yield
+            self._ask(batch.worker)
+            self._served_ns.append(machine.now_ns)
+            cpu_ns, waits_ns = self._step(batch)
+            machine.train(self._training, cpu_ns, self._threads)
+            yield
+            if waits_ns:
+                machine.wait(self._training, machine.now_ns + waits_ns)
+                yield
+            took_ns = machine.now_ns - self._served_ns[-1]
+            self._stepped_ns.append(self._stepped_ns[-1] + took_ns)
+
+    def _lock_wait_ns(self, batch: Batch) -> float:
+        """How long it is until the worker of a batch that is received lets go of Python's lock."""
+        done_at_ns = self._done_at_ns[batch.worker]
+        if not batch.lock_ns or not done_at_ns:
+            return 0.0
+        left_ns = done_at_ns - self._machine.progress_ns
+        left_ns += sum(later.cpu_ns for later in islice(self._asked[batch.worker], 1, None))
+        return min(left_ns, batch.lock_ns)
+
+    def _step(self, batch: Batch) -> tuple[float, float]:
+        """How long a step computes, and waits for something else.
+
+        It was measured beside other programs, so these alone do not make it longer.
+        """
+        cpu_ns = batch.step_ns * min(max(batch.step_cpu_ns / max(batch.step_ns, 1), LEAST_CPU), 1)
+        speed = self._machine.speeds(0, self._threads)[1]
+        took_ns = min(cpu_ns / speed, batch.step_ns)
+        return took_ns * speed, batch.step_ns - took_ns
