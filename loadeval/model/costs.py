@@ -1,0 +1,399 @@
+"""What a recorded loader takes: what a simulation is fed with.
+
+`costs_of` has what each batch takes, in nanoseconds, in the order in which the loader was asked for
+them:
+
+    index_ns                    handing out indices, in the training process
+    cpu_ns, run_queue_ns        fetching and collating, in a worker: on a CPU, runnable without one,
+    blocked_ns, read_ns         and neither: each worker by itself, or one after the other, as by a
+                                storage that serves no more in total
+    pickle_ns                   pickling, in a worker
+    receive_ns, lock_ns         receiving, in the training process, or its pin thread; and how long
+                                at most that waits for Python's lock in a worker that is busy
+    pin_ns                      copying to pinned memory
+    step_ns, step_cpu_ns        the training step with ideal loading, and CPU time of it
+    "part NAME"                 the share of fetching and collating that a transform, a function,
+                                collating, or "slow samples" beyond what is typical take
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values
+from loadeval.data.run import Run, keys_of
+from loadeval.errors import UsageError
+from loadeval.estimate.metrics import quantities
+from loadeval.inside.code import computing_threads
+from loadeval.inside.lanes import loaded
+from loadeval.inside.stages import CALLS, Stages, slow_from_ns, split_of, typical_sample_ns
+from loadeval.model.simulate import MOST_BATCHES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
+"""What fetching and collating consist of."""
+PART = "part "
+STAGES: Mapping[str, tuple[str, ...]] = {
+    "indices": ("index_ns",),
+    "hand-over": ("pickle_ns", "receive_ns"),
+    "pin": ("pin_ns",),
+    "step": ("step_ns", "step_cpu_ns"),
+}
+"""What else than fetching and collating can become faster, and its columns."""
+
+FEWEST_RECEIVED = 4
+"""The median of so many batches of a kind says something."""
+TINY = 1e-9
+"""It stands for nothing where something is divided by it."""
+LAY_READY_NS = 200_000
+"""A batch that was ready so long before it was asked for was not waited for."""
+LEAST_LOCK_NS = 1_000_000
+"""A shorter wait is none for Python's lock, which a thread gets after 5 ms, if not before."""
+NEARLY = 0.9
+"""Who waits for this share of the time until a worker is done waits until then."""
+MOSTLY = CORRELATED = 0.5
+
+HAND_OVER_NS = 200_000
+"""Pickling a batch takes so long, and receiving it, where the run had no workers to show it."""
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
+"""What each tensor adds to that, for the worker is asked for a file descriptor.
+
+See docs/how-it-measures.md: 0.3 ms from a worker that is idle, 0.9 ms with all CPUs in use.
+"""
+PIPE_NS_PER_BYTE = (1.0, 2.0)
+"""What each byte of a batch without tensors adds to it: it goes through a pipe."""
+SHARED_NS_PER_BYTE = 0.7
+"""Collating into shared memory, not into a process's own, takes so much more for each byte."""
+
+USUAL_PREFETCH = 2
+"""Torch keeps so many batches ready for each worker, unless told otherwise."""
+
+START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
+"""Starting a worker, and ending it, takes so long by start method: see docs/how-it-measures.md."""
+FORK_NS_PER_BYTE = 0.025
+"""A fork copies the page tables of the training process, which takes so long for each byte."""
+NO_FORK_SINCE = (3, 14)
+"""From this version on Python starts processes by forkserver, unless told otherwise."""
+RESUME_NS = 1_000_000
+"""Each worker that lives on takes so long at the start of an epoch."""
+
+
+def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Columns | None:
+    """What the batches of `run` take, without each worker's first of an epoch; None without any."""
+    batches = loaded(run)
+    batches = batches.take(batches.batch >= (run.loader.workers or 1))
+    batches = batches.take(batches.fetch_ns != UNKNOWN)
+    if not len(batches):
+        return None
+    constant, collate_ns = np.ones(len(batches)), _known(batches.collate_ns)
+    work_ns = _known(batches.fetch_ns) + collate_ns
+    cpu_ns, run_queue_ns = work_ns, 0 * constant
+    if (split := split_of(batches)) is not None:
+        cpu_ns = np.minimum(_known(batches.cpu_ns, split[0] * work_ns), work_ns)
+        run_queue_ns = _known(batches.run_queue_ns, split[1] * work_ns)
+        run_queue_ns = np.minimum(run_queue_ns, work_ns - cpu_ns)
+    blocked_ns = work_ns - cpu_ns - run_queue_ns
+    computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
+    receive_ns, lock_ns = _receiving(batches)
+    seen = Counter[str]()
+    for samples in run.code:
+        for place, count in samples.running.items():
+            seen[place.partition(CALLS)[2]] += count
+    total = sum(sum((*each.running.values(), *each.blocked.values())) for each in run.code)
+    parts = {name: count / total * constant for name, count in seen.items() if name}
+    parts |= {line.function: line.share * constant for line in reversed(stages.code)}
+    typical_ns = typical_sample_ns(batches) or math.inf
+    is_slow = batches.slowest_ns > slow_from_ns(typical_ns)
+    taken_ns = {
+        "collate": collate_ns,
+        "slow samples": np.where(is_slow, batches.slowest_ns - typical_ns, 0.0),
+        **_transforms(run, batches),
+    }
+    parts |= {name: np.minimum(ns / np.maximum(work_ns, 1.0), 1.0) for name, ns in taken_ns.items()}
+    return Columns(
+        {
+            "index_ns": _known(batches.index_ns),
+            "cpu_ns": cpu_ns + computed_ns,
+            "run_queue_ns": run_queue_ns,
+            "blocked_ns": blocked_ns - computed_ns,
+            "read_ns": 0 * constant,
+            "pickle_ns": _known(batches.pickle_ns),
+            "receive_ns": receive_ns,
+            "lock_ns": lock_ns * constant,
+            "pin_ns": _known(batches.pin_ns),
+            "step_ns": step_ns * constant,
+            "step_cpu_ns": step_ns * step_cpus * constant,
+            "worker": batches.worker,
+            **{f"{PART}{name}": share for name, share in parts.items()},
+        }
+    ).take(slice(MOST_BATCHES))
+
+
+def work_of(costs: Columns) -> Values:
+    """What fetching and collating each batch takes."""
+    return np.asarray(sum(costs[name] for name in WORK))
+
+
+def scaled(costs: Columns, share: float | Values) -> Columns:
+    """Fetched and collated in that share of the time, and each part of it too."""
+    return costs.replace(**{name: costs[name] * share for name in WORK})
+
+
+def in_share(costs: Columns, share: float | Values) -> Columns:
+    """Fetched and collated in that share of the time, for something of it is gone.
+
+    That is nothing of what parts they have, which become larger shares.
+    """
+    left = np.maximum(share, TINY)
+    parts = {name: np.minimum(costs[name] / left, 1) for name in costs.names if PART in name}
+    return scaled(costs, share).replace(**parts)
+
+
+def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
+    """With a storage that serves all it has to one worker after the other.
+
+    It was busy for no more than all of each iteration: what workers were blocked for beyond that,
+    they waited for each other.
+    """
+    share = min(iteration_ns / max(float(costs.blocked_ns.mean()), 1.0), 1.0)
+    return costs.replace(read_ns=costs.blocked_ns * share, blocked_ns=np.zeros(len(costs)))
+
+
+def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Columns:
+    """As if workers handed over what the training process loaded: batches of so many `tensors`."""
+    each = (tensors or 0.0, PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS, SHARED_NS_PER_BYTE * batch_bytes)
+    if tensors == 0:
+        each = (batch_bytes, *PIPE_NS_PER_BYTE, 0.0)
+    count, pickle_ns, receive_ns, shared_ns = each
+    return costs.replace(
+        cpu_ns=costs.cpu_ns + shared_ns,
+        pickle_ns=np.full(len(costs), HAND_OVER_NS + pickle_ns * count),
+        receive_ns=np.full(len(costs), HAND_OVER_NS + receive_ns * count),
+    )
+
+
+def resized(costs: Columns, batches: float) -> Columns:
+    """Of batches that hold the samples of `batches` of these, one after the other."""
+    bounds = np.arange(max(int(len(costs) / batches), 1) + 1) * batches
+    columns = {}
+    for name in (name for name in costs.names if name.endswith("_ns")):
+        total = np.concatenate([[0.0], np.cumsum(costs[name])])
+        columns[name] = np.diff(np.interp(bounds, np.arange(len(total)), total))
+        if name in {"pickle_ns", "receive_ns", "lock_ns"}:
+            columns[name] = np.full(len(bounds) - 1, costs[name].mean())
+    return Columns(columns)
+
+
+def faster(costs: Columns, name: str, times: float) -> Columns:
+    """With the part of that full name so many times as fast."""
+    if name in STAGES:
+        return costs.replace(**{column: costs[column] / times for column in STAGES[name]})
+    part = f"{PART}{name}"
+    share = 1 - costs[f"{PART}collate"] if name == "fetch" else costs[part]
+    left = in_share(costs, 1 - share * (1 - 1 / times))
+    return left if name == "fetch" else left.replace(**{part: left[part] / times})
+
+
+def full_name(costs: Columns, name: str, offered: list[str]) -> str:
+    """The part that `name` means: the whole of its name, or the end of one after a dot.
+
+    Raises UsageError where that is none, telling those that are `offered`, or several.
+    """
+    parts = [each.removeprefix(PART) for each in costs.names if each.startswith(PART)]
+    stages = ["fetch", "collate", *STAGES]
+    if name in stages or name in parts:
+        return name
+    ending = [part for part in parts if part.endswith(f".{name}")]
+    if len(ending) == 1:
+        return ending[0]
+    if ending:
+        several = " or ".join(map(repr, ending))
+        raise UsageError(f"faster has {name!r}, which may be {several}; name one of them in full")
+    expected = ", ".join(map(repr, dict.fromkeys((*offered, *stages))))
+    raise UsageError(
+        f"faster has {name!r}, of which the run knows nothing; expected one of {expected}"
+    )
+
+
+def _known(column: Column, otherwise: Values | None = None) -> Values:
+    """The column, with something else in place of what is not known: by default the mean."""
+    known = column[column != UNKNOWN]
+    if otherwise is None:
+        otherwise = np.full(len(column), known.mean() if len(known) else 0.0)
+    return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
+
+
+def _transforms(run: Run, batches: Columns) -> dict[str, Values]:
+    """What each transform takes of a batch; 0 where that is not known."""
+    keys, transforms = keys_of(batches), {}
+    for name, table in run.transforms.items():
+        own = keys_of(table)
+        order = np.argsort(own)
+        at = order[np.minimum(np.searchsorted(own[order], keys), len(own) - 1)]
+        transforms[name] = np.where(own[at] == keys, table.ns[at], 0.0)
+    return transforms
+
+
+def _receiving(batches: Columns) -> tuple[Values, float]:
+    """What receiving each batch takes by itself, and how long at most it waits for a lock."""
+    took_ns, left_ns = batches.receive_ns.astype(np.float64), _left_ns(batches)
+    is_known = took_ns != UNKNOWN
+    if not is_known.any():
+        return np.zeros(len(took_ns)), 0.0
+    waited = batches.requested_ns <= batches.ready_ns + LAY_READY_NS
+    is_busy = is_known & (left_ns > 0)
+    idle_ns = took_ns[is_known & ~waited & ~is_busy]
+    typical_ns = float(np.median(idle_ns)) if len(idle_ns) >= FEWEST_RECEIVED else None
+    lock_ns = _lock_ns(took_ns[is_busy], left_ns[is_busy], typical_ns)
+    if typical_ns is None:
+        own_ns = np.maximum(took_ns - left_ns, 0) if lock_ns else took_ns
+        typical_ns = float(np.median(own_ns[is_known]))
+    shows_own = is_known & ~is_busy if lock_ns else is_known
+    return np.where(shows_own, took_ns, typical_ns), lock_ns
+
+
+def _lock_ns(took_ns: Values, left_ns: Values, typical_ns: float | None) -> float:
+    """How long receiving waits for the lock of a busy worker; infinite if until it is done.
+
+    It took `took_ns` while a worker had `left_ns` to do, and takes `typical_ns` with an idle one,
+    if known. It waits for the lock where it mostly takes as long as the worker is busy, or more
+    than twice as long as with an idle one. It waits so long that, cut off when a worker is done,
+    the mean is what was seen.
+    """
+    own_ns = typical_ns or 0.0
+    is_long = left_ns > 2 * own_ns
+    more_ns, left_ns = took_ns[is_long] - own_ns, left_ns[is_long]
+    if len(left_ns) < FEWEST_RECEIVED or float(np.median(more_ns)) < LEAST_LOCK_NS:
+        return 0.0
+    if typical_ns is None:
+        varies = np.ptp(left_ns) > 0 < np.ptp(more_ns)
+        waits = varies and np.corrcoef(more_ns, left_ns)[0, 1] > CORRELATED
+    else:
+        is_as_long = (more_ns >= NEARLY * left_ns) & (more_ns <= left_ns / NEARLY)
+        waits = np.median(more_ns) > typical_ns or is_as_long.mean() >= MOSTLY
+    if not waits:
+        return 0.0
+    seen_ns = float(more_ns.mean())
+    if seen_ns >= NEARLY * float(left_ns.mean()):
+        return math.inf
+    limits_ns = np.array([0.0, *np.sort(left_ns)])
+    means_ns = [float(np.minimum(left_ns, limit_ns).mean()) for limit_ns in limits_ns]
+    return float(np.interp(seen_ns, means_ns, limits_ns))
+
+
+def _left_ns(batches: Columns) -> Values:
+    """How long the worker of each batch went on with those that it was at while it was received."""
+    began_ns = batches.received_ns - batches.receive_ns
+    left = np.zeros(len(batches))
+    for worker in np.unique(batches.worker):
+        rows = np.flatnonzero(batches.worker == worker)
+        rows = rows[np.argsort(batches.fetch_start_ns[rows])]
+        started_ns, ended_ns = batches.fetch_start_ns[rows], batches.collated_ns[rows]
+        first = np.searchsorted(ended_ns, began_ns[rows], side="right")
+        last = np.searchsorted(started_ns, batches.received_ns[rows], side="left") - 1
+        left[rows] = np.where(last >= first, ended_ns[last] - began_ns[rows], 0)
+    return left
+
+
+def cpus_in_use(run: Run) -> dict[tuple[str, str], float]:
+    """CPUs that "process", "workers" and "machine" used while each arm was served, if read."""
+    return {
+        (each.subject, arm): level.mean
+        for each in quantities(run)
+        for arm, level in (("real", each.real), ("ideal", each.ideal))
+        if each.probe == "host" and each.name == "cpu_cores" and level is not None
+    }
+
+
+def settings_of(run: Run, in_use: Mapping[tuple[str, str], float]) -> dict[str, Any]:
+    """The settings that are simulated, with the CPUs that training and its workers may use.
+
+    Of the workers only those count that have something to do.
+    """
+    loader, environment = run.loader, run.header.environment
+    workers, depth = loader.workers or 0, loader.prefetch_depth or 0
+    busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
+
+    def allowed(subject: str, name: str) -> int | None:
+        table = run.readings.get(("host", subject))
+        values = np.empty(0) if table is None else table.get(name, np.empty(0))
+        known = np.sort(values[~np.isnan(values)])
+        return int(known[len(known) // 2]) if len(known) else None
+
+    usable, every = environment.get("cpus_usable"), environment.get("cpus")
+    cpus = float(usable) if isinstance(usable, int) and usable > 0 else None
+    own, theirs = allowed("process", "allowed_cpus"), allowed("workers", "allowed_cpus")
+    shared, worker_cpus = allowed("workers", "shared_allowed_cpus"), None
+    if own is not None and theirs is not None and shared is not None:
+        if (
+            round(in_use.get(("process", "ideal"), 1.0)) > 1
+        ):  # each of its threads may be bound to a CPU of its own
+            own = allowed("process", "threads_allowed_cpus") or own
+            shared = min(theirs, own)
+        cpus = float(own + theirs - shared)
+        worker_cpus = float(theirs) if theirs < cpus else None
+    mine = [in_use[key] for key in (("process", "real"), ("workers", "real")) if key in in_use]
+    others = 0.0
+    if mine and ("machine", "real") in in_use:
+        # Others are taken to use first the CPUs that training may not use.
+        elsewhere = max(every - cpus, 0.0) if isinstance(every, int) and cpus else 0.0
+        others = max(in_use["machine", "real"] - sum(mine) - elsewhere, 0.0)
+    return {
+        "num_workers": min(len(busy) or workers, workers),
+        "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
+        "in_order": loader.in_order is not False,
+        "pins": bool((run.stages.pin_ns > 0).any()),
+        "cpus": cpus,
+        "worker_cpus": worker_cpus,
+        "others_cpus": others,
+    }
+
+
+def start_ns(run: Run) -> float:
+    """What starting a worker takes: as measured, or for a process like that of the run."""
+    ready_ns: dict[int, int] = {}
+    for start in run.worker_starts:
+        taken_ns = start.ready_ns - start.start_ns
+        ready_ns[start.epoch] = max(ready_ns.get(start.epoch, 0), taken_ns)
+    if ready_ns:
+        return float(np.median(list(ready_ns.values()))) / (run.loader.workers or 1)
+    environment, method = run.header.environment, run.loader.start_method
+    version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
+    if method is None:  # the default of that system and Python
+        is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
+        method = ("forkserver" if version >= NO_FORK_SINCE else "fork") if is_linux else "spawn"
+    table = run.readings.get(("host", "process"))
+    used = np.empty(0) if table is None else table.get("rss_bytes", np.empty(0))
+    used = used[~np.isnan(used)]
+    copied = float(used.max()) if len(used) and method == "fork" else 0.0
+    return START_NS.get(method, START_NS["spawn"]) + FORK_NS_PER_BYTE * copied
+
+
+def worker_bytes(run: Run) -> float | None:
+    """What one more worker takes; None where it was not read.
+
+    The PSS of a worker falls with the processes that share what it was forked from, such as the
+    workers of other loaders. So that is left out where the readings tell it: what is anonymous
+    counts what is shared in full, and PSS a part of it for each of the workers and their parent.
+    Mapped files are shared by all.
+    """
+    table = run.readings.get(("host", "workers"))
+    if table is None or "alive_workers" not in table:
+        return None
+    alive = table.alive_workers
+    unknown = np.full(len(alive), np.nan)
+    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
+    pss, of_files, anonymous, rss = (table.get(name, unknown) for name in names)
+    own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
+    for total in (own, pss, anonymous, rss):
+        each = total[alive > 0] / alive[alive > 0]
+        if not np.isnan(each).all():
+            return float(np.nanmedian(each))
+    return None

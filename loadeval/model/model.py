@@ -1,0 +1,504 @@
+"""What training would do under other settings of its loader, or with cheaper code.
+
+A recorded loader is simulated as it is, and as it would be: a prediction is what the one takes over
+what the other does. What is not known of it is a range, whose ends are simulated too: how much more
+CPU time a batch takes for each further CPU in use, and whether storage that workers wait for has
+each of them wait by itself, as by latency, or serves no more in total, as by bandwidth.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.redaction import TORCHS_OWN
+from loadeval.data.run import Run
+from loadeval.errors import UsageError
+from loadeval.estimate.epochs import length_of_epochs
+from loadeval.estimate.gap import Gap, throughput
+from loadeval.estimate.gap import gap as gap_of
+from loadeval.estimate.stats import SIGMAS, Estimate
+from loadeval.estimate.steady import epoch_lengths
+from loadeval.inside.code import LOCKS, SLEEPS, blockage
+from loadeval.inside.stages import Stages
+from loadeval.inside.stages import stages as stages_of
+from loadeval.model import costs as of
+from loadeval.model.changes import Change
+from loadeval.model.simulate import Simulated, simulate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+GROWTH, GROWTH_ERROR = 0.04, 0.04
+"""For each further CPU in use a batch takes this share more CPU time; and one standard error."""
+LEAST_GROWTH_ERROR = 0.02
+"""What a step and a batch may differ by in it."""
+TRIED = (0.0, 0.12)
+"""Growths between which one that was measured is looked for."""
+LEAST_HELP = 0.03
+"""What makes an iteration shorter by less is no help."""
+NO_EFFECT = 0.01
+"""A change of less than this share of the iteration has no effect."""
+SCALES = (0.6, 1.6)
+"""A calibration scales what fetching takes by no less and no more."""
+CALIBRATIONS = 3
+"""Newton's method takes at most so many steps."""
+BLOCKAGE_MATTERS = 0.2
+"""From this share of fetching on it matters whether blocked time would grow with more workers."""
+MOSTLY = 0.8
+"""When fewer of the batches are without a slow sample, that is what batches are like."""
+USUAL_ERROR = 0.03
+"""Any prediction may be off by this share; see the table in docs/how-it-measures.md."""
+ERROR_OF_CHANGE = 0.1
+"""A prediction may be off by more for each factor of e that it is from what was measured."""
+CROWDED, MOST_CROWDED = 0.03, 0.12
+"""Where workers and training are more than the CPUs, an iteration takes longer by this share for
+each of them, and by that at most, if they are in use all the time; see the same document."""
+CROWDED_ERROR = 0.12
+MATTERS = 0.05
+"""A share of the time that matters."""
+SPINS = 2.0
+"""Times the CPU time of an ideal step: work that is the same takes about as much."""
+ENOUGH = 0.98
+"""As many workers as reach this share of the best throughput are enough."""
+
+LIMITS = {
+    "the training step": "The training step is the limit: the loader keeps up with it.",
+    "loading in the training process": (
+        "Loading in the training process is the limit: workers would load in the background."
+    ),
+    "the workers": "The workers are the limit: more of them, or cheaper samples, would help.",
+    "the CPUs": "The CPUs are the limit: more of them, or cheaper samples, would help most.",
+    "the training process": (
+        "The training process is the limit: besides its step it hands out indices and receives "
+        "batches, which more workers do not change."
+    ),
+    "the storage": "Storage is the limit: more workers would not read faster.",
+    "a lock": "A lock is the limit: workers wait for each other.",
+    "prefetching": (
+        "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
+        "unequal times."
+    ),
+    "the starts of epochs": (
+        "The starts of epochs are the limit: the loader keeps up within them."
+    ),
+}
+"""What training may be held up by, and what that means."""
+AS_IT_IS = Change()
+NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
+
+
+class Model:
+    """A recorded loader, and what training would do if it were changed.
+
+    `costs` are what its batches take, see `costs.py`, and `settings` those that it had: of its
+    workers, as many as have something to do.
+    """
+
+    def __init__(
+        self, run: Run, gap: Gap, stages: Stages | None, others: Sequence[Run] = ()
+    ) -> None:
+        """`others` are runs of the same loader with other numbers of workers.
+
+        Raises UsageError where nothing can be predicted from the run.
+        """
+        name = run.path or run.header.name
+        if run.header.mode != "alternate":
+            raise UsageError(
+                f"{name} was recorded with mode={run.header.mode!r}, which does not measure the "
+                "training step without loading, so nothing can be predicted from it; record one "
+                "that does: loadeval run --mode alternate -- COMMAND"
+            )
+        if stages is None:
+            raise UsageError(
+                f"{name} does not tell what happens inside the loader, so nothing can be predicted "
+                "from it; expected a run of a loader that loadeval looks into, such as PyTorch's "
+                "DataLoader, without stages=False"
+            )
+        in_use = of.cpus_in_use(run)
+        step_cpus = in_use.get(("process", "ideal"), in_use.get(("process", "real"), 1.0))
+        costs = None
+        if gap.real is not None and gap.ideal is not None and gap.whole is not None:
+            costs = of.costs_of(run, stages, gap.ideal.value, step_cpus)
+            self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
+        if costs is None:
+            raise UsageError(
+                f"{name} has too few batches to predict from: its iteration, its training step or "
+                "the loading of its batches was not measured; let it run for more batches"
+            )
+        self.run, self.gap, self.stages, self._others = run, gap, stages, others
+        self.costs, self.settings, self._in_use = costs, of.settings_of(run, in_use), in_use
+        self._presents: dict[tuple[float, bool], tuple[Columns, Simulated]] = {}
+        self._simulated: dict[object, Simulated] = {}
+        self._estimates: dict[object, Estimate] = {}
+
+    @classmethod
+    def of(cls, runs: Run | Sequence[Run]) -> Model:
+        """The model of the last of `runs`; the others tell of other numbers of workers."""
+        given = [runs] if isinstance(runs, Run) else list(runs)
+        if not given:
+            raise UsageError("no run was given; expected one at least, of mode 'alternate'")
+        for other in given[:-1]:
+            cls(other, gap_of(other), stages_of(other))  # raises what is wrong with it
+        return cls(given[-1], gap_of(given[-1]), stages_of(given[-1]), given[:-1])
+
+    # What is asked of it
+
+    def simulate(self, change: Change = AS_IT_IS) -> Estimate:
+        """The speed-up of training over whole epochs, with the range in which it is expected."""
+        costs, settings = self._changed(change, self.costs)
+        starts_ns, starts_now_ns = self._starts_ns(change), self._starts_ns()
+        key = _key(costs, settings), self.batches_in(change), starts_ns
+        if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
+            return NOTHING_GAINED
+        if key not in self._estimates:
+            usual_ns = self._steady_ns(change)
+            cases_ns = [
+                self._steady_ns(change, growth, in_turn)
+                for growth in self.growth
+                for in_turn in self.in_turn
+            ]
+            low, high = self._real.bounds
+            noise = (high - low) / 2 / self._real.value
+            work_ns = of.work_of(self.costs)
+            spread = float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0)
+            further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
+            crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
+            error = math.hypot(USUAL_ERROR + further, noise, spread, crowded)
+            slowest_ns = usual_ns * (1 + math.hypot(max(cases_ns) / usual_ns - 1, error))
+            fastest_ns = usual_ns / (1 + math.hypot(usual_ns / min(cases_ns) - 1, error))
+            unsure_ns = abs(starts_ns - starts_now_ns) / 2
+            self._estimates[key] = Estimate(
+                self._whole_ns / (usual_ns + starts_ns),
+                self._whole_ns / (slowest_ns + starts_ns + unsure_ns),
+                self._whole_ns / max(fastest_ns + starts_ns - unsure_ns, 1.0),
+            )
+        return self._estimates[key]
+
+    def throughput(self, change: Change = AS_IT_IS) -> Estimate:
+        """Samples per second over whole epochs, or batches where samples are not known."""
+        measured, speedup = self._throughput_of(self.run), self.simulate(change)
+        return measured if speedup == NOTHING_GAINED else speedup * measured.value
+
+    @property
+    def unit(self) -> str:
+        """What throughput counts: samples, by their name, or batches."""
+        return "batches" if self.gap.samples_per_batch is None else self.run.header.unit
+
+    def best_workers(self) -> int:
+        """The fewest workers that come near the best; the present number unless others are better.
+
+        As many as there are CPUs at most, or more where workers are blocked.
+        """
+        now, cpus = self.settings["num_workers"], self.settings["cpus"]
+        if now < (self.run.loader.workers or 0):  # some have nothing to do already
+            return int(now)
+        most = math.floor((cpus or now) / max(1 - self.blocked, 0.1))
+        speedups = {
+            count: self.simulate(self.with_workers(count)).value
+            for count in {0, now, *spread(1, max(most, now + 1))}
+        }
+        best = max(speedups.values())
+        if ENOUGH * best <= 1:
+            return int(now)
+        return min(count for count, speedup in speedups.items() if speedup >= ENOUGH * best)
+
+    def with_workers(self, count: int) -> Change:
+        """So many workers; first ones live on between epochs."""
+        live_on = {"persistent_workers": True} if count and not self.settings["num_workers"] else {}
+        return Change({"num_workers": count, **live_on})
+
+    def curve(self) -> dict[int, Estimate]:
+        """Throughput without workers and with some, until twice the CPUs, or those there are.
+
+        What is not of the run itself, or of other runs that were given, is predicted.
+        """
+        now, cpus = self.settings["num_workers"], self.settings["cpus"]
+        counts = {0, now, *spread(1, 2 * max(now, math.ceil(cpus or 1), 2))}
+        curve = {count: self.throughput(Change({"num_workers": count})) for count in sorted(counts)}
+        others = {other.loader.workers or 0: self._throughput_of(other) for other in self._others}
+        return dict(sorted({**curve, **others, now: curve[now]}.items()))
+
+    def limit(self, change: Change = AS_IT_IS) -> str:
+        """What training is held up by then, one of LIMITS: "then the CPUs"."""
+        growth = self.growth[1]
+        costs, settings = self._changed(change, self._present(growth, self.in_turn[0])[0])
+
+        def iteration_ns(costs: Columns = costs, **changed: Any) -> float:
+            return self._simulation(costs, {**settings, "growth": growth, **changed}).iteration_ns
+
+        then_ns, free_ns = iteration_ns(), iteration_ns(of.in_share(costs, 0.0))
+        if then_ns <= (1 + LEAST_HELP) * free_ns:
+            if free_ns > 1.1 * float(costs.step_ns.mean()):
+                return "the training process"
+            starts_ns = self._starts_ns(change)
+            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change))
+            return "the starts of epochs" if starts_late else "the training step"
+        workers, helps_ns = settings["num_workers"], (1 - LEAST_HELP) * then_ns
+        if not workers:
+            return "loading in the training process"
+        cpus_ns = iteration_ns(cpus=None, worker_cpus=None)
+        workers_ns = iteration_ns(num_workers=2 * workers)
+        shared = {"disk": "the storage", "lock": "a lock"}.get(self.blockage)
+        if cpus_ns < helps_ns and (shared or cpus_ns <= workers_ns):
+            return "the CPUs"
+        if iteration_ns(prefetch_factor=4 * settings["prefetch_factor"]) < helps_ns:
+            return "prefetching"
+        if workers_ns < helps_ns:
+            return shared or "the workers"
+        apart = costs.replace(
+            blocked_ns=costs.blocked_ns + costs.read_ns, read_ns=costs.read_ns * 0
+        )
+        is_storage = iteration_ns(apart, num_workers=2 * workers) < helps_ns
+        return "the storage" if is_storage else "the training process"
+
+    # What is known of the run
+
+    @property
+    def parts(self) -> list[str]:
+        """Transforms and functions, the most frequent first, that somebody could make faster."""
+        own = [line for line in self.stages.code if not line.place.startswith(TORCHS_OWN)]
+        names = (name for line in own for name in (line.function, line.leaf) if name)
+        return list(dict.fromkeys((*(each.name for each in self.stages.transforms), *names)))
+
+    @cached_property
+    def blocked(self) -> float:
+        """The share of fetching and collating in which a worker is blocked, slow samples apart."""
+        typical = self.costs["part slow samples"] == 0
+        if typical.mean() < MOSTLY:
+            typical = np.ones(len(self.costs), dtype=np.bool_)
+        work_ns = float(of.work_of(self.costs)[typical].sum())
+        return float(self.costs.blocked_ns[typical].sum()) / work_ns if work_ns else 0.0
+
+    @cached_property
+    def blockage(self) -> str:
+        """What blocks workers: "lock", "disk" or "other"; "" where they are not for long."""
+        workers = self.settings["num_workers"]
+        if self.blocked < BLOCKAGE_MATTERS or not workers:
+            return ""
+        return blockage(self.stages, workers, self.blocked)
+
+    @cached_property
+    def in_turn(self) -> tuple[bool, ...]:
+        """Whether storage serves workers one after the other; both where that is not known.
+
+        A disk is likely to give several workers no more in total, and other storage to answer each
+        of them as fast.
+        """
+        line = self.stages.blocked_line
+        blocked_in = "" if line is None else line.blocked_in
+        is_lock = self.blockage == "lock"
+        if not self.settings["num_workers"]:
+            is_lock = blocked_in.startswith(LOCKS)
+        if self.blocked < BLOCKAGE_MATTERS or is_lock or blocked_in.endswith(SLEEPS):
+            return (False,)
+        return (True, False) if self.blockage == "disk" else (False, True)
+
+    @property
+    def tensors(self) -> float | None:
+        """How many tensors a batch has; None where none were counted."""
+        counted = self.run.stages.tensors[self.run.stages.tensors != UNKNOWN]
+        return float(counted.mean()) if len(counted) else None
+
+    @property
+    def batch_bytes(self) -> float | None:
+        """The size of a batch; None where it is not known."""
+        known = self.run.steps.nbytes[self.run.steps.nbytes != UNKNOWN]
+        return float(known.mean()) if len(known) else None
+
+    def batches_in(self, change: Change) -> float:
+        """How many batches of the run one batch is worth then."""
+        wanted = change.settings.get("batch_size")
+        if wanted is None:
+            return 1.0
+        size = self.run.loader.batch_size or self.gap.samples_per_batch
+        if not size:
+            raise UsageError("the run does not tell its batch size; leave batch_size out")
+        return float(wanted / size)
+
+    @property
+    def unlike(self) -> float:
+        """What a simulation of the present settings takes, over what was measured."""
+        _, now = self._present(self.growth[1], self.in_turn[0])
+        return now.iteration_ns / self._real.value
+
+    @property
+    def spins(self) -> bool:
+        """Whether threads of the step wait for each other by computing, while workers need CPUs."""
+        ideal, real = (self._in_use.get(("process", arm)) for arm in ("ideal", "real"))
+        workers, cpus = self.settings["num_workers"], self.settings["cpus"]
+        if ideal is None or real is None or not workers or cpus is None:
+            return False
+        handed_ns = self.costs.receive_ns + self.costs.pin_ns + self.costs.index_ns
+        spent_ns = real * self._real.value - float(handed_ns.mean())
+        slower_ns = 0.0 if self.gap.contention is None else self.gap.contention.value
+        is_crowded = round(ideal) > 1 and round(ideal) + workers > cpus
+        is_slower = slower_ns >= MATTERS * self._real.value
+        return is_crowded and is_slower and spent_ns >= SPINS * ideal * self._ideal_ns
+
+    # Simulations
+
+    def _steady_ns(
+        self, change: Change, growth: float | None = None, in_turn: bool | None = None
+    ) -> float:
+        """What an iteration takes in the steady state, for a batch of the run."""
+        growth = self.growth[1] if growth is None else growth
+        present, now = self._present(growth, self.in_turn[0] if in_turn is None else in_turn)
+        costs, settings = self._changed(change, present)
+        then = self._simulation(costs, {**settings, "growth": growth})
+        longer = _crowded(costs, settings, then.iteration_ns)
+        longer /= _crowded(present, self.settings, now.iteration_ns)
+        ratio = then.iteration_ns / self.batches_in(change) / now.iteration_ns
+        return self._real.value * longer * ratio
+
+    def _changed(self, change: Change, present: Columns) -> tuple[Columns, dict[str, Any]]:
+        """What batches take then, and with which settings they are simulated."""
+        settings, now = dict(self.settings), self.settings["num_workers"]
+        if "cpus" in change.settings:
+            settings |= {"others_cpus": 0.0, "worker_cpus": None}
+        settings |= {name: each for name, each in change.settings.items() if name in settings}
+        costs, workers = change.applied(present), settings["num_workers"]
+        if workers and not now:
+            costs = of.handed_over(costs, self.tensors, self.batch_bytes or 0.0)
+        if self.batches_in(change) != 1:
+            costs = of.resized(costs, self.batches_in(change))
+        if self.blockage == "lock" and workers:  # all together pass it no faster than they do now
+            taken_ns = of.work_of(costs) * workers / now
+            blocked_ns = np.maximum(taken_ns - costs.cpu_ns - costs.run_queue_ns, 0.0)
+            costs = costs.replace(blocked_ns=blocked_ns)
+        return costs, settings
+
+    def _present(self, growth: float, in_turn: bool) -> tuple[Columns, Simulated]:
+        """What batches take with one CPU in use, and the simulation of the present settings.
+
+        What fetching takes is scaled until that takes as long as was measured. What workers waited
+        for a CPU is left out where the simulation makes them wait.
+        """
+        if (growth, in_turn) in self._presents:
+            return self._presents[growth, in_turn]
+        measured_ns, costs = self._real.value, self.costs
+        if ("machine", "real") in self._in_use or self.settings["worker_cpus"] is not None:
+            costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
+        costs = of.read_in_turn(costs, measured_ns) if in_turn else costs
+        settings = {**self.settings, "growth": growth}
+        costs = costs.replace(cpu_ns=costs.cpu_ns / self._simulation(costs, settings).grown)
+        scale, now = 1.0, self._simulation(costs, settings)
+        for _ in range(CALIBRATIONS):
+            if abs(now.iteration_ns / measured_ns - 1) < NO_EFFECT:
+                break
+            steeper = self._simulation(of.scaled(costs, 1.1 * scale), settings)
+            more_ns = steeper.iteration_ns - now.iteration_ns
+            if more_ns < NO_EFFECT * now.iteration_ns:  # something else limits it
+                break
+            scale += 0.1 * scale * (measured_ns - now.iteration_ns) / more_ns
+            scale = min(max(scale, SCALES[0]), SCALES[1])
+            now = self._simulation(of.scaled(costs, scale), settings)
+        self._presents[growth, in_turn] = of.scaled(costs, scale), now
+        return self._presents[growth, in_turn]
+
+    @cached_property
+    def growth(self) -> tuple[float, float, float]:
+        """The share that each further CPU in use adds to CPU time: least, usual, most.
+
+        What is usual, and what the run shows: beside workers, steps became longer by as much as was
+        measured; and what other runs do, each with its number of workers. Each weighs as much as it
+        is exact.
+        """
+        workers, contention = self.settings["num_workers"], self.gap.contention
+        measured: list[tuple[list[float], float, float]] = []
+        if workers and contention is not None and contention.low is not None:
+            steps = [self._present(growth, self.in_turn[0])[1].step_ns for growth in TRIED]
+            error = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
+            measured.append((steps, self._ideal_ns + contention.value, error))
+        for other in self._others if workers else ():
+            count, theirs = other.loader.workers, gap_of(other).real
+            if count and count != workers and theirs is not None:
+                change = Change({"num_workers": count})
+                then = [self._steady_ns(change, growth, self.in_turn[0]) for growth in TRIED]
+                measured.append((then, theirs.value, USUAL_ERROR * theirs.value))
+        seen, weights = [GROWTH], [1 / GROWTH_ERROR**2]
+        for (first_ns, last_ns), seen_ns, error_ns in measured:
+            slope = (last_ns - first_ns) / (TRIED[1] - TRIED[0])
+            if slope:
+                seen.append((seen_ns - first_ns) / slope)
+                weights.append(1 / ((error_ns / slope) ** 2 + LEAST_GROWTH_ERROR**2))
+        usual = max(float(np.average(seen, weights=weights)), 0.0)
+        error = SIGMAS / math.sqrt(sum(weights))
+        return max(usual - error, 0.0), usual, usual + error
+
+    def _simulation(self, costs: Columns, settings: Mapping[str, Any]) -> Simulated:
+        key = _key(costs, settings)
+        if key not in self._simulated:
+            self._simulated[key] = simulate(costs, **settings)
+        return self._simulated[key]
+
+    def _starts_ns(self, change: Change = AS_IT_IS) -> float:
+        """What the starts and ends of epochs add to a batch of the run.
+
+        First workers begin with nothing loaded ahead: where the step is the limit, loading the
+        first batch comes on top, and else the last step does.
+        """
+        now, workers = self.settings["num_workers"], change.settings.get("num_workers")
+        workers = now if workers is None else workers
+        lives_on = bool(self.run.loader.persistent_workers)
+        epochs, start_ns = epoch_lengths(self.run), of.start_ns(self.run)
+        length = length_of_epochs(self.run) or max(epochs.values(), default=1)
+        once_ns = start_ns / max(len(epochs), 1) + of.RESUME_NS
+        will_live_on = change.settings.get("persistent_workers", lives_on)
+        more_ns = workers * (once_ns if will_live_on else start_ns)
+        more_ns -= now * (once_ns if lives_on else start_ns)
+        if workers and not now:
+            fetch_ns = float(of.work_of(self.costs).mean())
+            more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
+        starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
+        return max(starts_ns + more_ns / length, min(starts_ns, 0.0))
+
+    def _throughput_of(self, run: Run) -> Estimate:
+        measured = gap_of(run)
+        rate = throughput(run, self.gap.samples_per_batch is not None)["real"]
+        if measured.real is None or measured.whole is None:
+            return rate
+        return rate * (measured.real.value / measured.whole.value)
+
+
+def spread(first: int, last: int) -> list[int]:
+    """Numbers from `first` to `last`, the larger ones some 20% apart."""
+    counts = [first]
+    while counts[-1] < last:
+        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
+    return counts
+
+
+def _key(costs: Columns, settings: Mapping[str, Any]) -> tuple[object, ...]:
+    """The same for what is simulated the same."""
+    digest = blake2b()
+    for name in costs.names:
+        if name.endswith("_ns"):
+            digest.update(costs[name].tobytes())
+    return digest.digest(), tuple(sorted(settings.items()))
+
+
+def _crowded(costs: Columns, settings: Mapping[str, Any], iteration_ns: float) -> float:
+    """How many times as long an iteration takes for want of CPUs, see CROWDED."""
+    longer = min(CROWDED * (settings["cpus"] or 0.0), MOST_CROWDED)
+    return 1 + longer * _crowding(costs, settings, iteration_ns)
+
+
+def _crowding(costs: Columns, settings: Mapping[str, Any], iteration_ns: float) -> float:
+    """The share of the CPUs in use where workers and training are more than these; else 0.
+
+    Training counts where it computes for most of an iteration, and others for whole CPUs.
+    """
+    cpus = settings["cpus"]
+    if cpus is None or not iteration_ns:
+        return 0.0
+    training_ns = float((costs.step_cpu_ns + costs.receive_ns + costs.index_ns).mean())
+    training = round(min(training_ns / iteration_ns, 1.0))
+    if settings["num_workers"] + training <= cpus - round(settings["others_cpus"]):
+        return 0.0
+    return min((float(costs.cpu_ns.mean()) + training_ns) / iteration_ns / cpus, 1.0)

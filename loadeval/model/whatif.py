@@ -1,0 +1,186 @@
+"""What if: one change of a recorded loader, and all that can be said of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from loadeval.estimate.memory import memory_there
+from loadeval.model.changes import Change, asked_for
+from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
+from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, Model
+from loadeval.words import duration, share, size, times
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadeval.data.run import Run
+    from loadeval.estimate.stats import Estimate
+
+UNLIKE = 0.1
+"""It is told when a simulation of the present settings is further from what was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """What is predicted of one change, as reports tell it.
+
+    `settings` are all that the loader would have, as far as they are known, and `faster` the parts
+    that would be so many times as fast, by their full names. `throughput` is in `unit` a second and
+    `speedup` over the run as it was, both over whole epochs. `limit` is one of LIMITS. Of the
+    `memory_bytes` that workers and batches in the queue take `shared_memory_bytes` lie in /dev/shm;
+    None is not known. `shortages` says of what there is too little, and `assumptions` what is taken
+    for granted.
+    """
+
+    settings: Mapping[str, Any]
+    faster: Mapping[str, float]
+    throughput: Estimate
+    unit: str
+    speedup: Estimate
+    limit: str
+    memory_bytes: float | None
+    shared_memory_bytes: float | None
+    shortages: tuple[str, ...]
+    assumptions: tuple[str, ...]
+
+
+def whatif(
+    runs: Run | Sequence[Run],
+    *,
+    num_workers: int | None = None,
+    prefetch_factor: int | None = None,
+    batch_size: int | None = None,
+    cpus: float | None = None,
+    in_order: bool | None = None,
+    faster: Mapping[str, float] | None = None,
+) -> WhatIf:
+    """What training would do under other settings; None leaves one as it was.
+
+    `runs` is one that alternated, or several of the same loader with different numbers of workers,
+    which show how its CPU time grows with them; the last one is what is changed. `cpus` are those
+    that training and its workers may share. `faster` maps a transform or function, or "fetch",
+    "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
+    last part of a name, behind a dot, will do where no other ends so.
+
+    Raises UsageError where a run does not tell what happens inside the loader, or what a training
+    step takes without loading, and for a value that no loader can have.
+    """
+    settings = {
+        "num_workers": num_workers,
+        "prefetch_factor": prefetch_factor,
+        "batch_size": batch_size,
+        "cpus": cpus,
+        "in_order": in_order,
+    }
+    model = Model.of(runs)
+    change = asked_for(settings, faster or {}, model.settings, model.costs, model.parts)
+    return predicted(model, change)
+
+
+def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
+    """What `model` says of a change."""
+    memory, shared = memory_bytes(model, change)
+    return WhatIf(
+        settings={**model.settings, "batch_size": model.run.loader.batch_size, **change.settings},
+        faster={} if callable(change.costs) else change.costs,
+        throughput=model.throughput(change),
+        unit=model.unit,
+        speedup=model.simulate(change),
+        limit=model.limit(change),
+        memory_bytes=memory,
+        shared_memory_bytes=shared,
+        shortages=tuple(shortages(model, change)),
+        assumptions=tuple(assumptions(model, change)),
+    )
+
+
+def memory_bytes(model: Model, change: Change = AS_IT_IS) -> tuple[float | None, float | None]:
+    """What workers and batches in the queue take, and what of it lies in /dev/shm.
+
+    None where that is not known.
+    """
+    settings = {**model.settings, **change.settings}
+    workers, batch_bytes = settings["num_workers"], model.batch_bytes
+    if batch_bytes is None:
+        return None, None if workers else 0.0
+    queued = (workers * settings["prefetch_factor"] + 1) * batch_bytes * model.batches_in(change)
+    if not workers:
+        return queued, 0.0
+    each = worker_bytes(model.run)
+    is_piped = 2 * (model.stages.pickled_bytes or 0.0) >= batch_bytes
+    return None if each is None else workers * each + queued, 0.0 if is_piped else queued
+
+
+def shortages(model: Model, change: Change = AS_IT_IS) -> list[str]:
+    """What the change needs more of than the machine of the run has."""
+    memory, shared = memory_bytes(model, change)
+    there, free = memory_there(model.run), model.run.header.environment.get("shm_free_bytes")
+    told = []
+    if memory and there and memory > there:
+        told.append(
+            f"That takes {size(memory)} of memory, and the machine of the run has {size(there)}."
+        )
+    if shared and free and shared > free:
+        told.append(
+            f"That takes {size(shared)} of /dev/shm, and {size(free)} of it were free when the run "
+            "began."
+        )
+    return told
+
+
+def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:
+    """What a prediction takes for granted, for the run does not show it."""
+    settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
+    least, _, most = model.growth
+    if settings["num_workers"] > max(now, 1):
+        if model.blockage == "lock":
+            told.append(
+                f"Workers wait for a lock for {share(model.blocked)} of fetching. However many "
+                "there are, they get through it no faster than now."
+            )
+        elif len(model.in_turn) > 1:
+            told.append(
+                f"Workers are blocked for {share(model.blocked)} of fetching, and it is not known "
+                "whether that takes longer with more workers. One end of the range assumes that "
+                "the storage is no faster in total, the other that each worker waits as now. "
+                "Training with more workers would tell."
+            )
+        elif model.blocked >= BLOCKAGE_MATTERS:
+            told.append(
+                f"Workers are blocked for {share(model.blocked)} of fetching. With more workers, "
+                "that takes no longer."
+            )
+        told.append(
+            f"For each further CPU in use, a batch takes {least:.0%} to {most:.0%} more CPU time."
+        )
+        if settings["cpus"] is None:
+            told.append(
+                "There is a CPU for each worker: the run does not tell how many CPUs training may "
+                "use."
+            )
+    if settings["num_workers"] and not now:
+        receive_ns = HAND_OVER_NS + RECEIVE_TENSOR_NS * (model.tensors or 0.0)
+        told.append(
+            f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
+            "by the number of its tensors: the run has no workers to show it."
+        )
+        if model.tensors is None:
+            told.append(
+                "A batch has few tensors: they were not counted, and each takes time to receive."
+            )
+        told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
+    if model.batches_in(change) != 1:
+        told.append("The training step takes the same time for a sample as in the run.")
+    if model.spins:
+        told.append(
+            "The threads of a training step go on as now. In this run they spin while workers need "
+            "the CPUs, so all of this may be far off: give the step fewer threads, and measure "
+            "again."
+        )
+    if abs(model.unlike - 1) > UNLIKE:
+        told.append(
+            "What the simulation leaves out changes nothing: with the settings of the run it takes "
+            f"{times(model.unlike)} the time that was measured."
+        )
+    return told
