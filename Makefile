@@ -30,7 +30,7 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -42,7 +42,7 @@ check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, d
 	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/fuzz bench/gpu
 	.venv/bin/python bench/hangs/run.py --times 5
 
-nightly: check faults promises truth predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+nightly: check faults promises truth intervals predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
 
 coverage: .venv/.dev  ## branches that `make test` runs, subprocesses included: a report, and no limit
@@ -108,6 +108,9 @@ promises: .venv/.dev  ## what findings predict, and then measure; reproductions 
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python bench/truth.py
+
+intervals: .venv/.dev  ## how often intervals contain the truth, by simulation (two minutes)
+	.venv/bin/python bench/intervals.py
 
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do brings (some 45 minutes)
 	.venv/bin/python bench/prediction.py

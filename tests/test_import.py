@@ -49,7 +49,7 @@ def test_import_takes_less_than_300_ms() -> None:
 def test_measuring_loads_less_than_40_modules(mode: str) -> None:
     """Analysis and reports are loaded when somebody asks for a result, frameworks never.
 
-    The rooms of runtime and runlog do not count: they are folders, with a docstring alone.
+    The rooms of runtime do not count: they are folders, with a docstring alone.
     """
     modules = imported(MEASURE.format(mode=mode))[1]
     own = {name for name in modules if name.startswith("loadeval")}

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -30,7 +31,6 @@ from loadeval.analysis.rules.finding import (
     Rule,
 )
 from loadeval.cli.main import app
-from loadeval.data.dali import write_metrics
 from loadeval.data.lines import Event
 from loadeval.probes.gpu import Driver
 from loadeval.probes.stacks import StackProblem
@@ -39,7 +39,7 @@ from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.tuning import Trial, Tuning
 from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
 from tests.runs import DALI, SPDL
-from tests.runs.given import MS, write_run
+from tests.runs.given import MS, save_metrics, write_run
 from tests.runs.measured import record, record_texts
 from tests.runs.ranks import runs_of, train, train_in_pairs
 from tests.runs.staged import staged
@@ -133,7 +133,7 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
     paths["empty"] = record(folder / "empty.jsonl", batches=1, batch="text")
     paths["without"] = folder / "without.json"
-    write_metrics(read_run(paths["empty"]), paths["without"])
+    save_metrics(read_run(paths["empty"]), paths["without"])
     for name, workers in (("staged", 2), ("in process", 0)):
         paths[name] = write_run(staged(name=name, workers=workers), folder / f"{name}.jsonl")
     return paths | {"spdl": SPDL, "dali": DALI}
@@ -351,7 +351,7 @@ def test_doctor() -> None:
             ),
             "finding",
         ),
-        (Event(0, "the disk is full"), "event"),
+        (msgspec.structs.asdict(Event(0, "the disk is full")), "event"),
         (
             growth_as_dict(Growth("process", None, None, None, Remark(GrowthReason.NO_LIMIT))),
             "growth",

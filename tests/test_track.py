@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from loadeval.runlog.log_file.writer import lines_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, read_run, track
 from loadeval.analysis.live import LiveRun
-from loadeval.data.lines import Header, LoaderInfo
+from loadeval.data.lines import Header, LoaderInfo, RunEnd
 from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.track import INTERVAL_S, Tracking, lost_share_of, scalars_of
 from tests.runs import DEMO
 from tests.runs.measured import record, recorded
+from tests.runs.tables import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -264,7 +264,8 @@ def test_a_missing_package_is_told_at_once(name: str, monkeypatch: pytest.Monkey
 def test_the_scalars_are_those_of_the_live_state() -> None:
     """Base units, the last minute, and no name for what is not known."""
     live = LiveRun()
-    for line in lines_of(recorded(epochs=2, probes=())):
+    run = recorded(epochs=2, probes=())
+    for line in (run.header, *lines_of(run), RunEnd(run.batches)):
         live.take(line)
     state = live.state(0)
     assert state is not None

@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 

@@ -500,7 +500,28 @@ _encoder = msgspec.json.Encoder(enc_hook=np.generic.item)
 
 def encode(line: Line) -> bytes:
     """`line` as it stands in a log, its newline included."""
-    return _encoder.encode(line) + b"\n"
+    try:
+        return _encoder.encode(line) + b"\n"
+    except UnicodeEncodeError:
+        fields = msgspec.to_builtins(line, enc_hook=np.generic.item)
+        return _encoder.encode(_with_whole_characters(fields)) + b"\n"
+
+
+def _with_whole_characters(content: Any) -> Any:
+    """The same with escapes in place of surrogates.
+
+    Python has them in names of files that are not UTF-8, and JSON has none by themselves.
+    """
+    if isinstance(content, dict):
+        return {
+            _with_whole_characters(key): _with_whole_characters(value)
+            for key, value in content.items()
+        }
+    if isinstance(content, list):
+        return [_with_whole_characters(value) for value in content]
+    if isinstance(content, str):
+        return content.encode("utf-8", "backslashreplace").decode()
+    return content
 
 
 def decode(text: bytes | msgspec.Raw) -> Line:

@@ -203,12 +203,14 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     """
     path = Path(path)
     with opened(path) as file:
-        is_log = file.read(len(LOG_START)) == LOG_START
-        file.seek(0)
-        if is_log:
+        start = file.read(len(LOG_START))
+        if start == LOG_START:
+            file.seek(0)
             return _read_log(path, file)
+        # What is no JSON object, as an image of a disk, is not read into memory.
+        text = start + file.read() if start.lstrip().startswith(b"{") else start
         try:
-            metrics = msgspec.json.decode(file.read(), type=_MetricsFile)
+            metrics = msgspec.json.decode(text, type=_MetricsFile)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise RunLogError(
                 f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
@@ -322,12 +324,18 @@ class LogReader:
         more = len(self._left_out) - len(notes)
         notes += [f"{more} more lines were left out"] * (more > 0)
         steps = Columns.concat(self._steps) if self._steps else steps_of([])
+        if self._end is not None and self._end.batches != len(steps) and not notes:
+            notes.append(f"the run had {self._end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
             steps = steps.take(np.argsort(steps.epoch, kind="stable"))
         self._steps = [steps]
         backwards = np.zeros(len(steps), dtype=np.bool_)
         came_ns = steps.request_ns + steps.wait_ns
         backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
+        for epoch in np.unique(steps.epoch[backwards]):
+            (rows,) = np.nonzero(steps.epoch == epoch)
+            latest_ns = np.maximum.accumulate(came_ns[rows])
+            backwards[rows[1:]] = steps.request_ns[rows[1:]] < latest_ns[:-1]
         if backwards.any():
             notes.append(f"{backwards.sum()} batches {BACKWARDS}")
             steps = steps.take(~backwards)

@@ -120,7 +120,12 @@ class Run:
                 end for end in self.ends if end.request_ns and begin_ns <= end.request_ns < end_ns
             ),
             events=tuple(event for event in self.events if begin_ns <= event.time_ns < end_ns),
-            prefetches=tuple(each for each in self.prefetches if each.pair in pairs),
+            prefetches=tuple(
+                each
+                for each in self.prefetches
+                if each.pair in pairs
+                and (each.began_ns is None or begin_ns <= each.began_ns < end_ns)
+            ),
             windows=tuple(window for window in self.windows if window.pair in pairs),
             readings={
                 key: table.take(within(table.time_ns)) for key, table in self.readings.items()

@@ -1,1 +1,1 @@
-"""What a run's figures say, with their intervals."""
+"""What data loading costs: real beside ideal loading, with intervals, and the verdict."""

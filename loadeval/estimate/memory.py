@@ -25,13 +25,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.estimate.stats import slope
 from loadeval.data.columns import UNKNOWN
+from loadeval.estimate.stats import slope
 
 if TYPE_CHECKING:
-    from loadeval.analysis.estimate.stats import Estimate
-    from loadeval.data.columns import Column, Columns, Values
+    from loadeval.data.columns import Columns, Values
     from loadeval.data.run import Run
+    from loadeval.estimate.stats import Estimate
 
     Series: TypeAlias = tuple[Values, Values]
 
@@ -117,7 +117,7 @@ def memory_left(run: Run) -> int | None:
 
 def _last_read(run: Run, name: str) -> int | None:
     table = run.readings.get(("host", "machine"))
-    read = table[name] if table is not None and name in table else np.empty(0)
+    read = np.empty(0) if table is None else table.get(name, np.empty(0))
     known = read[np.isfinite(read)]
     return int(known[-1]) if len(known) else None
 
@@ -125,11 +125,10 @@ def _last_read(run: Run, name: str) -> int | None:
 def _memory(table: Columns, subject: str) -> tuple[str, Values]:
     if subject == "process" and "anonymous_bytes" in table:
         return "anonymous_bytes", table.anonymous_bytes
-    if "pss_bytes" in table:
-        of_files = np.nan_to_num(table.pss_file_bytes) if "pss_file_bytes" in table else 0.0
-        return "pss_bytes", table.pss_bytes - of_files
     unknown = np.full(len(table), np.nan)
-    return "rss_bytes", table.rss_bytes if "rss_bytes" in table else unknown
+    if "pss_bytes" in table:
+        return "pss_bytes", table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
+    return "rss_bytes", table.get("rss_bytes", unknown)
 
 
 def _between_starts(table: Columns, used: Values) -> list[Series]:
@@ -174,43 +173,6 @@ def _thinned(times: Values, values: Values) -> Series:
     return np.array(medians[0]), np.array(medians[1])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WorkerMemory:
-    """The memory of one worker, from its start to its end, whenever it was read.
-
-    `batches` counts those that it had loaded until then, and `faults` all its minor faults between
-    the first and the last reading. `copied_bytes` is what it shared at first, and has as its own in
-    the end.
-    """
-
-    worker: int
-    batches: Column
-    private_bytes: Column
-    shared_bytes: Column
-    faults: int
-    copied_bytes: int
-
-
-def memory_of_workers(run: Run) -> list[WorkerMemory]:
-    """The workers whose memory was read twice or more, each start of one by itself."""
-    starts = defaultdict[int, list[int]](list)
-    for start in run.worker_starts:
-        starts[start.worker].append(start.epoch)
-    memories = []
-    for worker in np.unique(run.stages.worker[run.stages.worker != UNKNOWN]).tolist():
-        loaded = run.stages.where(worker=worker)
-        life = np.searchsorted(sorted(starts[worker]), loaded.epoch, side="right")
-        for number in np.unique(life).tolist():
-            own = loaded.take(life == number)
-            (read,) = np.nonzero((own.private_bytes != UNKNOWN) & (own.shared_bytes != UNKNOWN))
-            if len(read) > 1:
-                private, shared = own.private_bytes[read], own.shared_bytes[read]
-                faults = int(own.minor_faults[read[0] : read[-1] + 1].clip(0).sum())
-                copied = max(min(int(shared[0] - shared[-1]), int(private[-1] - private[0])), 0)
-                memories.append(WorkerMemory(worker, read + 1, private, shared, faults, copied))
-    return memories
-
-
 @dataclass(frozen=True, slots=True)
 class Copies:
     """The pages that forked workers have copied.
@@ -230,22 +192,28 @@ class Copies:
 
 def copies(run: Run) -> Copies | None:
     """What forked workers have copied; None where that was not read."""
-    memories, stages = memory_of_workers(run), run.stages
+    workers, stages = _of_workers(run), run.stages
     known = (stages.cpu_ns > 0) & (stages.system_ns != UNKNOWN) & (stages.minor_faults != UNKNOWN)
-    if not memories or not known.any():
+    if not workers or not known.any():
         return None
-    stages = stages.take(known)
-    copied = sum(memory.copied_bytes for memory in memories)
-    pages = max(sum(memory.faults for memory in memories), 1)
-    of_faults = min(copied / PAGE / pages, 1.0)
-    kernel_ns, faults = float(stages.system_ns.sum()), float(stages.minor_faults.sum())
-    in_faults_ns = min(kernel_ns, faults * MOST_FAULT_NS)
+    copied, shared, pages = 0, 0, 0
+    for _, read, faults in workers:
+        unshared = int(read.shared_bytes[0] - read.shared_bytes[-1])
+        own = int(read.private_bytes[-1] - read.private_bytes[0])
+        copied += max(min(unshared, own), 0)
+        shared += int(read.shared_bytes[0])
+        pages += faults
+    of_faults = min(copied / PAGE / max(pages, 1), 1.0)
+    cpu_ns, kernel_ns, all_faults = (
+        float(column[known].sum())
+        for column in (stages.cpu_ns, stages.system_ns, stages.minor_faults)
+    )
     return Copies(
-        copied_bytes=copied / len(memories),
-        shared_bytes=sum(int(memory.shared_bytes[0]) for memory in memories) / len(memories),
+        copied_bytes=copied / len(workers),
+        shared_bytes=shared / len(workers),
         of_faults=of_faults,
-        faults=of_faults * float(stages.minor_faults.mean()),
-        share=min(of_faults * in_faults_ns / float(stages.cpu_ns.sum()), 1.0),
+        faults=of_faults * all_faults / int(known.sum()),
+        share=min(of_faults * min(kernel_ns, all_faults * MOST_FAULT_NS) / cpu_ns, 1.0),
     )
 
 
@@ -256,11 +224,31 @@ def bytes_kept(run: Run) -> float:
     cache that is nearly full, is none, nor is that of too few readings. Of workers that were
     started anew the last ones count.
     """
-    latest = {memory.worker: memory for memory in memory_of_workers(run)}
+    latest = {worker: read for worker, read, _ in _of_workers(run)}
     kept = 0.0
-    for memory in latest.values():
-        held = memory.private_bytes + memory.shared_bytes
-        grown = (np.diff(held) / np.diff(memory.batches))[-LATEST:]
+    for read in latest.values():
+        held = read.private_bytes + read.shared_bytes
+        grown = (np.diff(held) / np.diff(read.batches))[-LATEST:]
         if len(held) >= FEWEST_READINGS and grown.min() > 0 and grown[-1] >= EVEN * grown.max():
             kept += float(grown[-1])
     return kept / max(len(latest), 1)
+
+
+def _of_workers(run: Run) -> list[tuple[int, Columns, int]]:
+    """The workers whose memory was read twice or more, each start of one by itself.
+
+    Each with its readings: `batches` that it had loaded until then, `private_bytes` and
+    `shared_bytes`; and with all its minor faults between the first and the last.
+    """
+    starts = defaultdict[int, list[int]](list)
+    for start in run.worker_starts:
+        starts[start.worker].append(start.epoch)
+    workers = []
+    for worker, loaded in run.stages.take(run.stages.worker != UNKNOWN).by("worker"):
+        life = np.searchsorted(sorted(starts[worker]), loaded.epoch, side="right")
+        for _, own in loaded.replace(life=life).by("life"):
+            (rows,) = np.nonzero((own.private_bytes != UNKNOWN) & (own.shared_bytes != UNKNOWN))
+            if len(rows) > 1:
+                faults = own.minor_faults[rows[0] : rows[-1] + 1].clip(0).sum()
+                workers.append((worker, own.take(rows).replace(batches=rows + 1), int(faults)))
+    return workers

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.estimate.intervals import student
-from loadeval.analysis.estimate.stats import Estimate, slope
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.estimate.memory import Growth, growth
+from loadeval.estimate.once import once_per_run
+from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import closed_steps, steady
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
     )
 
 
+@once_per_run
 def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
     """Every quantity that was read while batches that count were served, in order.
 
@@ -208,5 +209,5 @@ def padding(run: Run) -> PaddingShare | None:
     return replace(
         figures,
         step_ns=rest_ns + each_ns.value * float(mean_positions),
-        saved_ns=each_ns.times(share * float(mean_positions)),
+        saved_ns=each_ns * (share * float(mean_positions)),
     )

@@ -1,54 +1,88 @@
-"""Which batches count: those of the steady state.
-
-At the start of an epoch a loader's queue is empty, and what it loads then shows in waits that are
-not those of a long training; these batches are the warm-up. A step in which training evaluated,
-say, is longer than what a batch takes.
-"""
+"""Which batches of a run count, and which of its epochs are blocks."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.once import once_per_run
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Window
-    from loadeval.data.run import Run
 
+Kind = TypeVar("Kind", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 
+WITHIN_STEP = "within a step"
+"""The kind of an event that tells what else than training was done in a step."""
 MOST_LEFT_OUT = 0.2
 """What happens in more than this share of the steps is a part of training."""
 FEWEST_LEFT = 3
 """When training left so many epochs before their end, that is taken for their length."""
+FEWEST_IN_BLOCK = 4
+"""A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 
 
+@once_per_run
 def steady(run: Run, arm: Arm | None = None) -> Mask:
-    """Which batches of `run` count: a mask over its steps.
+    """Which batches of `run` are steady: a mask over its steps.
 
-    Of an alternating run these are the counted ones of `arm`; by default the real one's, or the
-    ideal one's where the real one has none. Of a replay they are those that were kept.
+    Of an alternating run these are the batches of `arm` in pairs that count, or in any pair where
+    none counts; by default the real arm's, or the ideal one's where the real one has none. Of other
+    runs they are those after the warm-up of each epoch; of a replay those that were kept.
     """
-    alternates, steps = run.header.mode == "alternate", run.steps
-    counts = steps.pair != UNKNOWN if alternates else steps.batch >= warmup_of(run)
-    counts = counts & closed_steps(run)
-    of_real, of_ideal = (counts & (steps.arm == index) for index in range(len(ARMS)))
+    alternates = run.header.mode == "alternate"
     if arm is None:
+        of_real = steady(run, "real")
         is_ideal = run.header.mode == "replay" or (alternates and not of_real.any())
-        arm = "ideal" if is_ideal else "real"
-    return np.asarray(of_real if arm == "real" else of_ideal)
+        return steady(run, "ideal") if is_ideal else of_real
+    steps = run.steps
+    if not alternates:
+        counts = steps.batch >= warmup_of(run)
+    elif len(pairs := pairs_that_count(run)):
+        counts = np.isin(steps.pair, pairs)
+    else:
+        counts = steps.pair != UNKNOWN
+    return _kept(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
 
 
+@once_per_run
+def pairs_that_count(run: Run) -> Column:
+    """The pairs of an alternating run that were measured whole.
+
+    A run often ends within a pair. A pair counts when each of its blocks has at least
+    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer. Where some
+    blocks are whole epochs, and others are not, only those of the kind count that has more. Where
+    a device's clock told times, batches that it did not time do not count.
+    """
+    steps = run.steps
+    whole = list(whole_epochs(run).values())
+    is_whole = np.isin(steps.pair, whole)
+    if 2 * len(set(whole)) < len(np.unique(steps.pair[steps.pair != UNKNOWN])):
+        is_whole = ~is_whole
+    counted = (steps.pair != UNKNOWN) & closed_steps(run) & is_whole
+    if (by_device := counted & (steps.gpu_step_ns != UNKNOWN)).any():
+        counted = by_device
+    numbers, index = np.unique(steps.pair[counted], return_inverse=True)
+    enough = np.ones(len(numbers), np.bool_)
+    for code in range(len(ARMS)):
+        sizes = np.bincount(index[steps.arm[counted] == code], minlength=len(numbers))
+        usual = float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
+        enough &= sizes >= max(min(FEWEST_IN_BLOCK, usual / 2), 1.0)
+    return _kept(numbers[enough])
+
+
+@once_per_run
 def closed_steps(run: Run) -> Mask:
-    """Which steps have a known length, and were of training alone."""
-    closed: Mask = run.steps.step_ns != UNKNOWN
+    """Which steps are known, and were of training alone: see `steps_left_out`."""
+    closed = run.steps.step_ns != UNKNOWN
     closed[steps_left_out(run)] = False
-    return closed
+    return _kept(closed)
 
 
 def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
@@ -56,11 +90,10 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
 
     None where it does so in many steps: then it is part of them.
     """
-    steps = run.steps
-    times_ns = [event.time_ns for event in run.events if event.kind == "within a step"]
-    if not times_ns or not len(steps):
+    times_ns = np.array([each.time_ns for each in run.events if each.kind == WITHIN_STEP], np.int64)
+    steps, begin_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
+    if not len(times_ns) or not len(steps):
         return np.empty(0, np.intp)
-    begin_ns = steps.request_ns + steps.wait_ns
     order = np.argsort(begin_ns, kind="stable")
     at = np.searchsorted(begin_ns[order], times_ns, side="right") - 1
     row = order[np.maximum(at, 0)]
@@ -70,10 +103,10 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
 
 
 def whole_windows(run: Run, arm: Arm) -> list[Window]:
-    """The windows of one arm that count, and in which training did nothing else."""
+    """The windows of one arm, in pairs that count, in which training did nothing else."""
     steps, rows = run.steps, steps_left_out(run)
     gone = set(zip(steps.pair[rows].tolist(), steps.epoch[rows].tolist(), strict=True))
-    counted = set(np.unique(steps.pair).tolist())  # not those of instrumented blocks
+    counted = set(pairs_that_count(run).tolist())
     return [
         window
         for window in run.windows
@@ -81,38 +114,50 @@ def whole_windows(run: Run, arm: Arm) -> list[Window]:
     ]
 
 
+@once_per_run
+def rows_of_epochs(run: Run) -> dict[int, slice]:
+    """The rows of each epoch, as far as it is recorded."""
+    numbers, starts = np.unique(run.steps.epoch, return_index=True)
+    bounds = [*starts.tolist(), len(run.steps)]
+    return dict(zip(numbers.tolist(), map(slice, bounds, bounds[1:]), strict=True))
+
+
+def epoch_lengths(run: Run) -> dict[int, int]:
+    """How many batches each epoch had, up to the last one that is recorded."""
+    batch = run.steps.batch
+    return {epoch: int(batch[rows.stop - 1]) + 1 for epoch, rows in rows_of_epochs(run).items()}
+
+
+def usual_length(run: Run) -> float | None:
+    """How many batches an epoch has, as far as it shows: by those that were served to their end.
+
+    Or by those that training left, where it left several; None where neither is known.
+    """
+    lengths, by_cause = epoch_lengths(run), dict[str, list[int]]()
+    for end in run.ends:
+        by_cause.setdefault(end.cause, []).append(lengths.get(end.epoch, 0))
+    if whole := by_cause.get("exhausted"):
+        return sum(whole) / len(whole)
+    left = by_cause.get("broken off", [])
+    return float(np.median(left)) if len(left) >= FEWEST_LEFT else None
+
+
 def warmup_of(run: Run) -> int:
-    """How many batches at the start of each epoch do not count.
+    """How many batches at the start of each epoch are not steady.
 
     Where epochs are over before the loader's queue is full it is the first one, if there are more,
     unless another number was asked for.
     """
     warmup, lengths = run.header.warmup, epoch_lengths(run)
     longest = max(lengths.values(), default=0)
-    is_asked_for = warmup > (run.loader.prefetch_depth or 0) + 2
-    if longest > warmup or is_asked_for:
+    if longest > warmup or warmup > (run.loader.prefetch_depth or 0) + 2:
         return warmup
     known = usual_length(run) or run.loader.length or warmup + 1
     are_short = len(lengths) > 1 and known <= warmup
     return min(longest - 1, 1) if are_short else warmup
 
 
-def usual_length(run: Run) -> float | None:
-    """How many batches an epoch has: the mean of those that were served to their end.
-
-    Else the median of those that training left, where it left several; None where neither is known.
-    """
-    lengths, by_cause = epoch_lengths(run), defaultdict[str, list[int]](list)
-    for end in run.ends:
-        by_cause[end.cause].append(lengths.get(end.epoch, 0))
-    whole, left = by_cause["exhausted"], by_cause["broken off"]
-    if whole:
-        return sum(whole) / len(whole)
-    return float(np.median(left)) if len(left) >= FEWEST_LEFT else None
-
-
-def epoch_lengths(run: Run) -> dict[int, int]:
-    """How many batches each epoch had, up to the last one that is recorded."""
-    epoch, batch = run.steps.epoch, run.steps.batch
-    lasts = np.diff(epoch, append=UNKNOWN) != 0
-    return dict(zip(epoch[lasts].tolist(), (batch[lasts] + 1).tolist(), strict=True))
+def _kept(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
+    """The same, never to be written to: others share it."""
+    values.setflags(write=False)
+    return values

@@ -28,7 +28,8 @@ def loaded(run: Run) -> Columns:
     """
     times = run.stages
     known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
-    times = times.take(known & (times.fetch_start_ns != UNKNOWN))
+    known &= times.fetch_start_ns != UNKNOWN
+    times = times if known.all() else times.take(known)
     # UNKNOWN is under 0, and before any moment.
     fetched_ns = times.fetch_start_ns + times.fetch_ns.clip(0)
     collated_ns = fetched_ns + times.collate_ns.clip(0)
@@ -50,6 +51,22 @@ def loaded(run: Run) -> Columns:
         arrived_ns=np.maximum(times.received_ns, ready_ns),
         head_of_line_ns=(waited_until_ns - np.maximum(times.requested_ns, later_ns)).clip(0),
     )
+
+
+def loaded_by(run: Run) -> Column:
+    """The worker that loaded each batch of `run.steps`.
+
+    UNKNOWN of a batch that came from memory, or that training asked for where nobody looked into
+    the loader, or that the training process loaded itself.
+    """
+    steps, times = run.steps, run.stages
+    times = times.take(times.requested_ns != UNKNOWN)
+    times = times.take(np.argsort(times.requested_ns, kind="stable"))
+    # While training waits, the loader is asked for this batch.
+    at = np.searchsorted(times.requested_ns, steps.request_ns)
+    asked_ns = np.append(times.requested_ns, np.iinfo(np.int64).max)[at]
+    is_own = asked_ns <= steps.request_ns + steps.wait_ns
+    return np.where(is_own, np.append(times.worker, UNKNOWN)[at], UNKNOWN)
 
 
 def spans(batches: Columns) -> dict[str, tuple[Column, Column]]:

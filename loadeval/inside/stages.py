@@ -302,6 +302,7 @@ def stages(run: Run) -> Stages | None:
     fetch_ns, collate_ns = mean("fetch_ns") or 0.0, mean("collate_ns") or 0.0
     cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
+    sample_ns = typical_sample_ns(work)
     transforms, callers = _transforms(run, work, fetch_ns + collate_ns)
     return Stages(
         basis="loader alone" if is_alone else "waits",
@@ -318,11 +319,11 @@ def stages(run: Run) -> Stages | None:
         ),
         code=_code(run),
         calls=_calls(run),
-        slow_samples=_slow_samples(work),
+        slow_samples=_slow_samples(work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
-        sample_ns=typical_sample_ns(work),
+        sample_ns=sample_ns,
         queue_ns=_mean(lay_ns.clip(0)[batches.received_ns != UNKNOWN]),
         head_of_line_ns=_mean(batches.head_of_line_ns) if (run.loader.workers or 0) > 1 else None,
         cpu_ns=cpu_ns,
@@ -425,13 +426,9 @@ def _transforms(
     run: Run, work: Columns, work_ns: float
 ) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
     """The transforms, the longest first, and the methods that do little but call them."""
-    transforms = []
+    transforms, batches = [], (work.epoch << 32) + work.batch
     for name, table in run.transforms.items():
-        is_of_work = np.zeros(len(table), dtype=np.bool_)
-        for epoch in np.unique(table.epoch).tolist():
-            first, last = np.searchsorted(work.epoch, [epoch, epoch + 1])
-            rows = table.epoch == epoch
-            is_of_work[rows] = np.isin(table.batch[rows], work.batch[first:last])
+        is_of_work = np.isin((table.epoch << 32) + table.batch, batches)
         own_ns, calls = table.ns[is_of_work], table.calls[is_of_work]
         calls = calls[~np.isnan(calls)]
         if len(own_ns) and calls.any():
@@ -491,9 +488,8 @@ def _most_common(counts: Counter[str]) -> str:
     return max(counts, key=counts.__getitem__, default="")
 
 
-def _slow_samples(batches: Columns) -> tuple[SlowSample, ...]:
+def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
-    typical_ns = typical_sample_ns(batches)
     if not typical_ns:
         return ()
     is_slow = (batches.slowest_ns > slow_from_ns(typical_ns)) & (batches.slowest_index != UNKNOWN)
@@ -518,22 +514,21 @@ def slow_from_ns(typical_ns: float) -> float:
 
 def typical_sample_ns(batches: Columns) -> float | None:
     """The median over batches of their mean sample, without its slowest where there are more."""
-    batches = batches.take((batches.samples > 0) & (batches.fetch_ns != UNKNOWN))
-    is_left_out = (batches.samples > 1) & (batches.slowest_ns != UNKNOWN)
-    rest_ns = batches.fetch_ns - np.where(is_left_out, batches.slowest_ns, 0)
-    means_ns = rest_ns / (batches.samples - is_left_out)
-    return float(np.median(means_ns)) if len(means_ns) else None
+    known = (batches.samples > 0) & (batches.fetch_ns != UNKNOWN)
+    samples, slowest_ns = batches.samples[known], batches.slowest_ns[known]
+    is_left_out = (samples > 1) & (slowest_ns != UNKNOWN)
+    rest_ns = batches.fetch_ns[known] - np.where(is_left_out, slowest_ns, 0)
+    return float(np.median(rest_ns / (samples - is_left_out))) if len(rest_ns) else None
 
 
 def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
-    numbers, times = np.unique(batches.worker[batches.worker != UNKNOWN]).tolist(), []
-    for number in numbers:
-        own = batches.where(worker=number)
-        batch_ns = own.fetch_ns.clip(0) + own.collate_ns.clip(0)
-        mean_ns, typical_ns = float(batch_ns.mean()), float(np.median(batch_ns))
-        times.append(
-            WorkerTime(number, len(own), mean_ns, typical_ns, int(own.samples.clip(0).sum()))
-        )
+    times = []
+    work_ns = batches.fetch_ns.clip(0) + batches.collate_ns.clip(0)
+    for number in np.unique(batches.worker[batches.worker != UNKNOWN]).tolist():
+        own = batches.worker == number
+        mean_ns, typical_ns = float(work_ns[own].mean()), float(np.median(work_ns[own]))
+        samples = int(batches.samples[own].clip(0).sum())
+        times.append(WorkerTime(number, int(own.sum()), mean_ns, typical_ns, samples))
     return tuple(times)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from loadeval.data.folder import processes_in
 from loadeval.data.log import read_run

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator
+from tests.adapters.children import still_running
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 
 SAMPLES = 40
@@ -107,7 +108,7 @@ def test_a_replayed_loader_can_be_read_and_released(folder: str, persistent: boo
     epoch = iter(loader)
     assert sorted(numbers(epoch)) == list(range(SAMPLES))
     adapter_of("litdata")().release(loader, epoch)  # left to the collector, workers take 5 s to end
-    assert set(multiprocessing.active_children()) <= before
+    assert not still_running(before)
 
 
 def test_a_new_epoch_is_shuffled_anew(folder: str) -> None:

@@ -18,12 +18,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator
 from loadeval_adapters.pytorch_calls import UNCOUNTED, CallCounter
+from tests.runs.tables import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.data.lines import StageTimes
+    from tests.runs.tables import Rows
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -139,13 +140,13 @@ class Files(Dataset[Any]):
         return index
 
 
-def looked_into(loader: Any, epochs: int = 1) -> tuple[StageTimes, ...]:
+def looked_into(loader: Any, epochs: int = 1) -> tuple[Rows, ...]:
     """The stages of some whole epochs."""
     with LoaderEvaluator(loader, stages=True) as evaluator:
         for _ in range(epochs):
             for _batch in evaluator:
                 pass
-    return evaluator.recorded().stages
+    return rows_of(evaluator.recorded())
 
 
 @pytest.mark.parametrize("persistent", [True, False])

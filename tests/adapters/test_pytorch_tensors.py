@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator
 from loadeval_adapters.pytorch_channel import UNKNOWN
 from loadeval_adapters.pytorch_iterators import COUNTED, tensors_in
+from tests.runs.tables import rows_of
 
 ONE = torch.zeros(2)
 
@@ -83,7 +84,7 @@ def test_the_first_batches_of_each_epoch_are_counted() -> None:
             list(evaluator)
         run = evaluator.recorded()
     counted = [2] * COUNTED + [UNKNOWN] * (8 - COUNTED)
-    assert [stages.tensors.tolist() for stages in run.stages] == [counted] * 2
+    assert [stages.tensors.tolist() for stages in rows_of(run)] == [counted] * 2
 
 
 def test_a_loader_that_another_thread_reads() -> None:

@@ -18,7 +18,6 @@ from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into
-from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +47,7 @@ class LaneRecords(IterableDataset):
                 yield part * 120 + record
 """,
     "lanes/records_adapter.py": """
-
+from dataclasses import replace
 
 from loadeval import IterableAdapter
 

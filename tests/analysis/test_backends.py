@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -29,11 +29,13 @@ from loadeval.analysis.estimate.verdict import Objection
 from loadeval.analysis.remark import Remark
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, Event, LoaderInfo, Prefetch
-from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from tests.analysis.numbers import codes
 from tests.runs.given import MS, block, make_run, run_of
 from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 IN_PROCESS = LoaderInfo("loader", workers=0)
 

@@ -23,7 +23,6 @@ from loadeval.analysis.estimate.verdict import GateOutcome, Objection
 from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import Diagnosis, Rule
 from loadeval.data.lines import EpochEnd, LoaderInfo
-from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, make_header, make_run, randomised, run_of
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
+
+    from loadeval.data.run import Run
 
     Steps = Callable[[np.random.Generator, int], npt.NDArray[np.float64]]
 

@@ -13,6 +13,7 @@ from tests.cli.commands import runner
 from tests.runs.given import MS, make_run, write_run
 from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train, train_in_pairs
+from tests.runs.tables import with_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,16 +28,16 @@ def written(path: Path, wait_ms: float, *, workers: int = 2, seed: int = 0) -> P
     """The log of three epochs of 100 batches, with steps of about 20 ms."""
     random = np.random.default_rng(seed)
     step_ns = (20 * MS * random.normal(1.0, 0.03, 300)).astype(int)
-    return write_run(
-        make_run(
-            [round(wait_ms * MS)] * 300,
-            step_ns.tolist(),
-            epochs=[100] * 3,
-            warmup=1,
-            loader=LoaderInfo(TORCH, workers=workers),
-        ),
-        path,
+    wait_ns = round(wait_ms * MS)
+    run = make_run(
+        [wait_ns] * 300,
+        step_ns.tolist(),
+        epochs=[100] * 3,
+        warmup=1,
+        loader=LoaderInfo(TORCH, workers=workers),
     )
+    request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
+    return write_run(with_steps(run, request_ns=request_ns), path)
 
 
 @pytest.fixture(name="logs")

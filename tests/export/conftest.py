@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from loadeval import LoaderInfo, read_run
-from loadeval.data.lines import Block, EpochEnd, Event, GpuIdle, Header, Readings
-from loadeval.data.log import RunLog
+from loadeval.data.lines import Block, EpochEnd, Event, GpuIdle, Header, Readings, RunEnd
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.runs.given import write_log
 from tests.runs.measured import record
 from tests.scripted import SerialAdapter, SerialLoader, register
 
@@ -24,61 +23,57 @@ CREATED = "2026-01-31T12:00:00+00:00"
 WAIT_NS, STEP_NS = 30_001, 10_003
 
 
-def column(*values: int) -> Any:
-    return np.array(values, dtype=np.int64)
-
-
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
     """Two epochs, the second broken off, much of it not known; readings, an event, no end."""
     header = Header("1a2b", 'a "run"', "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
-    log = RunLog(tmp_path / "run.jsonl", header)
-    for line in (
+    return write_log(
+        tmp_path / "run.jsonl",
+        header,
         Block(
             epoch=0,
             arm="real",
-            request_ns=column(1_001, 51_001, 90_000),
-            wait_ns=column(40_000, 0, 2_500),
-            step_ns=column(10_000, 38_999, -1),
-            samples=column(4, -1, 4),
-            nbytes=column(64, 64, 64),
+            request_ns=[1_001, 51_001, 90_000],
+            wait_ns=[40_000, 0, 2_500],
+            step_ns=[10_000, 38_999, None],
+            samples=[4, None, 4],
+            nbytes=[64, 64, 64],
         ),
         EpochEnd(0, "exhausted", 100_000, 7_000),
-        GpuIdle(0, 0, column(0, 500), column(-1, -1)),
+        GpuIdle(0, 0, [0, 500], [None, None]),
         Block(
             epoch=1,
             arm="real",
-            request_ns=column(200_000),
-            wait_ns=column(1_000),
-            step_ns=column(-1),
-            samples=column(-1),
-            nbytes=column(-1),
+            request_ns=[200_000],
+            wait_ns=[1_000],
+            step_ns=[None],
+            samples=[None],
+            nbytes=[None],
         ),
         EpochEnd(1, "broken off"),
-        Readings("host", "", column(), {}, "there is no /proc"),
+        Readings("host", "", [], {}, "there is no /proc"),
         Readings(
             "gpu",
             "0",
-            column(60_000, 150_000),
-            {"busy_percent": np.array([97.5, 30.0]), "memory_bytes": np.array([np.nan, 2e9])},
+            [60_000, 150_000],
+            {"busy_percent": [97.5, 30.0], "memory_bytes": [None, 2e9]},
         ),
         Event(120_000, "the step changes its batch"),
-    ):
-        log.write(line)
-    log.close()
-    return log.path
+    )
 
 
 @pytest.fixture
 def empty_file(tmp_path: Path) -> Path:
     """A log of two epochs that had no batch, and one that was broken off before the first."""
     header = Header("1a2b", "empty", "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
-    log = RunLog(tmp_path / "empty.jsonl", header)
-    log.write(EpochEnd(0, "exhausted", 5_000, 2_000))
-    log.write(EpochEnd(1, "failed", 9_000, 2_000, "OSError: no disk"))
-    log.write(EpochEnd(2, "broken off"))
-    log.end(0)
-    return log.path
+    return write_log(
+        tmp_path / "empty.jsonl",
+        header,
+        EpochEnd(0, "exhausted", 5_000, 2_000),
+        EpochEnd(1, "failed", 9_000, 2_000, "OSError: no disk"),
+        EpochEnd(2, "broken off"),
+        RunEnd(0),
+    )
 
 
 @pytest.fixture

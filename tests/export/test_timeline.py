@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from loadeval import UsageError, read_run
 from loadeval.data.columns import UNKNOWN
 from loadeval.export import Format, export_run, trace
 from tests.runs.staged import staged
-from tests.runs.tables import rows_of
+from tests.runs.tables import replace, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -244,8 +243,8 @@ def test_the_training_process_receives_pins_and_hands_out(tmp_path: Path) -> Non
     """Receiving ends when it has the batch; pinning begins then."""
     run = staged("log", batches=30, epochs=1)
     (times,) = rows_of(run)
-    pinned = dataclasses.replace(times, pin_ns=np.full(len(times), 10_000))
-    events = events_of(dataclasses.replace(run, stages=(pinned,)), tmp_path)
+    pinned = replace(times, pin_ns=np.full(len(times), 10_000))
+    events = events_of(replace(run, stages=(pinned,)), tmp_path)
     slices = on_track(events, "epoch 0: receive and pin")
     ends = [event["ts"] + event["dur"] for event in slices if event["name"] == "receive"]
     assert ends == times.received_ns.tolist()
@@ -268,8 +267,8 @@ def test_what_overlaps_on_a_track_begins_later(tmp_path: Path) -> None:
     """Readings of two clocks may cross by a little."""
     run = staged("log", batches=30, epochs=1)
     (times,) = rows_of(run)
-    late = dataclasses.replace(times, fetch_ns=times.fetch_ns + 500_000)
-    events = events_of(dataclasses.replace(run, stages=(late,)), tmp_path)
+    late = replace(times, fetch_ns=times.fetch_ns + 500_000)
+    events = events_of(replace(run, stages=(late,)), tmp_path)
     assert len(on_track(events, "epoch 0: worker 0")) == 30
 
 
@@ -278,8 +277,8 @@ def test_times_that_are_not_known_are_not_drawn(tmp_path: Path) -> None:
     run = staged("log", batches=12, epochs=1)
     (times,) = rows_of(run)
     none = np.full(len(times), UNKNOWN)
-    times = dataclasses.replace(times, collate_ns=none, slowest_index=none, received_ns=none)
-    events = events_of(dataclasses.replace(run, stages=(times,)), tmp_path)
+    times = replace(times, collate_ns=none, slowest_index=none, received_ns=none)
+    events = events_of(replace(run, stages=(times,)), tmp_path)
     assert {event["name"] for event in on_track(events, "epoch 0: worker 0")} == {"fetch"}
     assert "slowest_index" not in on_track(events, "epoch 0: worker 0")[0]["args"]
     assert not any(

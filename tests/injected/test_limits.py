@@ -115,8 +115,8 @@ def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
     run = read_run(tmp_path / mode / "run.jsonl")
     assert (run.closed, run.batches) == (True, 40)
     assert run.header.environment["memory_bytes"] is None
-    missing = {reading.probe: reading.missing for reading in run.readings}
-    assert str(missing.get("host", "/proc cannot be read")).endswith("/proc cannot be read")
+    missing = run.missing.get(("host", ""), "/proc cannot be read")
+    assert missing.endswith("/proc cannot be read")
 
 
 @pytest.mark.check

@@ -11,10 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from loadeval.runlog.log_file import writer
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
-from loadeval.data.log import RunLog
+from loadeval.data import log as writer
 from loadeval.errors import warn
 from loadeval.runtime.background import log_queue, threads
 from loadeval.runtime.recording import recorder
@@ -558,26 +557,3 @@ def test_an_end_that_finds_the_file_busy_gives_up(
     with queue._writing:
         queue._end()
     assert queue._log._file is not None
-
-
-def test_a_log_of_another_process_or_one_that_is_closed_takes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = RunLog(tmp_path / "run.jsonl", LoaderEvaluator(BATCHES)._measurement.recorder.header)
-    size = log.path.stat().st_size
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "getpid", lambda: -1)
-        log.end(0)
-    assert log.path.stat().st_size == size
-    with pytest.raises(OSError, match="it is closed"):
-        log.end(0)
-
-
-def test_closing_a_log_closes_no_file_of_the_program(tmp_path: Path) -> None:
-    log = RunLog(tmp_path / "run.jsonl", LoaderEvaluator(BATCHES)._measurement.recorder.header)
-    number: Any = log._file
-    os.close(number)
-    assert os.open(tmp_path / "others.txt", os.O_WRONLY | os.O_CREAT) == number
-    log.close()
-    assert os.write(number, b"mine") == 4
-    os.close(number)

@@ -122,8 +122,8 @@ def test_one_that_hangs_is_not_called_by_another_thread(hanging: Callable[[], No
 
 
 def missing(path: Path) -> str:
-    (lacking,) = (reading for reading in read_run(path).readings if reading.missing)
-    return str(lacking.missing)
+    (why,) = read_run(path).missing.values()
+    return why
 
 
 @pytest.mark.parametrize(
@@ -160,8 +160,8 @@ def test_odd_numbers_of_a_probe_can_be_read(tmp_path: Path, value: float) -> Non
     for _ in evaluator:
         evaluator._measurement.recorder._metrics.tick()
     evaluator.close()
-    (readings,) = read_run(tmp_path / "run.jsonl").readings
-    assert len(readings) == 2
+    (table,) = read_run(tmp_path / "run.jsonl").readings.values()
+    assert len(table) == 2
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), Warning("x")])
@@ -207,7 +207,7 @@ def test_a_probe_without_a_name(tmp_path: Path) -> None:
     for _ in evaluator:
         metrics.tick()
     evaluator.close()
-    assert sorted(reading.missing or "" for reading in read_run(path).readings) == [
+    assert sorted(read_run(path).missing.values()) == [
         "LookupError: no name",
         "TypeError: its name is 3, where text was expected",
     ]

@@ -50,7 +50,7 @@ print(caught, sorted(seen))
 """
 OURS = """
 import signal
-from loadeval.runlog.log_file.writer import RunLog
+from loadeval.data.log import RunLog
 class Probe:
     name, every = "probe", 1
     def open(self): pass

@@ -52,7 +52,7 @@ LOOP = """
 import json, os, sys
 from loadeval import LoaderEvaluator
 from loadeval.probes import NAMES, probes_named
-from loadeval.runlog.environment import describe_environment
+from loadeval.data.environment import describe_environment
 import multiprocessing.pool, psutil, loadeval.runtime.measurement, loadeval.cli.main
 import loadeval.report.terminal.screen, loadeval.analysis.report, loadeval.cli.run
 describe_environment(), probes_named(NAMES, threads=True)  # what takes time at first

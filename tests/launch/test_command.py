@@ -40,7 +40,7 @@ import os, signal, sys, time
 from pathlib import Path
 from loadeval import LoaderEvaluator
 from loadeval.launch.session import started_ms
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder = Path(os.environ["LOADEVAL_RUN"])
 if {ignores}:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -189,7 +189,7 @@ if "RANK" not in os.environ:
     sys.exit(sum(rank.wait() for rank in ranks))
 from loadeval import LoaderEvaluator
 from loadeval.launch.session import started_ms
-from loadeval.runlog.run_folder.processes import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord
 folder, rank = Path(os.environ["LOADEVAL_RUN"]), int(os.environ["RANK"])
 while rank and not (folder / "rank0.jsonl").exists():
     time.sleep(0.01)

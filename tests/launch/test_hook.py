@@ -404,7 +404,7 @@ def test_a_file_that_cannot_be_written_is_told(
     def full(*_: Any) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr("loadeval.runlog.run_folder.processes.ProcessRecord.save", full)
+    monkeypatch.setattr("loadeval.data.folder.ProcessRecord.save", full)
     with pytest.warns(LoadevalWarning, match=r"rank0.json, which .* \(no space left\)") as said:
         assert list(module.Loader()) == [1, 2, 3]
         uninstall()

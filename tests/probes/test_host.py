@@ -246,15 +246,15 @@ def test_a_run_with_workers_has_readings() -> None:
     loader: DataLoader[int] = DataLoader(range(10**9), num_workers=2)  # type: ignore[arg-type]  # torch takes any sequence
     evaluator = LoaderEvaluator(loader, probes=("host",), probe_interval_s=0.01)
     deadline = time.monotonic() + 60
-    readings: dict[str, Any] = {}
+    run, of_workers = evaluator.recorded(), ("host", "workers")
     for _ in evaluator:
-        readings = {reading.subject: reading for reading in evaluator.recorded().readings}
-        if "workers" in readings and len(readings["workers"]) > 1:
+        run = evaluator.recorded()
+        if of_workers in run.readings and len(run.readings[of_workers]) > 1:
             break
         assert time.monotonic() < deadline
     evaluator.close()
-    assert set(readings) == {"process", "workers", "machine"}
-    workers = readings["workers"]
-    assert workers.missing is None
-    assert workers.values["alive_workers"].max() == 2
-    assert (workers.values["read_bytes_per_s"][1:] >= 0).all()
+    assert {subject for _, subject in run.readings} == {"process", "workers", "machine"}
+    workers = run.readings[of_workers]
+    assert of_workers not in run.missing
+    assert workers.alive_workers.max() == 2
+    assert (workers.read_bytes_per_s[1:] >= 0).all()

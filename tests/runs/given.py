@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, listed
+from loadeval.data.dali import write_metrics
 from loadeval.data.lines import (
     Arm,
     Block,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.data.columns import Column
+    from loadeval.data.lines import Line
 
 MS = 1_000_000
 HEADER = Header("id", "run", "alternate", "", "images", 1, LoaderInfo("loader"))
@@ -310,7 +312,18 @@ def with_readings(run: Run) -> Run:
 
 def write_run(run: Run, path: Path) -> Path:
     """The run log of `run`, as the recorder would write it."""
-    log = RunLog(path, run.header)
-    log.append(b"".join(map(encode, lines_of(run))) + encode(RunEnd(len(run.steps))))
+    return write_log(path, run.header, *lines_of(run), RunEnd(len(run.steps)))
+
+
+def save_metrics(run: Run, path: Path) -> None:
+    """The metrics file of `run`."""
+    lines = run.header, *lines_of(run), RunEnd(len(run.steps))
+    write_metrics(run, map(encode, lines), path)
+
+
+def write_log(path: Path, header: Header, *lines: Line) -> Path:
+    """A run log of these lines."""
+    log = RunLog(path, header)
+    log.append(b"".join(map(encode, lines)))
     log.close()
     return path

@@ -150,7 +150,7 @@ def batches(waits_ns: list[int], clock: FakeClock) -> Iterator[Any]:
 
 
 def idle_ns(gpu_idle: GpuIdle | None) -> list[int] | None:
-    return None if gpu_idle is None else gpu_idle.gpu_idle_ns.tolist()
+    return None if gpu_idle is None else gpu_idle.gpu_idle_ns
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock)
         clock.advance(1000)
     gpu_idle = timer.take()
     assert gpu_idle is not None
-    assert (idle_ns(gpu_idle), gpu_idle.gpu_step_ns.tolist()) == ([1, 0, 2], [7, 7, 7])
+    assert (idle_ns(gpu_idle), gpu_idle.gpu_step_ns) == ([1, 0, 2], [7, 7, 7])
 
 
 def test_a_step_is_what_the_device_does_until_the_next_request(
@@ -249,8 +249,8 @@ def test_a_step_is_what_the_device_does_until_the_next_request(
     clock.advance(1000)
     gpu_idle = timer.take()
     assert gpu_idle is not None
-    assert gpu_idle.gpu_idle_ns.tolist() == [50, 0, 50, 0]
-    assert gpu_idle.gpu_step_ns.tolist() == [100, 120, 100, 100]
+    assert gpu_idle.gpu_idle_ns == [50, 0, 50, 0]
+    assert gpu_idle.gpu_step_ns == [100, 120, 100, 100]
 
 
 def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> None:
@@ -272,8 +272,8 @@ def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> N
     clock.advance(1000)
     gpu_idle = timer.take()
     assert gpu_idle is not None
-    assert gpu_idle.gpu_idle_ns.tolist() == [50, 30]
-    assert gpu_idle.gpu_step_ns.tolist() == [100, 100]
+    assert gpu_idle.gpu_idle_ns == [50, 30]
+    assert gpu_idle.gpu_step_ns == [100, 100]
 
 
 def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> None:

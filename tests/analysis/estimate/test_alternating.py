@@ -23,7 +23,6 @@ from loadeval.analysis.estimate.verdict import (
 from loadeval.analysis.remark import Remark
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Arm, Block, EpochEnd, LoaderInfo, Prefetch, Window
-from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.estimate.headroom import Headroom
+    from loadeval.data.run import Run
 
 IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)
 HIGHLY = Verdict(InputBound.HIGHLY, InputBound.HIGHLY)

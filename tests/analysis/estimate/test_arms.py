@@ -15,7 +15,6 @@ from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.throughput import required, throughput_ratio, throughputs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Block, LoaderInfo, Prefetch
-from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import MS, block, make_run, run_of
 from tests.runs.tables import replace
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.stats import Series
     from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 NOISE = (0.9, 1.05, 1.0, 1.1, 0.95)
 

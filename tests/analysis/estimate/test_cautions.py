@@ -10,13 +10,13 @@ import pytest
 from loadeval.analysis.estimate.cautions import Caution, about_the_machine
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.data.lines import Readings
-from loadeval.data.run import Run
 from loadeval.report.wording.verdict import cautions
 from tests.runs.staged import MS, staged
 from tests.runs.tables import readings_lines, replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 ALTERNATING = staged()
 GPU = "GPU 0 (NVIDIA H100)"

@@ -12,7 +12,6 @@ from loadeval.analysis.estimate.steady import closed_steps, steps_left_out, whol
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.predict.cpus import CpuUse
 from loadeval.data.lines import Block, Event, LoaderInfo, Window
-from loadeval.data.run import Run
 from loadeval.report.wording.verdict import cautions
 from tests.analysis.numbers import bounds, codes, value
 from tests.runs.given import MS, block, run_of
@@ -20,6 +19,7 @@ from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Mode
+    from loadeval.data.run import Run
 
 LONG = 10_000
 """Milliseconds that an evaluation takes."""

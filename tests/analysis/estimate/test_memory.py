@@ -16,7 +16,6 @@ from loadeval.analysis.estimate.memory import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.data.lines import LoaderInfo, Readings
-from loadeval.data.run import Run
 from tests.analysis.numbers import bounds, value
 from tests.runs.given import run_of
 from tests.runs.tables import replace
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from loadeval.data.run import Run
 
     Values = npt.NDArray[np.float64]
 

@@ -10,7 +10,6 @@ import pytest
 from loadeval.analysis.estimate.metrics import Level, Metrics, quantities
 from loadeval.analysis.estimate.summary import GpuWait, gpu_wait
 from loadeval.data.lines import Arm, Block, GpuIdle, Readings
-from loadeval.data.run import Run
 from tests.runs.given import block, run_of
 from tests.runs.tables import readings_lines, replace
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.lines import Mode
+    from loadeval.data.run import Run
 
 
 def batches(

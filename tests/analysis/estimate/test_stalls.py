@@ -11,7 +11,6 @@ import pytest
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.stalls import FEWEST_REGULAR, LEAST_APART, MOST, PHASE, interval_of
 from loadeval.data.lines import Arm, Block, LoaderInfo, Prefetch
-from loadeval.data.run import Run
 from tests.analysis.numbers import bounds
 from tests.runs.given import block, run_of
 from tests.runs.tables import replace
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.intervals import AllWaits
     from loadeval.analysis.estimate.stats import Estimate
+    from loadeval.data.run import Run
 
     Draw = Callable[[np.random.Generator, int], list[int]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from loadeval.analysis.estimate.intervals import MeanError
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import Summary, summarise
 from loadeval.data.lines import Arm, EpochEnd, LoaderInfo, Prefetch
-from loadeval.data.run import Run
 from tests.runs.given import block, make_run, run_of
 from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 
 def test_means_are_over_the_steady_batches() -> None:

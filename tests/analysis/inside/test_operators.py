@@ -13,7 +13,6 @@ from loadeval.analysis.inside.operators import LockWait, OperatorLimit, operator
 from loadeval.analysis.report import Report
 from loadeval.data.lines import LoaderInfo
 from loadeval.data.log import read_run
-from loadeval.data.run import Run
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, block, run_of
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
 
 SECOND_NS = 1_000_000_000
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,10 +18,12 @@ from loadeval.analysis.inside.stages import (
 from loadeval.analysis.inside.timeline import LoaderTimeline, Stage
 from loadeval.analysis.inside.transforms import TransformSizes, TransformTime
 from loadeval.data.lines import CodeSamples, Prefetch
-from loadeval.data.run import Run
 from tests.runs.given import MS
 from tests.runs.loader_model import LoaderModel, constant, of_each, run_of
 from tests.runs.tables import Rows, replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
 
 SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
 

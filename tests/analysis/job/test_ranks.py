@@ -13,7 +13,6 @@ from loadeval.analysis.job.alignment import JobCaution, are_ranks
 from loadeval.analysis.job.ranks import JobReport, Straggling
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd, Event, Prefetch, StageTimes, Window
-from loadeval.data.run import Run
 from tests.analysis.numbers import codes
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
 from tests.runs.tables import altered, replace, rows_of, with_steps
@@ -21,6 +20,7 @@ from tests.runs.tables import altered, replace, rows_of, with_steps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.data.run import Run
     from tests.runs.ranks import Times
 
 STEPS = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 import subprocess
@@ -25,7 +24,6 @@ from loadeval import BackendComparison
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
-from loadeval.data.dali import write_metrics
 from loadeval.data.lines import Event
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.figure.bar_charts import backends_chart, comparison_chart, lost_time_chart
@@ -35,10 +33,10 @@ from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
 from loadeval.report.wording.verdict import cautions, headline, not_measured
 from loadeval.runtime.alternation.backends import MeasuredBackend
-from tests.runs.given import MS, randomised
+from tests.runs.given import MS, randomised, save_metrics
 from tests.runs.measured import TickingClock, recorded
 from tests.runs.staged import staged, without_stages
-from tests.runs.tables import rows_of
+from tests.runs.tables import replace, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -135,9 +133,9 @@ def test_the_inside_of_the_loader(mode: Mode) -> None:
     """All stages and each by itself, below the other panels; a legend tells the parts apart."""
     run = staged(mode, batches=60)
     ideal = staged("log", batches=60)
-    steps = dataclasses.replace(ideal.steps, arm=np.ones_like(ideal.steps.arm))
-    header = dataclasses.replace(ideal.header, mode="replay")
-    ideal = dataclasses.replace(ideal, header=header, steps=steps, stages=())
+    steps = replace(ideal.steps, arm=np.ones_like(ideal.steps.arm))
+    header = replace(ideal.header, mode="replay")
+    ideal = replace(ideal, header=header, steps=steps, stages=())
     comparison = Comparison.of(run, ideal if mode == "log" else None)
     assert comparison.stages is not None
     figure = comparison_figure(comparison)
@@ -154,8 +152,8 @@ def test_without_stages_there_is_no_such_panel() -> None:
     assert len(figure.axes) == 3
     assert "Inside the loader" not in words(figure)
     run = staged(batches=60)
-    unknown = [dataclasses.replace(times, cpu_ns=np.full(len(times), -1)) for times in rows_of(run)]
-    *_, inside = figure_of(dataclasses.replace(run, stages=tuple(unknown))).axes
+    unknown = [replace(times, cpu_ns=np.full(len(times), -1)) for times in rows_of(run)]
+    *_, inside = figure_of(replace(run, stages=tuple(unknown))).axes
     assert legend(inside) == []
 
 
@@ -200,8 +198,8 @@ def test_epochs_and_outliers_of_an_alternating_run() -> None:
     run = randomised(noise=0)
     step_ns = run.steps.step_ns.copy()
     step_ns[run.steps.pair == 3] *= np.where(run.steps.arm[run.steps.pair == 3] == 0, 4, 1)
-    steps = dataclasses.replace(run.steps, step_ns=step_ns)
-    axes = figure_of(dataclasses.replace(run, steps=steps)).axes[2]
+    steps = replace(run.steps, step_ns=step_ns)
+    axes = figure_of(replace(run, steps=steps)).axes[2]
     assert legend(axes) == ["real", "ideal", "8 real over 2x median", "5 epoch starts (300 ms)"]
 
 
@@ -273,8 +271,8 @@ def test_small_print_of_an_alternating_run() -> None:
 
 def test_notes_are_in_the_small_print() -> None:
     """The first note is told, and how many there are beside it; none twice."""
-    real = dataclasses.replace(recorded(), notes=("cut off", "same"))
-    ideal = dataclasses.replace(recorded("replay"), notes=("same",), events=(Event(0, "copies"),))
+    real = replace(recorded(), notes=("cut off", "same"))
+    ideal = replace(recorded("replay"), notes=("same",), events=(Event(0, "copies"),))
     note = "Note: cut off (and 2 more: see `loadeval compare --full`)"
     assert note in words(figure_of(real, ideal))
 
@@ -334,7 +332,7 @@ def test_run_logs_are_drawn(tmp_path: Path) -> None:
     output = str(tmp_path / "figure.png")
     paths = [str(tmp_path / f"{arm}.jsonl") for arm in ("real", "ideal")]
     assert plot_comparison(paths[0], paths[1], output).stat().st_size > 0
-    write_metrics(randomised(), tmp_path / "run.json")
+    save_metrics(randomised(), tmp_path / "run.json")
     assert plot_comparison(tmp_path / "run.json", output=output).stat().st_size > 0
 
 
@@ -416,8 +414,8 @@ def test_figures_are_drawn_in_threads(tmp_path: Path) -> None:
 
 def saved(folder: Path) -> tuple[Path, Path]:
     paths = folder / "real.json", folder / "ideal.json"
-    write_metrics(recorded(), paths[0])
-    write_metrics(recorded("replay"), paths[1])
+    save_metrics(recorded(), paths[0])
+    save_metrics(recorded("replay"), paths[1])
     return paths
 
 
@@ -461,7 +459,7 @@ CASES: dict[str, Callable[[], tuple[Run, Run]]] = {
         recorded("replay", step_ns=10**15),
     ),
     "long names": lambda: (
-        dataclasses.replace(
+        replace(
             recorded(name=LONG, unit=LONG),
             notes=(LONG * 2, "cut off " * 500),
             events=(Event(0, LONG),),
@@ -469,7 +467,7 @@ CASES: dict[str, Callable[[], tuple[Run, Run]]] = {
         recorded("replay", name=LONG, unit=LONG),
     ),
     "long path": lambda: (
-        dataclasses.replace(recorded(warmup=99, name=LONG)),
+        replace(recorded(warmup=99, name=LONG)),
         recorded("replay", warmup=99, name=LONG),
     ),
 }
@@ -539,16 +537,16 @@ def test_everything_about_the_loader_can_be_read(workers: int) -> None:
     """With short and with long names of transforms, alone and of several backends."""
     run = staged(workers=workers, batches=60)
     renamed = [
-        dataclasses.replace(
+        replace(
             times,
             transform_ns=lengthened(times.transform_ns),
             transform_calls=lengthened(times.transform_calls),
         )
         for times in rows_of(run)
     ]
-    run = dataclasses.replace(run, stages=tuple(renamed))
+    run = replace(run, stages=tuple(renamed))
     check_readable(figure_of(run))
-    other = dataclasses.replace(run, header=dataclasses.replace(run.header, name=LONG_NAME))
+    other = replace(run, header=replace(run.header, name=LONG_NAME))
     check_readable(backends_figure(BackendReport.of_runs([run, other])))
 
 

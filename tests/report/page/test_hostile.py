@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.data.dali import write_metrics
-from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo, Readings
 from loadeval.data.log import read_run
 from tests.runs import SPDL
-from tests.runs.given import randomised, with_readings
+from tests.runs.given import randomised, save_metrics, with_readings
 from tests.runs.staged import staged
 from tests.runs.tables import readings_lines, replace, rows_of
 
@@ -51,8 +50,7 @@ def hostile(run: Run, text: str) -> Run:
         replace(reading, probe=reading.probe, subject=f"{text}{place}")
         for place, reading in enumerate(readings_lines(run))
     ]
-    missing = replace(readings[0], probe=text, subject=text, time_ns=readings[0].time_ns[:0])
-    missing = replace(missing, values={text: readings[0].values["cpu_cores"][:0]}, missing=text)
+    missing = Readings(text, text, [], {text: []}, text)
     header = replace(
         run.header,
         run_id=text,
@@ -159,7 +157,7 @@ def test_the_same_from_a_file(write: Write, opened: Open, tmp_path: Path) -> Non
     """The run is read from the disk."""
     payload = PAYLOADS[0]
     path = tmp_path / "hostile.json"
-    write_metrics(hostile(with_readings(randomised(pairs=4)), payload), path)
+    save_metrics(hostile(with_readings(randomised(pairs=4)), payload), path)
     text, _ = opens_quietly(write([read_run(path)]), opened)
     assert payload in text
 

@@ -259,7 +259,7 @@ def test_a_copy_that_is_not_installed_makes_pages_too(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It makes them without a version, and replaces them."""
-    monkeypatch.setattr("loadeval.runlog.environment.installed_version", lambda _: None)
+    monkeypatch.setattr("loadeval.data.environment.installed_version", lambda _: None)
     path = write([randomised()])
     assert "loadeval (not installed) made this page" in path.read_text()
     check_replaceable(path)

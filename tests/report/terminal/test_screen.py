@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from typing import TYPE_CHECKING
 
@@ -27,6 +26,7 @@ from loadeval.report.wording.advice import change_in_short
 from tests.runs.given import randomised
 from tests.runs.measured import recorded
 from tests.runs.staged import staged
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
@@ -53,7 +53,7 @@ def comparison_of(*runs: Run) -> Comparison:
 def screen(*runs: Run, diagnosis: Diagnosis | None = None, plan: Plan | None = None) -> list[str]:
     comparison = comparison_of(*runs)
     if diagnosis is not None:
-        comparison = dataclasses.replace(comparison, diagnosis=diagnosis, plan=plan or Plan())
+        comparison = replace(comparison, diagnosis=diagnosis, plan=plan or Plan())
     return comparison_screen(comparison, MORE, WIDTH)
 
 
@@ -77,8 +77,8 @@ def row_of(lines: list[str], label: str) -> list[str]:
 
 def changes(run: Run, **loader: object) -> dict[Rule, str]:
     known = LoaderInfo(backend=TORCH, **loader)  # type: ignore[arg-type]  # as a test says
-    header = dataclasses.replace(run.header, loader=known, environment={"cpus_usable": 4})
-    findings = diagnose(dataclasses.replace(run, header=header)).findings
+    header = replace(run.header, loader=known, environment={"cpus_usable": 4})
+    findings = diagnose(replace(run, header=header)).findings
     return {result.rule: change_in_short(result) for result in findings}
 
 
@@ -101,10 +101,10 @@ def test_an_alternating_run() -> None:
 def test_the_arms_are_those_that_the_loss_is_of() -> None:
     """Iterations and waits are the headroom's, and what is no wait is the step."""
     comparison = comparison_of(randomised())
-    gain = dataclasses.replace(
+    gain = replace(
         comparison.headroom, real_ns=50e6, real_wait_ns=20e6, ideal_ns=28e6, ideal_wait_ns=1e6
     )
-    lines = comparison_screen(dataclasses.replace(comparison, headroom=gain), MORE, WIDTH)
+    lines = comparison_screen(replace(comparison, headroom=gain), MORE, WIDTH)
     assert row_of(lines, "real")[1:] == ["50.0 ms", "20.0 ms", "30.0 ms"]
     assert row_of(lines, "ideal")[1:] == ["28.0 ms", "1.00 ms", "27.0 ms"]
 
@@ -116,8 +116,8 @@ def test_an_arm_without_an_iteration() -> None:
 
 
 def lost_table(comparison: Comparison, starts: Estimate | None) -> list[list[str]]:
-    gain = dataclasses.replace(comparison.headroom, real_ns=20.0 * MS, epoch_starts_ns=starts)
-    lines = comparison_screen(dataclasses.replace(comparison, headroom=gain), MORE, WIDTH)
+    gain = replace(comparison.headroom, real_ns=20.0 * MS, epoch_starts_ns=starts)
+    lines = comparison_screen(replace(comparison, headroom=gain), MORE, WIDTH)
     first = next(at for at, line in enumerate(lines) if "per batch" in line)
     after = next(at for at, line in enumerate(lines) if line.startswith(("inside", "findings")))
     return [re.split(" {2,}", line.strip()) for line in lines[first:after]]
@@ -297,9 +297,7 @@ def test_a_loader_that_was_not_waited_for_has_no_such_line() -> None:
     """There is nothing to share out."""
     comparison = comparison_of(staged())
     assert comparison.stages is not None
-    idle = dataclasses.replace(
-        comparison, stages=dataclasses.replace(comparison.stages, total_ns=0.0)
-    )
+    idle = replace(comparison, stages=replace(comparison.stages, total_ns=0.0))
     assert not any("inside" in line for line in comparison_screen(idle, MORE, WIDTH))
 
 
@@ -308,7 +306,7 @@ def test_a_long_change_goes_on_in_further_lines() -> None:
     (first, *_) = actions(1)
     name = "photographs.Photographs.__getitem__"
     change = Remark(Advice.CHEAPER_NAMED, {"name": name, "times": 2.0})
-    plan = Plan((dataclasses.replace(first, change=change), *actions(4)), Limit.STEP, 2.0)
+    plan = Plan((replace(first, change=change), *actions(4)), Limit.STEP, 2.0)
     diagnosis = Diagnosis(tuple(finding(rule) for rule in RULES), ())
     for run in (randomised(), randomised(pairs=2), randomised(prefetches=False)):
         lines = screen(run, diagnosis=diagnosis, plan=plan)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from loadeval.report.terminal.text import (
 from loadeval.report.wording.verdict import reason
 from tests.runs.given import randomised
 from tests.runs.measured import TickingClock, recorded
+from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -98,13 +98,13 @@ def test_epoch_starts() -> None:
     """Later ones are a range; a first batch that was ready when wrapped is none."""
     run = recorded(clock=TickingClock(1000), epochs=3)
     (side,) = Report.of([run]).runs[0].sides
-    summary = dataclasses.replace(side.summary, epoch_start_ns=(MS, 2 * MS, 5 * MS, 3 * MS))
-    shown = dict(figures(dataclasses.replace(side, summary=summary)))
+    summary = replace(side.summary, epoch_start_ns=(MS, 2 * MS, 5 * MS, 3 * MS))
+    shown = dict(figures(replace(side, summary=summary)))
     assert shown["first batch, first epoch"] == "1.00 ms"
     assert shown["first batch, later epochs"] == "2.00 ms to 5.00 ms"
-    loader = dataclasses.replace(run.header.loader, ready_batches=1)
-    header = dataclasses.replace(run.header, loader=loader)
-    (ready,) = figures_of(dataclasses.replace(run, header=header))
+    loader = replace(run.header.loader, ready_batches=1)
+    header = replace(run.header, loader=loader)
+    (ready,) = figures_of(replace(run, header=header))
     assert ready["first batch, first epoch"] == "not measured"
     assert ready["first batch, later epochs"] == figures_of(run)[0]["first batch, later epochs"]
 
@@ -113,8 +113,8 @@ def test_loader_facts() -> None:
     """What is known of the loader is told, and of the rest that it is unknown."""
     run = recorded("replay")
     loader = LoaderInfo(backend="a.Loader", workers=4, prefetch_depth=8, pinned=True, length=30)
-    header = dataclasses.replace(run.header, loader=loader, environment={}, created="2026-11-21")
-    facts = dict(loader_facts(dataclasses.replace(run, header=header)))
+    header = replace(run.header, loader=loader, environment={}, created="2026-11-21")
+    facts = dict(loader_facts(replace(run, header=header)))
     assert {name: value for name, value in facts.items() if value != "unknown"} == {
         "loader": "Loader",
         "workers": "4",
@@ -125,13 +125,13 @@ def test_loader_facts() -> None:
         "kept for replay": "2 (128 bytes)",
         "recorded": "2026-11-21 00:00:00",
     }
-    header = dataclasses.replace(run.header, created="not recorded")  # by another tool
-    assert dict(loader_facts(dataclasses.replace(run, header=header)))["recorded"] == "not recorded"
+    header = replace(run.header, created="not recorded")  # by another tool
+    assert dict(loader_facts(replace(run, header=header)))["recorded"] == "not recorded"
 
 
 def test_an_alternating_run_has_a_column_for_each_arm() -> None:
     """Each with its own batches; a note stands below them once."""
-    run = dataclasses.replace(randomised(noise=0), notes=("cut off",))
+    run = replace(randomised(noise=0), notes=("cut off",))
     real, ideal = figures_of(run)
     assert (real["mode"], ideal["mode"]) == ("alternate, real arm", "alternate, ideal arm")
     assert (real["throughput"], ideal["throughput"]) == ("800 images/s", "1,280 images/s")
@@ -164,7 +164,7 @@ def test_two_runs_fit_side_by_side_into_80_columns() -> None:
 def test_markup_and_control_characters_are_text() -> None:
     """A run cannot style, link or steer the terminal."""
     run = recorded(name="[red]x[/red] [link=a]b[/link]\x1b[2J", unit="[bold]\r\n")
-    run = dataclasses.replace(run, notes=("[/nonsense] \x07 :smile:",))
+    run = replace(run, notes=("[/nonsense] \x07 :smile:",))
     text = printed(report_of(run), width=200)
     assert r"[red]x[/red] [link=a]b[/link]\x1b[2J" in text
     assert r"100 [bold]\r\n/s" in text

@@ -68,7 +68,7 @@ def rows(run: Run) -> Counter[tuple[int, int]]:
 
 
 def counted(run: Run, arm: str) -> Any:
-    steps: Steps = run.steps
+    steps = run.steps
     return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))
 
 
@@ -181,7 +181,7 @@ def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
     assert len(prefetches) >= 4
     for prefetch in prefetches:
         first_ns = prefetch.waits_ns[0]
-        assert prefetch.waits_ns == tuple(range(first_ns, first_ns + prefetch.batches))
+        assert prefetch.waits_ns == list(range(first_ns, first_ns + prefetch.batches))
         assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
 
 

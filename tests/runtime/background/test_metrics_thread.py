@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 from multiprocessing import get_context
@@ -74,9 +73,8 @@ def plain_values(taken: list[Readings | Event]) -> list[Any]:
         if isinstance(item, Event):
             rows.append((item.time_ns, item.message))
         else:
-            values = {name: column.tolist() for name, column in item.values.items()}
             missing = () if item.missing is None else (item.missing,)
-            rows.append((item.probe, item.subject, item.time_ns.tolist(), values, *missing))
+            rows.append((item.probe, item.subject, item.time_ns, item.values, *missing))
     return rows
 
 
@@ -108,15 +106,13 @@ def test_a_mark_reads_every_open_probe() -> None:
     assert probe.did == ["open", "read", "read"]
 
 
-def test_what_is_not_known_is_nan() -> None:
-    """None, and a quantity that is not there in every reading, are NaN."""
+def test_what_is_not_known_is_none() -> None:
+    """So is a quantity that is not there in every reading."""
     it, _ = reader(Script({"a": {"x_s": 1.5, "y_s": None}}, {"a": {"z_s": 3}}))
     it.tick()
     it.tick()
     ((_, _, _, values),) = plain_values(it.take())
-    assert list(values) == ["x_s", "y_s", "z_s"]
-    assert [value for value in values["x_s"] + values["z_s"] if not math.isnan(value)] == [1.5, 3]
-    assert all(map(math.isnan, values["y_s"]))
+    assert values == {"x_s": [1.5, None], "y_s": [None, None], "z_s": [None, 3]}
 
 
 def test_a_probe_may_be_read_at_every_so_manieth_tick() -> None:
@@ -255,10 +251,10 @@ def tick(evaluator: LoaderEvaluator) -> None:
 
 def read(run: Run) -> tuple[list[int], list[float]]:
     """When the one subject was read, and what, beside the threads of a run that looks inside."""
-    (of_subject,) = (
-        reading for reading in run.readings if reading.subject and reading.probe != "threads"
+    (table,) = (
+        table for (probe, subject), table in run.readings.items() if subject and probe != "threads"
     )
-    return of_subject.time_ns.tolist(), of_subject.values["count_items"].tolist()
+    return table.time_ns.tolist(), table["count_items"].tolist()
 
 
 @pytest.mark.parametrize("logged", [True, False])
@@ -376,7 +372,7 @@ def test_in_another_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> 
 def _serve_in_child(evaluator: LoaderEvaluator) -> None:
     for _ in evaluator:
         assert not reading()
-    assert evaluator.recorded().readings == ()
+    assert evaluator.recorded().readings == {}
     evaluator.close()
 
 

@@ -32,11 +32,8 @@ def batch_of(length: int, rows: int = 4) -> dict[str, torch.Tensor]:
 
 def looked_at(run: Run) -> dict[tuple[int, int], int]:
     """The length of each batch whose padding is known, by epoch and number."""
-    return {
-        (part.epoch, number): length
-        for part in run.padding
-        for number, length in zip(part.batch.tolist(), part.length.tolist(), strict=True)
-    }
+    columns = (run.padding[name].tolist() for name in ("epoch", "batch", "length"))
+    return {(epoch, number): length for epoch, number, length in zip(*columns, strict=True)}
 
 
 def recorded(batches: Any, epochs: int = 1, **options: Any) -> Run:
@@ -57,9 +54,9 @@ def test_what_is_known_is_of_the_batch_of_that_number() -> None:
 
 
 def test_padding_is_counted_exactly() -> None:
-    part, *_ = recorded([batch_of(10)] * 3).padding
-    columns = (part.batch, part.positions, part.padded, part.length, part.longest)
-    assert [int(column[0]) for column in columns] == [0, 40, 27, 10, 10]
+    padding = recorded([batch_of(10)] * 3).padding
+    names = ("batch", "positions", "padded", "length", "longest")
+    assert [int(padding[name][0]) for name in names] == [0, 40, 27, 10, 10]
 
 
 @pytest.mark.parametrize("is_constant", [True, False])
@@ -115,7 +112,7 @@ def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(counting, "padding_of", fail)
     run = recorded([batch_of(length) for length in LENGTHS])
-    assert (len(run.steps), run.padding) == (len(LENGTHS), ())
+    assert (len(run.steps), len(run.padding)) == (len(LENGTHS), 0)
 
 
 def test_both_arms_are_looked_at(tmp_path: Path) -> None:

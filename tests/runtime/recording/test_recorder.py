@@ -11,9 +11,9 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from loadeval.runlog.log_file.reader import Assembly
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.data.log import LogReader
 from loadeval.runtime.recording import recorder
 from loadeval.runtime.serving.loop import CHUNK
 from tests.full_disk import files_no_larger_than
@@ -254,16 +254,16 @@ def test_training_goes_on_while_the_run_is_read(
     """recorded() takes the log as it is, and parses it with the recording free to go on."""
     evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
     list(evaluator)
-    of_file = Assembly.of_file
+    add = LogReader.add
 
-    def meanwhile(path: Path, size_bytes: int) -> Any:
+    def meanwhile(reader: LogReader, texts: list[bytes]) -> None:
         thread = threading.Thread(target=list, args=(evaluator,))
         thread.start()
         thread.join(20)
         assert not thread.is_alive()
-        return of_file(path, size_bytes)
+        add(reader, texts)
 
-    monkeypatch.setattr(Assembly, "of_file", meanwhile)
+    monkeypatch.setattr(LogReader, "add", meanwhile)
     assert len(evaluator.recorded().steps) == 10
     monkeypatch.undo()
     assert len(evaluator.recorded().steps) == 20

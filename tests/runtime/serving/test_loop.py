@@ -395,6 +395,6 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
     epoch = OpenEpoch(kept, 0)
     plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
     assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
-    assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
+    assert [block.wait_ns for block in epoch.take()] == [[5], [30]]
     epoch.end_failed()  # it did not fail
     assert kept.causes == ["exhausted"]

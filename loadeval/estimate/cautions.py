@@ -1,0 +1,236 @@
+"""What makes a gap mean less than its figures say, and what was not measured: a sentence each."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.redaction import is_hidden
+from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
+from loadeval.estimate.gap import Gap, arms_of, samples_known
+from loadeval.estimate.metrics import quantities
+from loadeval.estimate.stats import spearman
+from loadeval.estimate.steady import WITHIN_STEP, steady, steps_left_out
+from loadeval.estimate.verdict import rare_stalls, workers_cpus
+from loadeval.words import duration, number, share
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval.data.lines import Arm
+
+STRONG = 0.5
+SIGNIFICANT = 3.3
+"""So many standard errors come about by chance once in a thousand times."""
+MANY_FAULTS = 1000
+"""So many page faults in a batch take less than a millisecond."""
+FAR_MORE = 3
+LEAST_STOLEN = 0.02
+"""Of the CPU time in use: what other virtual machines take below that hardly matters."""
+LEAST_LIMITED = 0.05
+"""Of the periods of a control group: its limit matters from here on."""
+OTHER_CLOCK = 0.1
+"""Steps take as much longer as the clock is slower."""
+SLOWED = 0.05
+"""Of the time: a GPU that is slowed down for longer is said to be."""
+GPU_SLOWDOWNS = ("thermal_slowdown_flag", "hardware_slowdown_flag")
+LEAST_STARTS_SHARE = 0.02
+"""Where an epoch's start and end add less than this share, it hardly matters that they vary."""
+HIDDEN_SHARE = 0.5
+"""Waits tell little of what was lost where the GPU was idle for a smaller share of them."""
+LEAST_WAIT_SHARE = 0.01
+"""Waiting for a smaller share of the iterations needs no explanation."""
+LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
+"""What replay leaves as it is; its workers are stopped, so their number does not matter."""
+MACHINE_FACTS = ("host", "cpus_usable")
+BY_BATCH = "batches are compared as if equally large"
+MOVES = "the next run may differ by more than the 95% CI"
+
+
+def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
+    """What makes the figures mean less than they seem to, the weightiest first."""
+    cpus, are_busy = workers_cpus(gap, run)
+    if are_busy:
+        yield (
+            f"The loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU): if they "
+            "slow the step down, more time is lost than reported."
+        )
+    if ideal is not None:
+        yield from _about_two_runs(run, ideal)
+    yield from _about_the_machine(gap, run, ideal)
+    if len(run.stages) and gap.pairs is not None and not run.steps.instrumented.any():
+        yield (
+            "The stages of the loader were timed in the blocks that count, which takes time too: a "
+            "batch of a few milliseconds seems to load slower than it does."
+        )
+    if stalls := rare_stalls(gap, run):
+        yield f"Stalls were too rare to be estimated: {stalls}."
+    hidden = steady(run, "real") & (run.steps.gpu_idle_ns != UNKNOWN)
+    if hidden.any():
+        steps = run.steps.take(hidden)
+        wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
+        matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + float(steps.step_ns.mean()))
+        if matters and idle_ns < HIDDEN_SHARE * wait_ns:
+            yield (
+                f"Of the {duration(wait_ns)} that training waited per batch, the GPU was idle for "
+                f"{duration(idle_ns)}: the rest was hidden by GPU work and cost nothing."
+            )
+    starts_share = abs(gap.share("epoch starts"))
+    if gap.speedup and gap.epochs == 1 and starts_share >= LEAST_STARTS_SHARE:
+        yield (
+            f"Only one epoch start was seen, {share(starts_share)} of the time: the 95% CI leaves "
+            "out how much epoch starts differ. Run two epochs or more."
+        )
+    left_out = steps_left_out(run)
+    if len(left_out):
+        what = dict.fromkeys(event.message for event in run.events if event.kind == WITHIN_STEP)
+        mean_ns = float(run.steps.step_ns[left_out].mean())
+        yield (
+            f"Steps left out: {len(left_out):,}, of {duration(mean_ns)} on average, in which "
+            f"{', '.join(what)}."
+        )
+
+
+def not_measured(gap: Gap, run: Run) -> Iterator[str]:
+    """What was not measured, and why."""
+    loader = run.loader
+    if gap.pairs is not None:
+        if gap.speedup is not None and gap.speedup.low is None:
+            yield "No 95% CI: fewer than two whole pairs, or too few batches in them."
+        if not any(prefetch.timed for prefetch in run.prefetches) and not gap.of_epochs:
+            ready = "all prefetched batches were ready ahead of time"
+            why = ready if run.prefetches else "no batches were prefetched"
+            yield f"The loader alone was not timed: {why}."
+        if gap.pairs and loader.workers != 0 and workers_cpus(gap, run)[0] is None:
+            yield (
+                "The workers' CPU time in the ideal blocks could not be read: they may not have "
+                "been idle."
+            )
+        if gap.real_batches and gap.samples_per_batch is None:
+            yield f"Samples are not known for every batch: {BY_BATCH}."
+        if gap.pairs and loader.prefetch_depth is None:
+            yield (
+                "The loader's prefetch depth is not known: if it prefetches, real blocks begin "
+                "with a queue that ideal blocks have filled, and more time is lost than reported."
+            )
+    if gap.speedup is not None and gap.starts is None:
+        yield (
+            "Epoch starts are not part of the result: none was seen, or the length of an epoch is "
+            "not known."
+        )
+
+
+def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
+    facts = (
+        (
+            "are from different machines",
+            MACHINE_FACTS,
+            [run.header.environment for run in (real, ideal)],
+        ),
+        (
+            "used different loaders",
+            LOADER_FACTS,
+            [asdict(run.loader) for run in (real, ideal)],
+        ),
+    )
+    for what, names, (of_real, of_ideal) in facts:
+        for name in names:
+            if differs(of_real.get(name), of_ideal.get(name)):
+                yield (
+                    f"The two runs {what}: {name.replace('_', ' ')} {of_real[name]} (real), "
+                    f"{of_ideal[name]} (ideal)."
+                )
+    units = real.header.unit, ideal.header.unit
+    if units[0] != units[1]:
+        yield f"The runs count {units[0]} and {units[1]}: {BY_BATCH}."
+    elif not all(samples_known(arm) for run in (real, ideal) for arm in arms_of(run).values()):
+        yield f"Samples are unknown in at least one of the runs: {BY_BATCH}."
+    by_size = max((_dependence(run, run.steps.nbytes) for run in (real, ideal)), key=abs)
+    depends_on = {
+        "its place in the epoch": _dependence(real, real.steps.batch),
+        "its size in bytes": by_size,
+    }
+    for what, correlation in depends_on.items():
+        if correlation:
+            yield (
+                f"A step's time depends on {what}: the kept batches may not represent the epoch."
+            )
+    yield (
+        "The runs are separate: machine drift between them counts as a loading difference, and the "
+        "95% CI does not cover it."
+    )
+
+
+def differs(one: object, other: object) -> bool:
+    """Whether a fact differs; what is not known of one of the two is no difference."""
+    unknown = any(fact in (None, NOT_RECORDED) or is_hidden(fact) for fact in (one, other))
+    return one != other and not unknown
+
+
+def _dependence(run: Run, column: Column) -> float:
+    """The rank correlation of the steady steps with `column`; 0.0 if weak, or maybe chance."""
+    rows = steady(run) & (column != UNKNOWN)
+    correlation = spearman(run.steps.step_ns[rows], column[rows])
+    is_sure = abs(correlation) * math.sqrt(max(int(rows.sum()) - 1, 0)) >= SIGNIFICANT
+    return correlation if is_sure and abs(correlation) >= STRONG else 0.0
+
+
+def _about_the_machine(  # noqa: C901 - a row each
+    gap: Gap, run: Run, ideal: Run | None
+) -> Iterator[str]:
+    """What of the machine moved the figures: it differs from one measurement to the next."""
+    levels: dict[tuple[str, str], dict[Arm, float]] = {}
+    for each in quantities(run, ideal):
+        for arm, level in zip(ARMS, (each.real, each.ideal), strict=True):
+            if level is not None:
+                levels.setdefault((each.subject, each.name), {})[arm] = level.mean
+
+    def most(subject: str, name: str) -> float:
+        return max(levels.get((subject, name), {}).values(), default=0.0)
+
+    faults = levels.get(("process", "minor_faults_per_s"), {})
+    if gap.pairs is not None and gap.real and gap.ideal and len(faults) == len(ARMS):
+        of_real = faults["real"] * gap.real.value / SECOND_NS
+        of_ideal = faults["ideal"] * gap.ideal.value / SECOND_NS
+        # The C library gives memory back to the system and fetches it again, or does not, by what
+        # else was allocated meanwhile.
+        if of_ideal - of_real >= MANY_FAULTS and of_ideal >= FAR_MORE * of_real:
+            yield (
+                f"A step had {of_ideal:,.0f} page faults per batch with ideal loading and "
+                f"{of_real:,.0f} with real loading, about 1 us each: the ideal arm could be "
+                "faster. Set MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ to 2000000000 so "
+                "that the C library keeps its memory."
+            )
+    stolen, in_use = (levels.get(("machine", f"{name}_cores"), {}) for name in ("stolen", "cpu"))
+    shares = [cores / (cores + in_use[arm]) for arm, cores in stolen.items() if in_use.get(arm)]
+    if max(shares, default=0.0) >= LEAST_STOLEN:
+        yield (
+            f"Other virtual machines took {share(max(shares))} of the CPU time that this one "
+            f"wanted (steal): {MOVES}."
+        )
+    limited = most("machine", "cgroup_throttled_share")
+    if limited >= LEAST_LIMITED:
+        yield (
+            f"The cgroup's CPU limit throttled the processes in {share(limited)} of its periods: "
+            "the figures would differ with another limit."
+        )
+    heated = most("machine", "thermal_throttles_per_s")
+    if heated > 0:
+        yield (
+            f"Heat throttled the CPUs, {number(heated)} times a second: {MOVES}. Check the cooling."
+        )
+    clock = levels.get(("machine", "cpu_clock_hz"), {})
+    slower = min(clock, key=clock.__getitem__, default=None)
+    if slower and clock[slower] <= (1 - OTHER_CLOCK) * max(clock.values()):
+        yield (
+            f"The clock of the CPUs was {share(1 - clock[slower] / max(clock.values()))} lower in "
+            f"the {slower} arm: part of the difference between the arms comes from that."
+        )
+    slowed = max((most(*key) for key in levels if key[1] in GPU_SLOWDOWNS), default=0.0)
+    if slowed >= SLOWED:
+        yield (
+            f"Heat or its hardware slowed a GPU down for {share(slowed)} of the time: {MOVES}. "
+            "Check its cooling and power."
+        )

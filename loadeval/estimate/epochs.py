@@ -1,0 +1,195 @@
+"""Epochs: what their starts and ends add to the steady state, and each by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.data.blocks import whole_epochs
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.run import ARMS, SECOND_NS, Run
+from loadeval.estimate.once import once_per_run
+from loadeval.estimate.steady import (
+    closed_steps,
+    epoch_lengths,
+    pairs_that_count,
+    rows_of_epochs,
+    steady,
+    usual_length,
+    warmup_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OUTLIER_TIMES_MEDIAN = 2
+"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
+FEWEST_FOR_OUTLIERS = 20
+"""Iterations before which that median is not trusted."""
+
+
+def first_waits(run: Run) -> Columns:
+    """The `epoch` and `wait_ns` of each epoch start: of the first batch, the loader's own.
+
+    A replayed run has nothing but kept batches, and its first waits are told as they are. An
+    epoch whose first batch was ready when the loader was wrapped has no epoch start to tell.
+    """
+    steps = run.steps
+    first = steps.batch == 0
+    if run.loader.ready_batches:
+        first &= steps.epoch > 0
+    if run.header.mode == "alternate":
+        first &= steps.arm == ARMS.index("real")
+    return Columns({"epoch": steps.epoch[first], "wait_ns": steps.wait_ns[first]})
+
+
+def ends_ns(run: Run) -> dict[int, int | None]:
+    """How long each epoch that was served to its end took to end, None where that is not known."""
+    ends = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
+    prefetched = {each.epoch: each.end_ns for each in run.prefetches if each.end_ns is not None}
+    return ends | {epoch: prefetched[epoch] for epoch in ends.keys() & prefetched.keys()}
+
+
+def length_of_epochs(run: Run) -> float | None:
+    """How many batches an epoch has, as far as it shows, or as the loader says."""
+    return usual_length(run) or run.loader.length or None
+
+
+@once_per_run
+def starts_of(run: Run) -> Columns | None:
+    """How epochs begin and end: `epoch`, the first `batches`, and the `ns` that they took.
+
+    `ns` are their waits and steps, and the wait that ends the epoch. The first batches are those
+    that the steady part leaves out, as far as they were served in order, before anything was
+    prefetched. None where none was seen, or where the length of an epoch is not known. Where
+    epochs are blocks of an alternating run, these are all of their batches, and `pair` has the pair
+    of each.
+    """
+    rows = _whole_epochs(run)
+    names = ("epoch", "batches", "ns", "pair")
+    if not rows and length_of_epochs(run) is not None:
+        rows = _first_batches(run)
+    return Columns(dict(zip(names, np.array(rows).T, strict=False))) if rows else None
+
+
+def _whole_epochs(run: Run) -> list[tuple[float, ...]]:
+    """Real epochs that are blocks.
+
+    A step that is left out, or was open when its epoch was broken off, is taken to be like others.
+    """
+    steps, closed, of_epochs = run.steps, closed_steps(run), rows_of_epochs(run)
+    pairs, end_ns = set(pairs_that_count(run).tolist()), _end_ns(run)
+    rows: list[tuple[float, ...]] = []
+    for epoch, pair in whole_epochs(run).items():
+        of_epoch = of_epochs[epoch]
+        count = of_epoch.stop - of_epoch.start
+        if pair in pairs and steps.arm[of_epoch.start] == ARMS.index("real"):
+            step_ns = steps.step_ns[of_epoch][closed[of_epoch]]
+            stepped_ns = count * float(step_ns.mean()) if len(step_ns) else 0.0
+            waited_ns = float(steps.wait_ns[of_epoch].sum()) + end_ns(epoch)
+            rows.append((epoch, count, waited_ns + stepped_ns, pair))
+    return rows
+
+
+def _first_batches(run: Run) -> list[tuple[float, ...]]:
+    steps, end_ns = run.steps, _end_ns(run)
+    rows: list[tuple[float, ...]] = []
+    first = max(warmup_of(run), int(run.header.mode == "alternate"))
+    plain = (steps.arm == ARMS.index("real")) & closed_steps(run) & (steps.batch < first)
+    iteration_ns = steps.wait_ns + steps.step_ns
+    for epoch, of_epoch in rows_of_epochs(run).items():
+        count = int(np.logical_and.accumulate(plain[of_epoch]).sum())
+        was_ready = not epoch and run.loader.ready_batches
+        if not was_ready and (count or not first):  # without a warm-up they are steady
+            begin_ns = int(iteration_ns[of_epoch][:count].sum())
+            rows.append((epoch, count, begin_ns + end_ns(epoch)))
+    return rows
+
+
+def _end_ns(run: Run) -> Callable[[int], float]:
+    """How long an epoch took to end, or where that is not known as long as others."""
+    ends = ends_ns(run)
+    known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
+    usual_ns = sum(known) / len(known) if known else 0.0
+    return lambda epoch: usual_ns if (wait_ns := ends.get(epoch)) is None else wait_ns
+
+
+@once_per_run
+def epochs(run: Run) -> Columns:
+    """Each epoch: of its `batches` the `total_ns`, and per batch `mean_ns` and `std_ns`.
+
+    The total is their waits and steps, and the wait that ends the epoch; `samples_per_s` and
+    `batches_per_s` are what it makes. An iteration whose step was open is part of the total alone,
+    as far as it is known. Of an alternating run the real batches are told, and of a replay those
+    that were kept. NaN is not known.
+    """
+    steps, ends, rows = run.steps, ends_ns(run), []
+    arm = ARMS.index("ideal" if run.header.mode == "replay" else "real")
+    for epoch, of_rows in rows_of_epochs(run).items():
+        of_epoch = steps.take(of_rows).where(arm=arm)
+        if not len(of_epoch):
+            continue
+        closed = of_epoch.step_ns != UNKNOWN
+        iteration_ns = (of_epoch.wait_ns + of_epoch.step_ns)[closed]
+        total_ns = int(of_epoch.wait_ns.sum() + of_epoch.step_ns[closed].sum())
+        total_ns += ends.get(epoch) or 0
+        mean_ns = float(iteration_ns.mean()) if len(iteration_ns) else np.nan
+        std_ns = float(iteration_ns.std(ddof=1)) if len(iteration_ns) > 1 else np.nan
+        known = (of_epoch.samples != UNKNOWN).all()
+        per_s = SECOND_NS / total_ns if total_ns else np.nan
+        samples_per_s = per_s * int(of_epoch.samples.sum()) if known else np.nan
+        rows.append(
+            (epoch, len(of_epoch), total_ns, mean_ns, std_ns, samples_per_s, per_s * len(of_epoch))
+        )
+    names = ("epoch", "batches", "total_ns", "mean_ns", "std_ns", "samples_per_s", "batches_per_s")
+    table = np.array(rows, dtype=np.float64).reshape(-1, len(names)).T
+    whole = {name: table[at].astype(np.int64) for at, name in enumerate(names[:3])}
+    return Columns({**dict(zip(names, table, strict=True)), **whole})
+
+
+def workers_started(run: Run) -> int | None:
+    """How many worker processes the run started; None where the loader's are not known.
+
+    Workers that stay alive are started once, others in each epoch.
+    """
+    loader = run.loader
+    if loader.workers is None:
+        return None
+    if loader.workers and loader.start_method is None:
+        return len(run.worker_starts) or None  # they may be threads
+    times = 1 if loader.persistent_workers else len(epoch_lengths(run))
+    return max(loader.workers * times, len(run.worker_starts))
+
+
+@once_per_run
+def outliers(run: Run) -> Columns:
+    """The iterations that took over twice the median of their arm, as a `row` of the run's steps.
+
+    `times_median` is how many times as long, and `worker` which one had loaded the batch, where
+    the loader was looked into while it gave it. Of under 20 iterations none is an outlier.
+    """
+    steps, stages = run.steps, run.stages
+    iteration_ns, rows = steps.wait_ns + steps.step_ns, []
+    for arm in ARMS:
+        of_arm = np.flatnonzero(steady(run, arm))
+        if len(of_arm) < FEWEST_FOR_OUTLIERS:
+            continue
+        median_ns = float(np.median(iteration_ns[of_arm]))
+        if median_ns:
+            slow = of_arm[iteration_ns[of_arm] > OUTLIER_TIMES_MEDIAN * median_ns]
+            rows += [(row, iteration_ns[row] / median_ns) for row in slow.tolist()]
+    table = np.array(rows, dtype=np.float64).reshape(-1, 2).T
+    row: Column = table[0].astype(np.int64)
+    worker = np.full(len(row), UNKNOWN)
+    if len(stages):
+        # In an alternating run the loader numbers batches otherwise than training gets them.
+        by_time = np.argsort(stages.delivered_ns, kind="stable")
+        came_ns = steps.request_ns[row] + steps.wait_ns[row]
+        last = np.searchsorted(stages.delivered_ns[by_time], came_ns, side="right") - 1
+        given = by_time[np.maximum(last, 0)]
+        own = (last >= 0) & (stages.delivered_ns[given] >= steps.request_ns[row])
+        worker = np.where(
+            own & (steps.arm[row] == ARMS.index("real")), stages.worker[given], UNKNOWN
+        )
+    return Columns({"row": row, "times_median": table[1], "worker": worker})

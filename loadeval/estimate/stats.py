@@ -1,0 +1,284 @@
+"""Estimates with their 95% intervals, and how they are made.
+
+One method makes every interval. What was measured comes in units: the pairs of an alternating run,
+or consecutive parts of one that has fewer than six. The figure is computed once more without each
+unit. How far that moves it is its error (the jackknife: Tukey, Annals of Mathematical Statistics
+29, 1958), with Student's t of one degree of freedom less than units; where the figure is a mean by
+pair, this is Student's t over the pairs. Units that were measured apart, as two runs are, have
+errors that add up (Satterthwaite, Biometrics Bulletin 2, 1946). Ratios, and what else cannot be
+negative, have their intervals on the logarithmic scale. No random numbers are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.data.columns import Columns
+from loadeval.words import FORMATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from loadeval.data.columns import Column, Values
+
+FEWEST_UNITS = 6
+"""Fewer pairs are divided into parts, so that there are as many."""
+MOST_UNITS = 30
+"""More pairs are left out several at a time: Student's t hardly changes, and it takes less time."""
+MOST_FREEDOM = 200.0
+COVERED = 0.95
+SIGMAS = 1.96
+"""Standard deviations of the normal distribution that hold 95% of it."""
+MOST_EXPONENT = 700.0
+"""An interval so wide that exp would overflow is as good as one without bounds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value and its 95% interval; `low` and `high` are None where none can be had.
+
+    Estimates are calculated with as if they were independent; a number is known exactly. Errors
+    add up by their squares, each side of the interval by itself (Zou and Donner, Statistics in
+    Medicine 27, 2008); of a product or a quotient of what is above 0 those of the logarithms. What
+    is divided by an estimate that may be 0 has no interval. In text, `f"{estimate:times}"` is
+    1.53x [1.42x, 1.64x].
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The interval; without one the value twice."""
+        if self.low is None or self.high is None:
+            return self.value, self.value
+        return self.low, self.high
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        text = FORMATS.get(spec) or f"{{:{spec}}}".format
+        if self.low is None or self.high is None:
+            return text(self.value)
+        return f"{text(self.value)} [{text(self.low)}, {text(self.high)}]"
+
+    def __neg__(self) -> Estimate:
+        return self * -1
+
+    def __add__(self, other: Estimate | float) -> Estimate:
+        other = _estimate(other)
+        value = self.value + other.value
+        if None in (self.low, other.low):
+            return Estimate(value)
+        (low, high), (other_low, other_high) = self.bounds, other.bounds
+        return Estimate(
+            value,
+            value - math.hypot(self.value - low, other.value - other_low),
+            value + math.hypot(high - self.value, other_high - other.value),
+        )
+
+    def __sub__(self, other: Estimate | float) -> Estimate:
+        return self + -1 * _estimate(other)
+
+    def __mul__(self, other: Estimate | float) -> Estimate:
+        if not isinstance(other, Estimate):
+            return Estimate(self.value * other, *self._mapped(lambda bound: bound * other))
+        value = self.value * other.value
+        if None in (self.low, other.low):
+            return Estimate(value)
+        (low, high), (other_low, other_high) = self.bounds, other.bounds
+        if min(low, other_low) <= 0:
+            return self * other.value + other * self.value - value
+        below = math.hypot(math.log(self.value / low), math.log(other.value / other_low))
+        above = math.hypot(math.log(high / self.value), math.log(other_high / other.value))
+        return Estimate(value, value * math.exp(-below), value * math.exp(above))
+
+    def __truediv__(self, other: Estimate | float) -> Estimate:
+        other = _estimate(other)
+        low, high = other.bounds
+        if low <= 0 <= high:
+            return Estimate(self.value / other.value)
+        return self * Estimate(1 / other.value, *other._mapped(lambda bound: 1 / bound))
+
+    def _mapped(self, change: Callable[[float], float]) -> list[float]:
+        """The bounds after a `change`, in order; empty where there are none."""
+        return [] if self.low is None else sorted(map(change, self.bounds))
+
+    def __radd__(self, other: float) -> Estimate:
+        return self + other
+
+    def __rsub__(self, other: float) -> Estimate:
+        return -self + other
+
+    def __rmul__(self, other: float) -> Estimate:
+        return self * other
+
+    def __rtruediv__(self, other: float) -> Estimate:
+        return _estimate(other) / self
+
+
+def _estimate(value: Estimate | float) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate(value, value, value)
+
+
+class Jackknife:
+    """Figures of everything that was measured, and of everything but each unit of it.
+
+    `compute` makes the figures of tables by their name. Tables of one stratum are measured
+    together: their column `block` numbers the pair, from 0. What `compute` gets has a row for each
+    unit with the sums of the other columns; where it does not go by sums, the rows themselves.
+    `values` has a row for each figure, whose first entry is of everything; what is calculated of
+    such rows is again one. Without a stratum, or where one has a single unit, nothing tells the
+    error.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Mapping[str, Columns]], Sequence[float]],
+        tables: Mapping[str, Columns],
+        strata: Sequence[Sequence[str]],
+        *,
+        by_sums: bool = True,
+    ) -> None:
+        divided = {
+            name: table
+            for names in strata
+            for name, table in _divided([(name, tables[name]) for name in names], by_sums)
+        }
+        tables = {**tables, **divided}
+        rows = [compute(tables)]
+        self._strata: list[list[tuple[slice, bool]]] = []
+        for names in strata:
+            blocks = int(tables[names[0]].block.max()) + 1
+            ways = []
+            for unit in ("unit", "block") if 1 < blocks < FEWEST_UNITS else ("unit",):
+                first = len(rows)
+                units = int(tables[names[0]][unit].max()) + 1
+                for number in range(units if units > 1 else 0):
+                    left = {name: tables[name].take(tables[name][unit] != number) for name in names}
+                    rows.append(compute({**tables, **left}))
+                ways.append((slice(first, len(rows)), unit == "block"))
+            self._strata.append(ways)
+        self.values: Values = np.array(rows, dtype=np.float64).T
+
+    def estimate(self, values: Values, *, positive: bool = False) -> Estimate:
+        """The estimate that a row makes; a `positive` one on the logarithmic scale."""
+        value = float(values[0])
+        if not self._strata or not ((values > 0) if positive else np.isfinite(values)).all():
+            return Estimate(value)
+        scaled = np.log(values) if positive else values
+        variance = shares = 0.0
+        for ways in self._strata:
+            errors = [error for way in ways if (error := _error(scaled, *way)) is not None]
+            if not errors:
+                return Estimate(value)
+            own, freedom = max(errors, key=lambda error: student(error[1]) * math.sqrt(error[0]))
+            variance += own
+            shares += own**2 / freedom
+        freedom = min(max(variance**2 / shares, 1.0), MOST_FREEDOM) if shares else 1.0
+        half = student(round(freedom, 2)) * math.sqrt(variance)
+        if positive:
+            factor = math.exp(min(half, MOST_EXPONENT))
+            return Estimate(value, value / factor, value * factor)
+        return Estimate(value, value - half, value + half)
+
+
+def _divided(tables: Sequence[tuple[str, Columns]], by_sums: bool) -> Iterator[tuple[str, Columns]]:
+    """Tables of one stratum with the `unit` that each row is of: its pair, or a part of it."""
+    count = int(tables[0][1].block.max()) + 1
+    sizes = [np.bincount(table.block, minlength=count) for _, table in tables]
+    least = min(int(size.min()) for size in sizes)
+    parts = 1 if count >= FEWEST_UNITS else max(min(-(-FEWEST_UNITS // count), least), 1)
+    units = min(count * parts, MOST_UNITS)
+    for (name, table), size in zip(tables, sizes, strict=True):
+        order = np.argsort(table.block, kind="stable")
+        place = np.empty(len(table), np.int64)
+        place[order] = np.arange(len(table)) - np.repeat(np.cumsum(size) - size, size)
+        row = table.block * parts + place * parts // size[table.block]
+        divided = table
+        if by_sums:
+            known = np.bincount(row) > 0
+            sums = {each: np.bincount(row, table[each])[known] for each in table.names}
+            row = np.flatnonzero(known)
+            divided = Columns({**sums, "block": row // parts})
+        yield name, divided.replace(unit=row * units // (count * parts))
+
+
+def _error(values: Values, units: slice, are_pairs: bool) -> tuple[float, float] | None:
+    """The variance of the first of `values`, and its degrees of freedom.
+
+    Of pairs that are too few, the least that six pairs which differ as they do would have.
+    """
+    left, count = values[units], units.stop - units.start
+    if count < 2:  # noqa: PLR2004 - nothing to compare with
+        return None
+    variance = float(((left - left.mean()) ** 2).sum()) * (count - 1) / count
+    if are_pairs:
+        return variance * count / FEWEST_UNITS, FEWEST_UNITS - 1.0
+    return variance, count - 1.0
+
+
+@lru_cache(maxsize=256)
+def student(freedom: float) -> float:
+    """The bound that Student's t of so many degrees of freedom stays within, with 95%.
+
+    With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
+    """
+    angles = np.linspace(0.0, math.pi / 2, 20_001)
+    density = np.cos(angles) ** (freedom - 1)
+    within = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    angle = float(np.interp(COVERED, within / within[-1], angles))
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def slope(series: Sequence[tuple[Values, Values]]) -> Estimate | None:
+    """The common slope of several series of times and values, in values per unit of time.
+
+    It is the median of the slopes between any two points of one series (Theil, Indagationes
+    Mathematicae 12, 1950; Sen, Journal of the American Statistical Association 63, 1968), so that
+    up to a third of the points may be outliers. The interval is Sen's: the slopes whose ranks lie
+    within 1.96 standard deviations of Kendall's S around the median. None where no series has two
+    points; without an interval where they are too few for one.
+    """
+    slopes, variance = [np.empty(0)], 0
+    for times, values in series:
+        earlier, later = np.triu_indices(len(times), 1)
+        passed = times[later] - times[earlier]
+        known = passed != 0  # a line that is there twice
+        slopes.append((values[later] - values[earlier])[known] / passed[known])
+        _, ties = np.unique(values, return_counts=True)
+        variance += _kendall(len(values)) - sum(map(_kendall, ties.tolist()))
+    ordered = np.sort(np.concatenate(slopes))
+    if not len(ordered):
+        return None
+    value = float(np.median(ordered))
+    lowest = math.floor((len(ordered) - SIGMAS * math.sqrt(variance / 18)) / 2) - 1
+    if lowest < 0:
+        return Estimate(value)
+    return Estimate(value, float(ordered[lowest]), float(ordered[len(ordered) - 1 - lowest]))
+
+
+def _kendall(count: int) -> int:
+    """Eighteen times the variance of Kendall's S for so many points, or for ties."""
+    return count * (count - 1) * (2 * count + 5)
+
+
+def spearman(x: Column, y: Column) -> float:
+    """The rank correlation, ties having their mean rank; 0.0 where either is constant."""
+    x_ranks, y_ranks = (mean_ranks(column) - (len(column) - 1) / 2 for column in (x, y))
+    scale = math.sqrt(float((x_ranks**2).sum()) * float((y_ranks**2).sum()))
+    return float((x_ranks * y_ranks).sum()) / scale if scale else 0.0
+
+
+def mean_ranks(column: Column) -> Values:
+    """Each value's rank from 0; equal values share their mean rank."""
+    _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    ranks: Values = ((last - counts) + (last - 1))[which] / 2
+    return ranks

@@ -1,0 +1,461 @@
+"""Whether a run is input-bound, or why that cannot be concluded, and what to do about it.
+
+The thresholds are those of TensorFlow's input-pipeline analyser: under 5% of the step time not
+input-bound, 5% and over moderately, 20% and over highly. There the share is of time spent waiting
+for input; here it is of all that loading costs.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.epochs import first_waits, starts_of
+from loadeval.estimate.gap import Gap, arms_of, mean_of
+from loadeval.estimate.steady import (
+    epoch_lengths,
+    steady,
+    whole_windows,
+)
+from loadeval.words import counted, duration, share, times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval.estimate.stats import Estimate
+
+MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
+FEWEST_BATCHES = 20
+"""With fewer measured batches in an arm nothing is concluded."""
+FEWEST_PAIRS = 3
+"""With fewer pairs nothing is concluded where each epoch is a block; the smallest blocks of two
+have too few batches."""
+USUAL_BATCHES = 250
+"""So many batches of an alternating run nearly always suffice."""
+LEAST_MORE, MOST_MORE = 2.0, 10.0
+"""Times the batches there are that are asked for, where they do not suffice."""
+MORE_EPOCHS = 10
+"""So many more epochs are asked for where those there are do not suffice."""
+WIDEST_SHARE = 0.10
+"""Nothing is concluded from an interval of the lost share that is wider either way.
+
+The exception is an interval all of which is input-bound, or none.
+"""
+ROUNDING = 1e-12
+BUSIEST_SHARE = 0.05
+"""CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""
+TICK_NS = 10_000_000
+"""What CPU times are counted in."""
+STALL_ITERATIONS = 5
+"""A wait is a stall over so many real iterations, and over what the loader's queue can hide."""
+FEWEST_STALLS = 3
+"""Fewer stalls do not tell how often they come."""
+NO_FASTER = 1.005
+"""A speed-up under this reads 1.00x."""
+
+
+Level = Literal["not", "moderately", "highly"]
+
+
+class Verdict(NamedTuple):
+    """What is concluded: `level` is "moderately to highly input-bound", say, or "inconclusive".
+
+    `rule` names the row of the table that decided, and `advice` is what to do, a sentence each.
+    """
+
+    level: str
+    rule: str
+    headline: str
+    reason: str
+    advice: tuple[str, ...]
+
+
+def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
+    """The verdict on the gap of a run, or of a real and an ideal one."""
+    if (lost := gap.lost_share) is None or gap.speedup is None:
+        why = _unmeasured(gap, run, ideal)
+        headline = why
+        if ideal is not None:
+            sides = [name for name, time in (("real", gap.real), ("ideal", gap.ideal)) if not time]
+            which = f"the {sides[0]}" if len(sides) == 1 else "either"
+            headline = f"no steady-state iteration was measured in {which} run"
+        more = _more(gap, run, ideal)
+        return Verdict("inconclusive", "not measured", f"Inconclusive: {headline}", why, (more,))
+    for rule, reason, remedy in _objections(gap, lost, run, ideal):
+        return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, (remedy,))
+    lowest, highest = map(level_of, lost.bounds)
+    level = f"{' to '.join(dict.fromkeys((lowest, highest)))} input-bound"
+    faster = "no faster" if gap.speedup.value < NO_FASTER else f"{times(gap.speedup.value)} as fast"
+    low, high = map(times, gap.speedup.bounds)
+    headline = (
+        f"{level.capitalize()}: training would be {faster} if loading were free "
+        f"(95% CI [{low}, {high}])"
+    )
+    advice = tuple(_advice(gap, lost))
+    if highest != "not" and (lowest != highest or not advice):
+        advice = (*advice, _more(gap, run, ideal))
+    reason = lost_in_words(lost)
+    if highest != "not" and lost.value > 0:
+        reason = f"{reason}, most of it to {_most_lost(gap)}"
+    return Verdict(level, "concluded", headline, reason, advice)
+
+
+def level_of(lost: float) -> Level:
+    """How input-bound a run is at this share of the time lost."""
+    if lost >= HIGH_SHARE - ROUNDING:
+        return "highly"
+    return "moderately" if lost >= MODERATE_SHARE - ROUNDING else "not"
+
+
+# Nothing is concluded
+
+
+def _objections(
+    gap: Gap, lost: Estimate, run: Run, ideal: Run | None
+) -> Iterator[tuple[str, str, str]]:
+    """Why nothing is concluded: a rule, in which words, and what settles it. The first is it."""
+    unknown = f"how much time is lost to data loading is not known ({lost:share})"
+    more = _more(gap, run, ideal)
+    if not gap.of_epochs and _fewest_batches(gap, run) < FEWEST_BATCHES:
+        counts = f"{gap.real_batches:,} real and {gap.ideal_batches:,} ideal"
+        why = f"too few batches: {counts}, and each needs at least {FEWEST_BATCHES}"
+        yield "too few batches", why, more
+    if gap.of_epochs and (gap.pairs or 0) < FEWEST_PAIRS:
+        why = f"too few pairs ({gap.pairs}) of epochs so short that each is a block"
+        yield "too few epochs", f"{unknown}: {why}", more
+    cpus, are_busy = workers_cpus(gap, run)
+    # Busy workers slow the ideal arm down: a share that is high all the same is higher.
+    if are_busy and (lost.low is None or lost.low < HIGH_SHARE):
+        why = (
+            f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
+            "ideal arm is too slow"
+        )
+        remedy = (
+            "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
+            "program's other worker processes; or compare a run with mode='log' to one with "
+            "mode='replay', which stops the workers."
+        )
+        yield "workers busy in the ideal arm", why, remedy
+    drift = 0.0 if ideal is None else max(map(drift_ns, (run, ideal)))
+    real_ns, lost_ns = (0.0 if time is None else time.value for time in (gap.real, gap.lost))
+    if drift > abs(lost_ns) and drift >= MODERATE_SHARE * real_ns:
+        why = (
+            f"iterations drifted by {share(drift / real_ns)} within a run, more than the "
+            f"{share(abs(lost.value))} between the two runs"
+        )
+        remedy = (
+            "Measure one run with mode='alternate', which compares neighbouring blocks; or longer "
+            "runs on an idle machine."
+        )
+        yield "drift within a run", why, remedy
+    if lost.low is None:
+        why = "fewer than two whole pairs for a 95% CI"
+        yield "no confidence interval", f"{unknown}: {why}", more
+    low, high = lost.bounds
+    if high <= -MODERATE_SHARE:
+        why = f"the ideal arm was {share(-lost.value)} slower than the real one"
+        remedy = (
+            "Ideal loading cannot slow training down: look for other work on the machine, and for "
+            "steps whose time depends on their batch, then measure again."
+        )
+        yield "ideal arm slower", f"{why}, which loading cannot explain", remedy
+    if level_of(low) == "not" and (stalls := rare_stalls(gap, run)):
+        yield "stalls too rare", f"{unknown}: {stalls}", more
+    is_open = level_of(low) == "not" != level_of(high)
+    if is_open and (high - low) / 2 > WIDEST_SHARE + ROUNDING:
+        why = f"the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points"
+        yield "wide confidence interval", f"{unknown}: {why}", more
+
+
+STILL_TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
+"""However wide an interval is, it is to be believed."""
+
+
+def _fewest_batches(gap: Gap, run: Run) -> int:
+    """Those of the arm that has fewer; an epoch's first ones were measured too."""
+    starts = starts_of(run) if gap.pairs is not None else None
+    first = 0 if starts is None else int(starts.batches.sum())
+    return min(gap.real_batches + first, gap.ideal_batches)
+
+
+def workers_cpus(gap: Gap, run: Run) -> tuple[float | None, bool]:
+    """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
+    windows = [] if gap.pairs is None else whole_windows(run, "ideal")
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    if len(used) < len(windows) or not elapsed_ns:
+        return None, False
+    cpus = sum(used) / elapsed_ns
+    # Each window is wrong by up to a tick, up or down, independently of the others.
+    return cpus, cpus > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+
+
+def drift_ns(run: Run) -> float:
+    """How much slower or faster the second half of a run is, a batch, beyond noise."""
+    for arm in arms_of(run).values():  # the real one, of an alternating run
+        iterations = arm.replace(total_ns=arm.wait_ns + arm.step_ns, amount=np.ones(len(arm)))
+        middle = len(arm) // 2
+        halves = iterations.take(slice(middle)), iterations.take(slice(middle, None))
+        if not all(half.total_ns.any() for half in halves):
+            return 0.0
+        first, second = (mean_of(half, positive=False) for half in halves)
+        change = second - first
+        low, high = change.bounds
+        return 0.0 if change.low is None or low <= 0 <= high else abs(change.value)
+    return 0.0
+
+
+def rare_stalls(gap: Gap, run: Run) -> str:
+    """The stalls that were seen, if they are too few to know how often one comes, in a clause.
+
+    "" where one of them more or less moves the share of the time by under 5 points.
+    """
+    if gap.real is None:
+        return ""
+    steps, counts, beside_ns = run.steps, steady(run, "real"), [np.empty(0)]
+    if gap.pairs is not None and gap.ideal is not None:
+        # The first batch of a warm-up has waited for the prefetch too, and an epoch's first one is
+        # its epoch start. Training would not feel what the queue hides of a wait while prefetching.
+        beside = (steps.arm == ARMS.index("real")) & ~counts
+        follows = np.append(False, beside[:-1] & (np.diff(steps.epoch) == 0))
+        whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
+        beside_ns = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        beside_ns = [waits_ns - hidden_ns for waits_ns in beside_ns]
+        beside_ns.append(steps.wait_ns[beside & follows])
+    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
+    stalls_ns = np.concatenate([waits_ns, *beside_ns])
+    stalls_ns = stalls_ns[stalls_ns > bound_ns]
+    measured = int((waits_ns > bound_ns).sum())
+    if not len(stalls_ns) or measured >= FEWEST_STALLS:
+        return ""
+    longest_ns = float(stalls_ns.max())
+    missed_ns = longest_ns - (0.0 if measured else float(waits_ns.max(initial=0)))
+    if missed_ns < MODERATE_SHARE * (gap.real.value * gap.real_batches + missed_ns):
+        return ""
+    stalls = f"{counted(len(stalls_ns), 'stall', 'stalls')} of up to {duration(longest_ns)}"
+    return f"{stalls}, {measured} of them measured: too few to show how often one comes"
+
+
+def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
+    """Why there is nothing to compare, a clause for each run without an iteration."""
+    if gap.pairs is None and ideal is None:
+        return "ideal loading was not measured"
+    sides = [(run, gap.real if ideal else None, gap.real_batches)]
+    sides += [] if ideal is None else [(ideal, gap.ideal, gap.ideal_batches)]
+    return "; ".join(_why_no_iteration(each, batches) for each, time, batches in sides if not time)
+
+
+def _why_no_iteration(run: Run, batches: int) -> str:
+    name = run.path or run.header.name
+    if batches:
+        return f"{name} has measured batches, but no time passed between them"
+    if _are_blocks(run):
+        epochs, longest = len(epoch_lengths(run)), max(epoch_lengths(run).values())
+        return (
+            f"{name} is too short for a pair of a real and an ideal epoch: it has {epochs:,}, of "
+            f"{longest:,} batches, and the first is warm-up"
+        )
+    if run.header.mode == "alternate":
+        return (
+            f"{name} is too short for a pair of a real and an ideal block: it has {run.batches:,} "
+            "batches"
+        )
+    if run.batches and (run.steps.step_ns == UNKNOWN).all():
+        return f"{name} has no measured step; was its epoch interrupted?"
+    return (
+        f"{name} has no steady-state batches: it has {run.batches:,}, and the first "
+        f"{run.header.warmup:,} of each epoch are warm-up"
+    )
+
+
+def _are_blocks(run: Run) -> bool:
+    """Whether the epochs of an alternating run are too short for two blocks."""
+    lengths = list(epoch_lengths(run).values())
+    if run.header.mode != "alternate" or not lengths:
+        return False
+    ended = any(end.cause == "exhausted" for end in run.ends)
+    known = run.loader.length or (max(lengths) if ended else None)
+    return known is not None and max(known, *lengths) < two_blocks_for(
+        run.loader.prefetch_depth or 0
+    )
+
+
+def _more(gap: Gap, run: Run, ideal: Run | None) -> str:
+    """What to measure more of."""
+    if gap.pairs is not None and (gap.of_epochs or (not gap.real_batches and _are_blocks(run))):
+        epochs = MORE_EPOCHS
+        if gap.pairs < FEWEST_PAIRS:
+            epochs = max(epochs_for(FEWEST_PAIRS) - len(epoch_lengths(run)), 1)
+        return f"Measure {epochs:,} more epochs at least: they are so short that each is a block."
+    if gap.pairs is None and ideal is None:
+        return "Measure one run with mode='alternate', or one more with mode='replay'."
+    if gap.pairs is None and (gap.speedup is None or _fewest_batches(gap, run) < FEWEST_BATCHES):
+        return "Run more batches per epoch or more epochs, or pass a smaller warmup=."
+    if gap.pairs is None:
+        return "Measure more batches in both runs, or one run with mode='alternate'."
+    batches = USUAL_BATCHES
+    if gap.lost_share is not None:
+        # The width of the interval falls with the square root of their number.
+        low, high = gap.lost_share.bounds
+        narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
+        needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
+        batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
+    elif total_ns := sum(_spent_ns(run)):
+        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
+        loaded = int((run.steps.arm == ARMS.index("real")).sum())
+        return (
+            f"A verdict takes about {batches:,} batches, which take "
+            f"{duration(batches * total_ns / loaded)} at this pace."
+        )
+    return (
+        f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
+        "or batches if that ended the measurement."
+    )
+
+
+def _spent_ns(run: Run) -> tuple[int, int, int]:
+    """What training spent on the first batches of epochs, on other waits, and on its steps."""
+    steps = run.steps.where(arm=ARMS.index("real"))
+    first_ns = int(first_waits(run).wait_ns.sum()) if len(steps) else 0
+    stepped_ns = int(steps.step_ns[steps.step_ns != UNKNOWN].sum())
+    return first_ns, int(steps.wait_ns.sum()) - first_ns, stepped_ns
+
+
+def so_far(run: Run) -> str:
+    """What is known of a run that has nothing to compare; "" where nothing is."""
+    first_ns, wait_ns, step_ns = _spent_ns(run)
+    waited_ns, loaded = first_ns + wait_ns, int((run.steps.arm == ARMS.index("real")).sum())
+    if not waited_ns + step_ns:
+        return ""
+    return (
+        f"Batches so far: {loaded:,}. Training waited {duration(waited_ns)} for them, "
+        f"{share(waited_ns / (waited_ns + step_ns))} of the time ({duration(first_ns)} for the "
+        f"first of each epoch), and its steps took {duration(step_ns)}."
+    )
+
+
+# Something is concluded
+
+
+def lost_in_words(lost: Estimate) -> str:
+    """How much is lost; where that is under 0 by chance alone, how much it may be."""
+    if lost.value >= 0:
+        return f"{lost:share} of the training time is lost to data loading"
+    most = lost.bounds[1]
+    if most >= MODERATE_SHARE:
+        return (
+            f"up to {share(most)} of the training time may be lost to data loading ({lost:share})"
+        )
+    return f"no time is lost to data loading ({lost:share})"
+
+
+def _most_lost(gap: Gap) -> str:
+    return max(gap.parts(), key=lambda part: part[1].value)[0]
+
+
+def keeps_up(required: Estimate) -> bool | None:
+    """Whether a loader that is `required` times too slow alone is fast enough.
+
+    None where its interval spans 1.
+    """
+    low, high = required.bounds
+    return True if high <= 1 + ROUNDING else None if low <= 1 else False
+
+
+def _advice(gap: Gap, lost: Estimate) -> Iterator[str]:  # noqa: C901 - a row each
+    """What to do, by where most is lost, and by whether the loader alone is fast enough."""
+    place, required, starts_share = _most_lost(gap), gap.required, gap.share("epoch starts")
+    enough = None if required is None else keeps_up(required)
+    if level_of(lost.bounds[1]) == "not":
+        yield "Loading keeps up: look at the training step instead."
+        return
+    if lost.value <= 0:
+        return
+    if place == "waiting" and not gap.loads_ahead:
+        yield (
+            "Without workers loading adds to the step, unless a thread loads ahead. The findings "
+            "say whether workers would help."
+        )
+    elif place == "waiting" and required is None:
+        yield (
+            "Training waits for batches, and the loader alone was not timed. The cause may be "
+            "decoding and transforms, a shallow queue, or too many or too few workers for the "
+            "CPUs: the findings say what this run supports."
+        )
+    elif place != "epoch starts" and required is not None:
+        low, high = required.bounds
+        if enough is None:
+            yield (
+                f"The loader alone is about as fast as the step: it loads a batch in {low:.2f} to "
+                f"{high:.2f} ideal iterations. Make it faster, so that it keeps up reliably: the "
+                "findings say what this run supports."
+            )
+        elif enough:
+            yield (
+                "The loader is fast enough on its own: it loads a batch in "
+                f"{required:.2f} ideal iterations."
+            )
+        else:
+            yield (
+                f"The loader is too slow even on its own: it must be {required:times} faster to "
+                "keep up. Use cheaper decoding and transforms, or a faster loader; add workers "
+                "only if CPUs are free. The findings say what this run supports."
+            )
+    if place == "waiting" and enough:
+        yield (
+            "Some batches take far longer than others, the queue is too shallow, or each batch "
+            "costs time in the training process: the findings say what this run supports."
+        )
+    if place == "contention":
+        yield (
+            "Steps are slower while the loader works: loading competes for CPU, memory bandwidth "
+            "or the GPU. Try fewer workers or threads, or a loader that needs less."
+        )
+    if place == "contention" and required is None:
+        yield (
+            "If a step's time depends on its batch, measure with mode='alternate', which serves "
+            "every batch once."
+        )
+    if place == "epoch starts" or starts_share >= MODERATE_SHARE:
+        yield (
+            f"Epoch starts take {share(starts_share)} of the time: make epochs longer, or their "
+            "starts faster. They start workers, open files and fill shuffle buffers."
+        )
+
+
+Outcome = Literal["above", "not above", "spans the bound", "inconclusive"]
+
+
+def side_of(lost: Estimate | None, bound: float, is_trusted: bool) -> Outcome:
+    """Where the 95% interval of a share lies."""
+    if lost is None or lost.low is None or lost.high is None or not is_trusted:
+        return "inconclusive"
+    if lost.low > bound + ROUNDING:
+        return "above"
+    return "not above" if lost.high <= bound + ROUNDING else "spans the bound"
+
+
+def gate(found: Verdict, lost: Estimate | None, bound: float) -> tuple[Outcome, str]:
+    """Whether more than `bound`, between 0 and 1, is lost, where `lost` had this verdict; and why.
+
+    Inconclusive without an interval, and where the verdict is for another reason than the width of
+    the interval.
+    """
+    outcome = side_of(lost, bound, found.rule in STILL_TRUSTED)
+    limit, words = f"{bound * 100:g}%", "" if lost is None else lost_in_words(lost)
+    return outcome, {
+        "above": f"Above {limit}: {words}; the whole 95% CI is above the limit",
+        "not above": f"Not above {limit}: {words}; the 95% CI ends at or below the limit",
+        "spans the bound": (
+            f"Undecided whether more than {limit} is lost: {words}; the 95% CI spans the limit. "
+            "Measure more batches or epochs for a narrower interval."
+        ),
+        "inconclusive": (
+            f"Undecided whether more than {limit} is lost: {found.reason}. {' '.join(found.advice)}"
+        ),
+    }[outcome]

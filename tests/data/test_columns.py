@@ -1,0 +1,53 @@
+"""Tables of columns: their rows, and what is not known in them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import Columns, column_of, listed, values_of
+
+TABLE = Columns({"epoch": [0, 0, 1], "wait_ns": [5, -1, 7], "share": [0.5, np.nan, 1.0]})
+
+
+def plain(table: Columns) -> dict[str, list[float | None] | None]:
+    return {name: listed(table[name]) for name in table.names}
+
+
+def test_rows_are_taken_by_mask_number_and_value() -> None:
+    assert len(TABLE) == 3
+    assert TABLE.take(TABLE.wait_ns > 0).wait_ns.tolist() == [5, 7]
+    assert TABLE.take(slice(1, None)).epoch.tolist() == [0, 1]
+    assert TABLE.where(epoch=0, wait_ns=5).share.tolist() == [0.5]
+    assert [(value, len(rows)) for value, rows in TABLE.by("epoch")] == [(0, 2), (1, 1)]
+
+
+def test_nothing_in_it_can_be_changed() -> None:
+    """What alters it makes another one."""
+    with pytest.raises(ValueError, match="read-only"):
+        TABLE.epoch[0] = 3
+    assert TABLE.replace(batch=[7, 8, 9]).names == [*TABLE.names, "batch"]
+    assert "batch" not in TABLE
+    with pytest.raises(AttributeError, match="there is no column 'batch'"):
+        _ = TABLE.batch
+
+
+def test_columns_are_of_one_length() -> None:
+    with pytest.raises(ValueError, match=r"equal length were expected, not epoch: 2, batch: 1"):
+        Columns({"epoch": [0, 1], "batch": [3]})
+
+
+def test_what_is_not_known_stays_so() -> None:
+    """Where tables are joined, or moments shifted, and in a list."""
+    assert TABLE.shift(10, ["wait_ns"]).wait_ns.tolist() == [15, -1, 17]
+    more = Columns({"epoch": [2], "nbytes": [64]})
+    assert plain(Columns.concat([TABLE, more])) == {
+        "epoch": [0, 0, 1, 2],
+        "wait_ns": [5, None, 7, None],
+        "share": [0.5, None, 1.0, None],
+        "nbytes": [None, None, None, 64],
+    }
+    assert column_of([3, None]).tolist() == [3, -1]
+    assert np.isnan(values_of([0.5, None])).tolist() == [False, True]
+    assert listed(np.array([-1, -1])) is None
+    assert plain(Columns.empty(["epoch"])) == {"epoch": []}

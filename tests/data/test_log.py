@@ -1,0 +1,323 @@
+"""Reading a run log: there is a run that says what is missing, or one error."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from loadeval.data import log as data_log
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.dali import metrics_of
+from loadeval.data.lines import (
+    Block,
+    EpochEnd,
+    Event,
+    GpuIdle,
+    Prefetch,
+    Readings,
+    RunEnd,
+    StageTimes,
+    Window,
+    encode,
+)
+from loadeval.data.log import Follower, read_run
+from loadeval.errors import RunLogError
+from tests.runs import BLUR, DALI, DEMO, SPDL
+from tests.runs.given import make_header, save_metrics, write_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loadeval.data.lines import Line
+    from loadeval.data.log import Appended
+
+FIRST = Block(0, "real", [0, 17], [10, 10], [7, None], [4, None])
+LAST = Block(0, "ideal", [40, 60], [10, 3], pair=5)
+OTHER = Block(1, "real", [5, 35], [20, 1], [10, None])
+ENDS = EpochEnd(0, "exhausted", 70, 1), EpochEnd(1, "broken off")
+LINES: list[Line] = [FIRST, OTHER, LAST, ENDS[0], Event(66, "the step changes its batch"), ENDS[1]]
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> Path:
+    """A log of two epochs at once, an event, and an end."""
+    return write_log(tmp_path / "run.jsonl", make_header(), *LINES, RunEnd(6))
+
+
+def lines_in(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def notes_of(path: Path, *texts: bytes) -> tuple[str, ...]:
+    """What reading these lines behind a header brings up, but for a lacking end."""
+    path.write_bytes(encode(make_header()) + b"".join(texts))
+    return tuple(note for note in read_run(path).notes if note != data_log.NO_END)
+
+
+def test_a_run_comes_back(path: Path) -> None:
+    """Epoch by epoch, with the steps that the next request closes."""
+    run = read_run(path)
+    assert (run.header, run.ends, run.events) == (make_header(), ENDS, (LINES[4],))
+    assert (run.closed, run.notes, run.path) == (True, (), path)
+    assert {name: run.steps[name].tolist() for name in run.steps.names} == {
+        "epoch": [0, 0, 0, 0, 1, 1],
+        "arm": [0, 0, 1, 1, 0, 0],
+        "pair": [UNKNOWN, UNKNOWN, 5, 5, UNKNOWN, UNKNOWN],
+        "instrumented": [False] * 6,
+        "request_ns": [0, 17, 40, 60, 5, 35],
+        "wait_ns": [10, 10, 10, 3, 20, 1],
+        "step_ns": [7, 13, 10, 7, 10, UNKNOWN],
+        "samples": [4, *[UNKNOWN] * 5],
+        "nbytes": [UNKNOWN] * 6,
+        "gpu_idle_ns": [UNKNOWN] * 6,
+        "gpu_step_ns": [UNKNOWN] * 6,
+        "batch": [0, 1, 2, 3, 0, 1],
+    }
+
+
+@pytest.mark.parametrize("log", [DEMO, SPDL, DALI, BLUR], ids=lambda path: path.stem)
+def test_recorded_logs_are_read_whole(log: Path) -> None:
+    run = read_run(log)
+    assert (run.closed, run.notes) == (True, ())
+    assert run.batches > 100
+
+
+def test_what_was_read_beside_batches_is_joined(path: Path) -> None:
+    """By probe and subject, by epoch and by batch; what a part lacks is not known there."""
+    texts = map(
+        encode,
+        (
+            Readings("gpu", "0", [1, 2], {"power_watts": [10, None]}),
+            FIRST,
+            GpuIdle(0, 1, [8, 9], [20, None]),  # one more than there are batches
+            Readings("host", "", [], {}, "there is no /proc"),
+            Readings("gpu", "0", [5], {"busy_percent": [70]}, "GPU is lost"),
+            StageTimes(1, [0], transform_ns={"crop": [7]}),
+            StageTimes(0, [2, 0], worker=[1, None]),
+            StageTimes(0, [1], fetch_ns=[9], transform_ns={"crop": [5]}),
+        ),
+    )
+    assert notes_of(path, *texts) == ()
+    run = read_run(path)
+    gpu = run.readings["gpu", "0"]
+    assert gpu.time_ns.tolist() == [1, 2, 5]
+    assert np.array_equal(gpu.power_watts, [10, np.nan, np.nan], equal_nan=True)
+    assert np.array_equal(gpu.busy_percent, [np.nan, np.nan, 70], equal_nan=True)
+    assert run.missing == {("host", ""): "there is no /proc", ("gpu", "0"): "GPU is lost"}
+    assert (run.steps.gpu_idle_ns.tolist(), run.steps.gpu_step_ns.tolist()) == ([-1, 8], [-1, 20])
+    names = ("epoch", "batch", "worker", "fetch_ns", "pin_ns")
+    assert [run.stages[name].tolist() for name in names] == [
+        *([0, 0, 0, 1], [0, 1, 2, 0], [-1, -1, 1, -1], [-1, 9, -1, -1], [-1] * 4),
+    ]
+    assert run.transforms["crop"].ns.tolist() == [7, 5]
+
+
+END = encode(EpochEnd(0, "broken off"))
+COUNTED = b'"request_ns":[0,17]'
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        ((b"garbage\n",), "line 2 is no line of a run log"),
+        ((b"\xff\xfe{\n",), "line 2 is no line of a run log"),
+        ((b"[" * 100_000 + b"\n",), "line 2 is no line of a run log"),
+        ((encode(FIRST).replace(COUNTED, b'"request_ns":[0,17.0]'),), "got `float`"),
+        ((encode(FIRST).replace(COUNTED, b'"request_ns":[-1,17]'),), "Expected `int` >= 0"),
+        ((encode(FIRST).replace(COUNTED, b'"request_ns":[17]'),), "wait_ns has 2 values"),
+        ((b'{"type":"aggregate","mean_ns":3}\n',), "Invalid value 'aggregate'"),
+        ((encode(FIRST)[:30],), "line 2 is cut off, as when a process is killed"),
+        ((encode(make_header()),), "one header was expected"),
+        ((END, encode(FIRST)), "line 3 is of epoch 0, which had ended before"),
+        ((END, END), "line 3 is of epoch 0, which had ended before"),
+        ((END, encode(Prefetch(0, 0, 3, 2, 70))), "line 3 is of epoch 0"),
+        ((END, encode(Window(0, 0, "real", 40))), "line 3 is of epoch 0"),
+        ((encode(RunEnd(0)), encode(Event(1, ""))), "line 3 comes after the end line"),
+        ((encode(LAST), encode(FIRST)), "2 batches go back in time"),
+        ((encode(Readings("a", "b", [3, 1, 4], {})),), "1 readings of b go back in time"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else None,
+)
+def test_a_line_that_cannot_be_is_left_out_and_told(
+    path: Path, texts: tuple[bytes, ...], said: str
+) -> None:
+    (note,) = notes_of(path, *texts)
+    assert said in note
+    assert "left out" in note
+    assert read_run(path).batches == (2 if "batches" in said else 0)
+
+
+def test_of_many_damaged_lines_some_are_told(path: Path) -> None:
+    """The lines around them are read."""
+    *told, more = notes_of(path, *[b"{}\n"] * 9, encode(FIRST))
+    assert [note.split(" is")[0] for note in told] == ["line 2", "line 3", "line 4"]
+    assert more == "6 more lines were left out"
+    assert read_run(path).batches == 2
+
+
+def test_fields_of_a_later_version_are_passed_over(path: Path) -> None:
+    assert notes_of(path, encode(FIRST).replace(b"{", b'{"color":"red",')) == ()
+
+
+def test_lines_that_are_lost_are_told(path: Path) -> None:
+    """The end says how many batches there were."""
+    assert notes_of(path, encode(FIRST), encode(RunEnd(6))) == (
+        "the run had 6 batches, of which 2 are here",
+    )
+
+
+def test_a_killed_log_is_read_to_its_last_whole_line(path: Path) -> None:
+    """Wherever it was cut, but in its header; between two epochs nothing is missing."""
+    content = path.read_bytes()
+    for length in range(content.index(b"\n") + 1, len(content) - 1):
+        path.write_bytes(content[:length])
+        run, whole = read_run(path), content[: length + 1].count(b"\n")
+        assert run.batches == 2 * min(whole - 1, 3)
+        is_cut_off = b"\n" not in content[length - 1 : length + 1]
+        assert any("is cut off" in note for note in run.notes) is is_cut_off
+        assert (data_log.NO_END in run.notes) is (whole < 7)
+
+
+def test_a_changed_byte_raises_nothing_else(path: Path) -> None:
+    content, chosen = path.read_bytes(), random.Random(0)
+    for _ in range(500):
+        damaged = bytearray(content)
+        damaged[chosen.randrange(len(content))] = chosen.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            metrics_of(read_run(path))
+        except RunLogError as error:
+            assert str(error).startswith(str(path))  # noqa: PT017 - the other case is as good
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\n", b"hello\n", b"\x89PNG\r\n\x1a\n\x00", b"[1, 2]\n", b"NaN", b"[" * 100_000),
+        *(b'{"type":"header"', b'{"type":' + b"[" * 100_000, encode(RunEnd(3)), b'{"run":3}'),
+        *(b'{"run":[]}', b'{"run":[{"type":"block"}]}', encode(make_header(version=2))),
+        encode(make_header(format="other")),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_something_else_than_a_log_is_one_error(tmp_path: Path, content: bytes) -> None:
+    """It says what to give."""
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(RunLogError, match=r"other.*give a file that log_file= or save_metrics"):
+        read_run(path)
+
+
+def test_what_cannot_be_opened_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(RunLogError, match=r"cannot read .*none: No such file or directory"):
+        read_run(tmp_path / "none")
+    with pytest.raises(RunLogError, match="Is a directory"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize("start", [b"", encode(make_header())], ids=["no log", "a log"])
+def test_a_file_without_line_ends_does_not_fill_memory(
+    tmp_path: Path, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a terabyte, of which no block is on the disk."""
+    monkeypatch.setattr(data_log, "LONGEST_LINE_BYTES", 1_000)
+    path = tmp_path / "sparse"
+    path.write_bytes(start)
+    os.truncate(path, 10**12)
+    if start:
+        assert "line 2 is cut off" in read_run(path).notes[0]
+    else:
+        with pytest.raises(RunLogError, match="is no run log"):
+            read_run(path)
+
+
+def test_a_run_comes_back_from_its_metrics(path: Path) -> None:
+    """The file has the figures under DALI's names, and the lines of the log."""
+    run = read_run(path)
+    save_metrics(run, path.with_suffix(".json"))
+    again = read_run(path.with_suffix(".json"))
+    for name in run.steps.names:
+        assert again.steps[name].tolist() == run.steps[name].tolist()
+    for name in ("header", "ends", "events", "closed", "notes"):
+        assert getattr(again, name) == getattr(run, name)
+    figures = json.loads(path.with_suffix(".json").read_text())
+    assert {name: figures[name] for name in metrics_of(run)} == metrics_of(run)
+
+
+# While it is written
+
+
+def read(follower: Follower) -> Appended:
+    appended = follower.read()
+    assert appended is not None
+    return appended
+
+
+def append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+
+
+def test_a_log_that_is_followed_comes_line_by_line(path: Path, tmp_path: Path) -> None:
+    """Each once; half a line waits for its end, and one that is damaged is passed over."""
+    content, follower = path.read_bytes() + b"garbage\n", Follower(tmp_path / "followed")
+    assert follower.read() is None
+    lines: list[Line] = []
+    for start in range(0, len(content), 7):
+        append(follower.path, content[start : start + 7])
+        appended = read(follower)
+        assert appended.anew is not bool(lines)
+        lines += appended.lines
+    assert lines == [make_header(), *LINES, RunEnd(6)]
+    assert read(follower).lines == []
+
+
+def test_a_long_log_comes_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says that there is more, but for the last one, and when the file was written."""
+    monkeypatch.setattr(data_log, "PART_BYTES", 10)
+    os.utime(path, (1_000, 2_000))
+    follower, count = Follower(path), len(LINES) + 2
+    parts = [read(follower) for _ in range(count + 1)]
+    assert [len(part.lines) for part in parts] == [1] * count + [0]
+    assert [part.more for part in parts] == [True] * count + [False]
+    assert {part.written_s for part in parts} == {2_000}
+
+
+def in_place(path: Path, content: bytes) -> None:
+    path.write_bytes(content.replace(b'"run_id":"', b'"run_id":"f'))
+
+
+def as_another_file(path: Path, content: bytes) -> None:
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+def shorter(path: Path, content: bytes) -> None:
+    path.write_bytes(content.split(b"\n", 1)[0] + b"\n")
+
+
+@pytest.mark.parametrize("replaced", [in_place, as_another_file, shorter])
+def test_a_log_that_is_replaced_is_begun_anew(
+    path: Path, replaced: Callable[[Path, bytes], None]
+) -> None:
+    follower, content = Follower(path), path.read_bytes()
+    read(follower)
+    replaced(path, content)
+    again = read(follower)
+    assert (again.anew, again.lines[0]) == (True, read(Follower(path)).lines[0])
+
+
+@pytest.mark.parametrize("content", [b"garbage\n", encode(FIRST)])
+def test_what_is_followed_must_be_a_log(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(RunLogError, match=r"other, line 1 is no header of a run log; give"):
+        Follower(path).read()
+    with pytest.raises(RunLogError, match="Is a directory"):
+        Follower(tmp_path).read()

@@ -1,0 +1,283 @@
+"""What data loading costs, by the times of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.errors import UsageError
+from loadeval.estimate.gap import Gap, gap, throughput
+from loadeval.estimate.steady import steady
+from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
+    from loadeval.estimate.stats import Estimate
+
+
+def ms(estimate: Estimate | None) -> float:
+    assert estimate is not None
+    return estimate.value / MS
+
+
+def interval(estimate: Estimate | None) -> tuple[float, float]:
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return estimate.low, estimate.high
+
+
+def times(estimate: Estimate | None) -> float:
+    assert estimate is not None
+    return estimate.value
+
+
+def test_a_loader_that_costs_nothing() -> None:
+    low, high = interval(gap(alternating(spread=0.05)).speedup)
+    assert low < 1 < high
+    assert high - low < 0.05
+
+
+def test_lost_time_is_waiting_contention_and_epoch_starts() -> None:
+    """Of epochs of 33 batches, of which the first is waited for 100 ms longer."""
+    result = gap(alternating(wait=5, step=12, first=105))
+    assert [(name, ms(part)) for name, part in result.parts()] == [
+        ("waiting", pytest.approx(5)),
+        ("contention", pytest.approx(2)),
+        ("epoch starts", pytest.approx(100 / 33)),
+    ]
+    assert ms(result.real) == pytest.approx(17)
+    assert ms(result.ideal) == 10
+    assert ms(result.lost) == pytest.approx(7 + 100 / 33)
+    assert times(result.speedup) == pytest.approx((17 + 100 / 33) / 10)
+    assert times(result.steady_speedup) == pytest.approx(1.7)
+    assert result.share("lost") == pytest.approx(1 - 1 / times(result.speedup))
+    assert result.share("waiting") == pytest.approx(5 / (17 + 100 / 33))
+
+
+def test_one_epoch_start_is_part_of_it_as_it_was_seen() -> None:
+    """It is in the value and not in the interval, which does not know by how much starts differ."""
+    run = alternating(spread=0.05)
+    result = gap(run_of([steps("real", 200, 10, 1), run.steps]))
+    assert result.epochs == 1
+    assert ms(result.starts) == pytest.approx(200 / 265, rel=0.01)
+    assert result.starts is not None
+    assert result.starts.low is None
+    low, high = interval(result.speedup)
+    assert low < 1 + 200 / 265 / 10 < high
+
+
+def test_what_the_loader_must_become() -> None:
+    """It takes 15 ms a batch alone, where an ideal iteration takes 10."""
+    assert times(gap(alternating(alone=15)).required) == pytest.approx(1.5)
+    without_workers = gap(alternating(alone=15, workers=0, prefetch_depth=0))
+    assert (without_workers.required, without_workers.loads_ahead) == (None, False)
+    assert ms(without_workers.loader_only) == 15
+
+
+def test_instrumented_blocks_do_not_count() -> None:
+    run = alternating(wait=5)
+    slow = steps("real", 50, 10, 24, pair=8, instrumented=True)
+    more = run_of([run.steps, slow, steps("ideal", 0, 10, 8, pair=8, instrumented=True)])
+    assert gap(more).real == gap(run).real
+    assert gap(more).pairs == 8
+
+
+def test_a_pair_that_was_not_measured_whole_does_not_count() -> None:
+    run = alternating(wait=5)
+    cut = run_of([run.steps, steps("real", 50, 10, 24, pair=8), steps("ideal", 0, 10, 3, pair=8)])
+    assert gap(cut).pairs == 8
+    assert ms(gap(cut).real) == 15
+
+
+def test_drift_slows_both_arms_and_cancels() -> None:
+    """The machine becomes half as fast while the run lasts."""
+    run = alternating(wait=4, step=10, ideal=10)
+    slower = np.linspace(1.0, 2.0, len(run.steps))
+    drifted = run.steps.replace(
+        wait_ns=(run.steps.wait_ns * slower).astype(int),
+        step_ns=(run.steps.step_ns * slower).astype(int),
+    )
+    result = gap(run_of([drifted]))
+    low, high = interval(result.steady_speedup)
+    assert low < 1.4 < high
+    assert times(result.steady_speedup) == pytest.approx(1.4, rel=0.02)
+
+
+def test_steps_that_follow_their_batch_are_compared_at_the_same_size() -> None:
+    """A tenth of the interval's width is left where sizes differ by 40%."""
+    noise, blocks = np.random.default_rng(1), []
+    for pair in range(8):
+        for arm in ALTERNATELY[pair % 2]:
+            count = 24 if arm == "real" else 8
+            sizes = np.maximum(noise.normal(1.0, 0.4, count), 0.2)
+            taken = 10 * sizes * noise.normal(1.0, 0.01, count)
+            nbytes = (1000 * sizes).astype(int)
+            blocks.append(steps(arm, 0, taken, count, pair=pair, nbytes=nbytes))
+
+    def width(run: Run) -> float:
+        low, high = interval(gap(run).speedup)
+        assert low < 1 < high
+        return high - low
+
+    known = run_of(blocks)
+    unknown = run_of([known.steps.replace(nbytes=np.full(len(known.steps), UNKNOWN))])
+    assert width(known) < width(unknown) / 10
+
+
+def test_a_short_last_batch_has_its_proper_weight() -> None:
+    """Ratios are of sums, by sample: half a batch that takes half as long changes nothing."""
+    half = {"samples": [4] * 7 + [2]}
+    blocks = []
+    for pair in range(6):
+        for arm in ALTERNATELY[pair % 2]:
+            step = [20.0] * 7 + [10.0] if arm == "real" else [10.0] * 7 + [5.0]
+            blocks.append(steps(arm, 0, step, pair=pair, **half))
+    result = gap(run_of(blocks))
+    assert result.samples_per_batch == 3.75
+    assert times(result.steady_speedup) == pytest.approx(2.0)
+
+
+def test_times_are_those_of_the_device_where_its_clock_told_them() -> None:
+    """The host waits for 5 ms, of which the device is without work for one."""
+    blocks = []
+    for pair in range(6):
+        for arm in ALTERNATELY[pair % 2]:
+            idle = 1 if arm == "real" else 0
+            blocks.append(steps(arm, 5 * idle, 2, 24, pair=pair, gpu_idle_ms=idle, gpu_step_ms=9))
+    result = gap(run_of(blocks))
+    assert ms(result.waiting) == pytest.approx(1)
+    assert ms(result.ideal) == 9
+    assert result.gpu_idle == MS
+
+
+def test_epochs_too_short_for_two_blocks_are_blocks() -> None:
+    """Five batches each, of which the first is waited for 400 ms, and 30 ms at the end."""
+    blocks, ends = [steps("real", 5_000, 22, 5)], [EpochEnd(0, "exhausted", None, 30 * MS)]
+    for number in range(8):
+        pair, is_real = number // 2, number % 2 == 0
+        first = steps(
+            "real" if is_real else "ideal",
+            400 if is_real else 0,
+            22 if is_real else 20,
+            1,
+            epoch=number + 1,
+        )
+        rest = steps(
+            "real" if is_real else "ideal",
+            2 if is_real else 0,
+            22 if is_real else 20,
+            4,
+            epoch=number + 1,
+            pair=pair,
+        )
+        blocks += [first, rest]
+        ends.append(EpochEnd(number + 1, "exhausted", None, 30 * MS))
+    result = gap(run_of(blocks, ends=tuple(ends), prefetch_depth=16, length=5))
+    assert (result.of_epochs, result.pairs) == (True, 4)
+    assert times(result.speedup) == pytest.approx((400 + 4 * 2 + 5 * 22 + 30) / 5 / 20)
+
+
+def test_steps_in_which_training_did_something_else_are_left_out() -> None:
+    """An evaluation took ten seconds."""
+    waits, taken = [5.0] * 60, [10.0] * 60
+    taken[30] += 10_000
+    when = Event(int((31 * 5 + 30 * 10 + 1_000) * MS), "an evaluation", "within a step")
+    result = gap(logged(waits, taken, events=(when,)))
+    assert ms(result.real) == 15
+    often = tuple(
+        Event(int((15 * n + 6) * MS), "an evaluation", "within a step") for n in range(60)
+    )
+    assert ms(gap(logged(waits, [10.0] * 60, events=often)).real) == 15
+
+
+def test_a_log_alone_has_no_ideal() -> None:
+    result = gap(logged([100.0] + [5.0] * 59))
+    assert result.ideal is result.lost is result.speedup is result.contention is None
+    assert ms(result.real) == 15
+    assert ms(result.waiting) == 5
+    assert ms(result.starts) == pytest.approx(95 / 60)
+    assert result.share("waiting") == pytest.approx(5 / (15 + 95 / 60))
+
+
+def test_a_log_beside_a_replay() -> None:
+    noise = np.random.default_rng(0)
+    real = logged(noise.normal(5, 0.2, 60), noise.normal(12, 0.2, 60))
+    result = gap(real, logged([0.0] * 60, noise.normal(10, 0.2, 60), mode="replay"))
+    low, high = interval(result.speedup)
+    assert low < 1.7 < high
+    assert result.pairs is None
+    assert ms(result.waiting) == pytest.approx(5, abs=0.1)
+    assert ms(result.contention) == pytest.approx(2, abs=0.1)
+
+
+def test_the_wrong_way_round_is_an_error_that_says_so() -> None:
+    real, ideal = logged([5.0] * 30), logged([0.0] * 30, mode="replay")
+    with pytest.raises(UsageError, match="Are the two the other way round"):
+        gap(ideal, real)
+    with pytest.raises(UsageError, match="An alternating run has both: give it alone"):
+        gap(alternating(), ideal)
+
+
+@pytest.mark.parametrize("pair", [UNKNOWN, 0])
+def test_without_a_pair_nothing_is_compared(pair: int) -> None:
+    result = gap(run_of([steps("real", 5, 10, 8, pair=pair)]))
+    assert result.speedup is result.real is None
+    assert result.pairs == 0
+
+
+def test_throughputs_of_the_arms_and_of_whole_epochs() -> None:
+    """Of 4 images each 15 ms, in epochs of 33 that begin 100 ms later."""
+    run = alternating(wait=5, alone=20, first=105)
+    rates = {name: rate.value for name, rate in throughput(run, by_sample=True).items()}
+    assert rates == pytest.approx(
+        {"real": 4 / 0.015, "ideal": 400, "whole": 4 / (0.015 + 0.1 / 33), "loader_only": 200}
+    )
+    by_batch = throughput(run, by_sample=False)
+    assert by_batch["real"].value == pytest.approx(1 / 0.015)
+
+
+def test_the_loader_alone_is_timed_with_what_copying_takes() -> None:
+    """Waits of 5 ms in 10 ms altogether, four batches each; instruments would take time too."""
+    prefetches = [Prefetch(n, 0, 4, 4, 40 * MS, 16, [5 * MS] * 4) for n in range(6)]
+    looked_into = Prefetch(6, 0, 4, 4, 400 * MS, 16, [5 * MS] * 4, instrumented=True)
+    run = alternating(prefetches=(*prefetches, looked_into))
+    assert ms(gap(run).loader_only) == 10
+
+
+def test_what_is_kept_of_a_run_cannot_be_changed() -> None:
+    run = alternating()
+    with pytest.raises(ValueError, match="read-only"):
+        steady(run)[0] = False
+    assert gap(run) is gap(run)
+
+
+def test_a_window_of_a_run_is_computed_anew() -> None:
+    """In the second half waits are twice as long."""
+    early, late = alternating(wait=5, pairs=8), alternating(wait=10, pairs=8)
+    shifted = late.steps.replace(pair=np.where(late.steps.pair < 0, UNKNOWN, late.steps.pair + 8))
+    both = run_of([early.steps, shifted])
+    half_s = float(both.steps.request_ns[len(early.steps)]) / 1e9
+    assert ms(gap(both.between(0, half_s)).waiting) == 5
+    assert ms(gap(both.between(half_s, 1e6)).waiting) == 10
+
+
+def of_parts(result: Gap) -> float:
+    return sum(part.value for _, part in result.parts())
+
+
+def test_parts_add_up() -> None:
+    result = gap(alternating(wait=5, step=12, first=105, spread=0.2))
+    assert result.lost is not None
+    assert of_parts(result) == pytest.approx(result.lost.value)
+
+
+def test_columns_of_a_run_are_left_as_they_were() -> None:
+    run = alternating(wait=5, spread=0.1)
+    before = Columns({name: run.steps[name].copy() for name in run.steps.names})
+    gap(run)
+    assert all((before[name] == run.steps[name]).all() for name in before.names)

@@ -1,0 +1,310 @@
+"""Whether memory grows, on readings whose every value is given; and what workers copy and keep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.lines import WorkerStart
+from loadeval.estimate.memory import (
+    Growth,
+    bytes_kept,
+    copies,
+    growth,
+    memory_left,
+)
+from tests.builder import MS, looked_into, run_of, stage_rows, steps
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
+
+GB, MB = 1e9, 1_000_000
+LIMIT = 100e9
+HOUR = 720
+"""Readings in an hour, one each five seconds."""
+
+
+def read(
+    subject: str = "workers", limit: float | None = LIMIT, every_s: float = 5, **known: Any
+) -> Growth:
+    """What the columns that are `known` of a subject, one of them its memory, tell."""
+    loader = {name: known.pop(name) for name in ("start_method", "environment") if name in known}
+    columns = {name: np.asarray(values, np.float64) for name, values in known.items()}
+    count = max(map(len, columns.values()), default=0)
+    times = (np.arange(count) * every_s * 1e9).astype(np.int64)
+    readings = {("host", subject): Columns({"time_ns": times, **columns})} if count else {}
+    if limit is not None:
+        limits = np.array([np.nan, limit])
+        readings["host", "machine"] = Columns({"time_ns": [0, 1], "memory_limit_bytes": limits})
+    return growth(run_of([steps("real", 1, 1, 9)], readings=readings, **loader), subject)
+
+
+def line(count: int, bytes_per_hour: float, start: float = 8 * GB) -> Values:
+    return np.asarray(start + bytes_per_hour * np.arange(count) / HOUR)
+
+
+def noise(count: int, spread: float, seed: int = 0) -> Values:
+    return np.random.default_rng(seed).normal(0, spread, count)
+
+
+def rate(result: Growth) -> float:
+    assert result.bytes_per_hour is not None
+    return result.bytes_per_hour.value
+
+
+GROWS, NOISE = "it grows", "any growth is within the noise"
+FEW = "too few memory readings for a trend ({}); run for some minutes"
+ANEW = "it grows, but the workers restart before that matters"
+
+
+def test_growth_under_noise_is_found_with_its_interval() -> None:
+    result = read(pss_bytes=line(120, 6 * GB) + noise(120, 0.02 * GB))
+    assert (result.says, result.grows, result.quantity) == (GROWS, True, "pss_bytes")
+    assert result.limit_bytes == LIMIT
+    estimate = result.bytes_per_hour
+    assert estimate is not None
+    assert 0 < (estimate.low or 0) < 6 * GB < (estimate.high or 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_is_no_growth(seed: int) -> None:
+    assert read(pss_bytes=8 * GB + noise(60, GB, seed)).says == NOISE
+
+
+@pytest.mark.parametrize("at", [6, 30, 60, 90, 114])
+def test_a_step_is_no_growth(at: int) -> None:
+    """At whatever time memory steps up, it is flat in one of the halves."""
+    values = 8 * GB + noise(120, 0.02 * GB)
+    values[at:] += 10 * GB
+    assert read(pss_bytes=values).says == NOISE
+
+
+def test_starting_up_is_no_growth() -> None:
+    """Memory that levels off is flat in the second half."""
+    values = 8 * GB * (1 - np.exp(-np.arange(200) / 15)) + noise(200, 0.01 * GB)
+    assert read(pss_bytes=values).says == NOISE
+
+
+def test_growth_by_under_a_hundredth_of_the_memory_in_an_hour_is_little() -> None:
+    """Shrinking is told as it is."""
+    assert read(pss_bytes=line(120, 0.5 * GB)).says == "it grows by little"
+    shrinking = read(pss_bytes=line(120, -6 * GB))
+    assert shrinking.says == NOISE
+    assert rate(shrinking) == pytest.approx(-6 * GB)
+
+
+def test_a_batch_of_another_size_now_and_then_does_not_matter() -> None:
+    for bytes_per_hour, grows in ((0.0, False), (6 * GB, True)):
+        values = line(120, bytes_per_hour) + noise(120, 0.01 * GB)
+        values[::9] += 20 * GB
+        assert read(pss_bytes=values).grows is grows
+
+
+def test_a_run_of_many_hours_has_the_slope_of_its_medians() -> None:
+    result = read(pss_bytes=line(4000, 6 * GB) + noise(4000, 0.1 * GB))
+    assert rate(result) == pytest.approx(6 * GB, rel=0.02)
+
+
+def test_what_lies_between_two_starts_of_workers_counts_nowhere() -> None:
+    """They begin with fresh memory, and grow by no more than they do in their lives."""
+    for readings, says in ((240, GROWS), (12, ANEW)):
+        epochs = np.concatenate([line(readings, 20 * GB) for _ in range(4)])
+        result = read(pss_bytes=epochs, started_workers=np.repeat([2, 4, 6, 8], readings))
+        assert result.says == says
+        assert rate(result) == pytest.approx(20 * GB)
+
+
+def test_workers_that_fill_their_memory_when_they_start_do_not_grow() -> None:
+    epoch = 8 * GB * (1 - np.exp(-np.arange(400) / 15))
+    values = np.concatenate([epoch] * 3) + noise(1200, 0.01 * GB)
+    assert not read(pss_bytes=values, started_workers=np.repeat([2, 4, 6], 400)).grows
+
+
+def test_workers_that_are_found_one_by_one_have_not_been_started_anew() -> None:
+    """A leak of 20 MB/s, read for a minute."""
+    count = np.where(np.arange(60) < 2, 1.0, 2.0)
+    values = line(60, 72 * GB / 5)
+    result = read(pss_bytes=values, every_s=1, started_workers=count, alive_workers=count)
+    assert result.says == GROWS
+    assert rate(result) == pytest.approx(72 * GB, rel=0.05)
+
+
+def test_a_worker_that_is_gone_begins_a_stretch() -> None:
+    values = np.concatenate([line(240, 20 * GB, 16 * GB), line(240, 20 * GB, 2 * GB)])
+    assert rate(read(pss_bytes=values, alive_workers=np.repeat([8, 7], 240))) == pytest.approx(
+        20 * GB
+    )
+
+
+def test_mapped_files_do_not_count() -> None:
+    """A dataset that is mapped bit by bit is memory that the system may drop."""
+    mapped = line(120, 20 * GB, 0)
+    result = read(pss_bytes=8 * GB + mapped, pss_file_bytes=mapped)
+    assert rate(result) == pytest.approx(0, abs=1e3)
+
+
+def test_the_process_counts_by_what_it_does_not_share() -> None:
+    """Its PSS rises while its workers copy what they shared with it."""
+    pss, own = line(60, 6 * GB), np.full(60, 8 * GB)
+    result = read("process", pss_bytes=pss, anonymous_bytes=own)
+    assert (result.grows, result.quantity) == (False, "anonymous_bytes")
+    result = read(rss_bytes=line(60, 6 * GB))
+    assert (result.grows, result.quantity) == (True, "rss_bytes")
+
+
+def test_memory_may_be_read_seldom() -> None:
+    """The more there is, the longer reading takes."""
+    values = np.where(np.arange(600) % 10 == 0, line(600, 6 * GB), np.nan)
+    assert rate(read(pss_bytes=values, started_workers=np.full(600, 2))) == pytest.approx(6 * GB)
+
+
+@pytest.mark.parametrize(
+    ("values", "grows"),
+    [
+        ([1, 2, 3.2, 4, 5.1, 6], True),
+        ([1, 1.1, 1.2, 9, 9.1, 9.2], False),  # one step
+        ([1, 2, 3, 9, 10, 11], False),  # and growth
+        ([0, 8, 12, 14, 15, 15.5], False),  # starting up
+        ([9, 8, 7, 6, 5, 4], False),
+    ],
+)
+def test_few_readings_tell_of_growth_that_is_even(values: list[float], grows: bool) -> None:
+    """What else it is will be seen in a longer run."""
+    result = read(pss_bytes=np.array(values) * GB)
+    assert (result.says, result.grows) == (GROWS if grows else FEW.format(6), grows)
+
+
+@pytest.mark.parametrize(
+    ("known", "says"),
+    [
+        (
+            {"pss_bytes": line(5, 6 * GB)},
+            FEW.format(5),
+        ),
+        ({"cpu_cores": [1.0]}, FEW.format(0)),
+        ({}, "no memory readings of the workers"),
+        ({"pss_bytes": line(99, GB), "limit": None}, "the machine's memory size is not known"),
+    ],
+)
+def test_why_growth_was_not_measured(known: dict[str, Any], says: str) -> None:
+    result = read(**known)
+    assert (result.says, result.bytes_per_hour, result.grows) == (says, None, False)
+
+
+def test_what_the_probe_says_comes_first() -> None:
+    missing = {("gpu", ""): "no driver", ("host", ""): "no /proc here"}
+    run = run_of([steps("real", 1, 1, 9)], missing=missing)
+    assert growth(run, "process").says == "no /proc here"
+
+
+def test_the_memory_of_the_header_is_the_limit_where_the_probe_told_none() -> None:
+    environment = {"memory_bytes": int(LIMIT)}
+    result = read(limit=None, environment=environment, pss_bytes=line(120, 6 * GB))
+    assert result.limit_bytes == LIMIT
+
+
+# In workers
+
+NUMBER = np.arange(120)
+FAULTS = 2000
+COPIED = FAULTS * 4096 * NUMBER // 2
+"""What each of two workers has copied by each batch, where all its faults copy."""
+
+
+def of_batches(values: Any, is_read: Any) -> Any:
+    return np.where(is_read, values, UNKNOWN)
+
+
+def copying(copied: Any = COPIED, every: int = 20, **columns: Any) -> Run:
+    """Two workers whose memory is read at their first batches, and at every so many."""
+    is_read = NUMBER % every < 2
+    memory = {
+        "private_bytes": of_batches(9 * MB + copied, is_read),
+        "shared_bytes": of_batches(900 * MB - copied, is_read),
+    }
+    kernel = {"minor_faults": FAULTS, "system_ns": 48 * MS, "cpu_ns": 60 * MS}
+    return looked_into(stage_rows(60, len(NUMBER), **{**kernel, **memory, **columns}))
+
+
+def test_forked_workers_copy_the_pages_that_they_read() -> None:
+    """A fault is not taken to need more than 10 us of the kernel's time."""
+    found = copies(copying())
+    assert found is not None
+    assert found.copied_bytes == pytest.approx(FAULTS * 4096 * 50)
+    assert found.shared_bytes == pytest.approx(900 * MB, rel=0.01)
+    assert (found.of_faults, found.faults) == pytest.approx((1, FAULTS), rel=0.03)
+    assert found.share == pytest.approx(20 / 60, rel=0.03)
+
+
+def test_pages_that_are_new_are_not_copied() -> None:
+    found = copies(copying(COPIED // 4))
+    assert found is not None
+    assert found.of_faults == pytest.approx(1 / 4, rel=0.03)
+    gone = copies(copying(private_bytes=of_batches(9 * MB, NUMBER % 20 < 2)))
+    assert gone is not None
+    assert gone.copied_bytes == 0  # others have gone, with whom it shared
+
+
+@pytest.mark.parametrize(
+    "columns", [{"private_bytes": UNKNOWN}, {"system_ns": UNKNOWN}, {"every": len(NUMBER)}]
+)
+def test_what_was_not_read_twice_is_not_measured(columns: dict[str, Any]) -> None:
+    assert copies(copying(**columns)) is None
+
+
+def test_workers_that_are_started_anew_share_anew() -> None:
+    """What one has copied, the next has not."""
+    first = copying()
+    rows = [first.stages, first.stages.replace(epoch=np.ones(len(NUMBER), np.int64))]
+    starts = [WorkerStart(epoch, worker, 0, 1, 2, 0) for epoch in (0, 1) for worker in (0, 1)]
+    found = copies(looked_into(*rows, worker_starts=tuple(starts)))
+    assert found is not None
+    assert found.copied_bytes == pytest.approx(FAULTS * 4096 * 50)
+    assert found.of_faults == pytest.approx(1, rel=0.03)
+
+
+AT = np.array([0, 6, 12, 24, 48, 96])
+"""Batches at which the memory of the first worker was read; that of the other at the next ones."""
+
+
+def keeping(kept: Any, count: int = 120, workers: int = 2) -> float:
+    """What is told of workers that have kept so many bytes by each batch."""
+    is_read = np.isin(NUMBER, [*AT, *(AT + 1)])
+    memory = {
+        "private_bytes": of_batches(9 * MB + kept, is_read)[:count],
+        "shared_bytes": of_batches(100 * MB, is_read)[:count],
+    }
+    return bytes_kept(looked_into(stage_rows(20, count, workers=workers, **memory)))
+
+
+def test_workers_keep_so_much_of_each_batch_of_the_loader() -> None:
+    """Here 2 MB of each, of which each of two workers loads one in two."""
+    assert keeping(2 * MB * NUMBER) == pytest.approx(4 * MB, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        200 * MB * (1 - np.exp(-NUMBER / 10)),  # a cache that is full
+        0 * NUMBER,
+        -MB * np.minimum(NUMBER, 9),
+        50 * MB * (NUMBER >= 24),  # once
+    ],
+)
+def test_what_does_not_go_on_is_not_kept(kept: Any) -> None:
+    assert keeping(kept) == 0
+
+
+def test_of_few_readings_nothing_is_told_to_be_kept() -> None:
+    assert keeping(2 * MB * NUMBER, count=40) == 0
+    assert keeping(2 * MB * NUMBER, workers=0) == 0
+
+
+def test_the_memory_that_is_left_is_what_was_last_read() -> None:
+    table = Columns({"time_ns": [0, 1, 2], "memory_available_bytes": [9e9, 8e9, np.nan]})
+    run = run_of([steps("real", 1, 1, 9)], readings={("host", "machine"): table})
+    assert memory_left(run) == 8e9
+    assert memory_left(run_of([steps("real", 1, 1, 9)])) is None

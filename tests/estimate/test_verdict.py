@@ -1,0 +1,293 @@
+"""What is concluded of a gap, and what is said beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import Columns
+from loadeval.data.lines import Event, Prefetch, Window
+from loadeval.estimate.cautions import cautions, not_measured
+from loadeval.estimate.gap import gap
+from loadeval.estimate.verdict import Verdict, gate, so_far, verdict
+from tests.builder import MS, alternating, logged, run_of, steps
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
+
+
+def concluded(run: Run, ideal: Run | None = None) -> Verdict:
+    return verdict(gap(run, ideal), run, ideal)
+
+
+def cautioned(run: Run, ideal: Run | None = None) -> list[str]:
+    return [*cautions(gap(run, ideal), run, ideal)]
+
+
+@pytest.mark.parametrize(
+    ("wait", "level"),
+    [
+        (0.0, "not input-bound"),
+        (0.52, "not input-bound"),
+        (0.53, "moderately input-bound"),
+        (2.49, "moderately input-bound"),
+        (2.51, "highly input-bound"),
+    ],
+)
+def test_levels_are_at_5_and_20_percent_of_the_time(wait: float, level: str) -> None:
+    """An ideal iteration takes 10 ms: 0.526 ms more are 5%."""
+    assert concluded(alternating(wait=wait)).level == level
+
+
+def test_a_loader_that_is_too_slow() -> None:
+    found = concluded(alternating(wait=5, step=10, alone=15, spread=0.02))
+    assert found.rule == "concluded"
+    assert found.headline == (
+        "Highly input-bound: training would be 1.50x as fast if loading were free "
+        "(95% CI [1.49x, 1.51x])"
+    )
+    assert found.reason == (
+        "33.3% [32.8%, 33.7%] of the training time is lost to data loading, most of it to waiting"
+    )
+    assert found.advice == (
+        (
+            "The loader is too slow even on its own: it must be 1.50x [1.49x, 1.51x] faster to "
+            "keep up. Use cheaper decoding and transforms, or a faster loader; add workers only if "
+            "CPUs are free. The findings say what this run supports."
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "advice"),
+    [
+        (alternating(), ["Loading keeps up"]),
+        (alternating(wait=5, alone=8), ["The loader is fast enough on its own", "Some batches"]),
+        (alternating(wait=5), ["Training waits for batches"]),
+        (alternating(wait=5, workers=0), ["Without workers loading adds to the step"]),
+        (alternating(step=15, alone=8), ["The loader is fast enough", "Steps are slower"]),
+        (alternating(step=15), ["Steps are slower", "If a step's time depends on its batch"]),
+        (alternating(first=300), ["Epoch starts take 47.6% of the time"]),
+    ],
+    ids=["none", "bursts", "not timed", "no workers", "contention", "or batches", "epoch starts"],
+)
+def test_advice_is_by_where_most_is_lost(run: Run, advice: list[str]) -> None:
+    assert [
+        given[: len(expected)]
+        for given, expected in zip(concluded(run).advice, advice, strict=True)
+    ] == advice
+
+
+def test_an_interval_that_spans_a_threshold_names_both_levels() -> None:
+    found = concluded(alternating(wait=2.5, spread=0.15))
+    assert found.level == "moderately to highly input-bound"
+    assert found.advice[-1].startswith("Measure more batches or epochs, ")
+
+
+def test_few_batches_are_not_enough() -> None:
+    found = concluded(alternating(wait=5, pairs=2, real=8))
+    assert found.level == "inconclusive"
+    assert found.reason == ("too few batches: 16 real and 16 ideal, and each needs at least 20")
+
+
+def test_a_wide_interval_leaves_it_open() -> None:
+    found = concluded(alternating(wait=2, spread=0.8, pairs=4))
+    assert found.rule == "wide confidence interval"
+    assert found.headline.endswith("the 95% CI is wider than +-10 points")
+
+
+def test_no_more_than_one_pair_has_no_interval() -> None:
+    found = concluded(alternating(wait=5, pairs=1, real=60, batches=60))
+    assert found.headline == (
+        "Inconclusive: how much time is lost to data loading is not known (33.3%): fewer than two "
+        "whole pairs for a 95% CI"
+    )
+
+
+def test_a_run_too_short_for_a_pair_says_what_is_known_and_how_long_it_takes() -> None:
+    run = run_of([steps("real", [100.0] + [5.0] * 9, 10)], name="short", ends=())
+    found = concluded(run)
+    assert found.rule == "not measured"
+    assert found.headline == (
+        "Inconclusive: short is too short for a pair of a real and an ideal block: it has 10 "
+        "batches"
+    )
+    assert found.advice == ("A verdict takes about 109 batches, which take 2.67 s at this pace.",)
+    assert so_far(run) == (
+        "Batches so far: 10. Training waited 145 ms for them, 59.2% of the time (100 ms for the "
+        "first of each epoch), and its steps took 100 ms."
+    )
+
+
+def test_a_log_alone_cannot_be_judged() -> None:
+    assert concluded(logged([5.0] * 60)).headline == (
+        "Inconclusive: ideal loading was not measured"
+    )
+
+
+def test_workers_that_were_busy_slow_the_ideal_arm() -> None:
+    """As long as it is not more than enough all the same."""
+    windows = tuple(Window(pair, 0, "ideal", 80 * MS, 40 * MS) for pair in range(8))
+    found = concluded(alternating(wait=1, windows=windows))
+    assert found.rule == "workers busy in the ideal arm"
+    assert "(50% of a CPU)" in found.reason
+    assert concluded(alternating(wait=5, windows=windows)).level == "highly input-bound"
+    assert cautioned(alternating(wait=5, windows=windows))[0].startswith(
+        "The loader's workers were busy in the ideal blocks (50% of a CPU)"
+    )
+
+
+def test_an_ideal_arm_that_is_slower_cannot_come_from_loading() -> None:
+    assert concluded(alternating(ideal=12)).rule == "ideal arm slower"
+
+
+def test_drift_between_two_runs_leaves_it_open() -> None:
+    real = logged([0.0] * 60, [10.0] * 30 + [13.0] * 30)
+    assert concluded(real, logged([0.0] * 60, 11.0, mode="replay")).rule == "drift within a run"
+
+
+STALLED = [Prefetch(0, 0, 9, 8, 1_000 * MS, 32, [MS] * 8 + [1_000 * MS])]
+
+
+def test_stalls_too_rare_to_be_estimated_are_said_with_their_count() -> None:
+    """One came while batches were prefetched, none in the batches that count."""
+    run = alternating(spread=0.01, prefetches=tuple(STALLED))
+    found = concluded(run)
+    assert found.rule == "stalls too rare"
+    assert found.reason.endswith(
+        "1 stall of up to 960 ms, 0 of them measured: too few to show how often one comes"
+    )
+    assert cautioned(run) == [
+        (
+            "Stalls were too rare to be estimated: 1 stall of up to 960 ms, 0 of them measured: "
+            "too few to show how often one comes."
+        )
+    ]
+
+
+def test_stalls_that_were_measured_three_times_are_estimated() -> None:
+    waits = np.zeros(240)
+    waits[[20, 90, 200]] = 1_000
+    run, replay = logged(waits, 10.0), logged([0.0] * 60, mode="replay")
+    assert not any("Stalls" in caution for caution in cautioned(run, replay))
+    waits[200] = 0
+    assert any(
+        "2 stalls of up to 1.00 s" in caution for caution in cautioned(logged(waits), replay)
+    )
+
+
+def test_two_runs_are_cautioned_about() -> None:
+    real = logged([5.0] * 60, environment={"host": "a"}, batch_size=4)
+    ideal = logged([0.0] * 60, mode="replay", environment={"host": "b"}, batch_size=8, unit="texts")
+    assert cautioned(real, ideal) == [
+        "The two runs are from different machines: host a (real), b (ideal).",
+        "The two runs used different loaders: batch size 4 (real), 8 (ideal).",
+        "The runs count images and texts: batches are compared as if equally large.",
+        (
+            "The runs are separate: machine drift between them counts as a loading difference, and "
+            "the 95% CI does not cover it."
+        ),
+    ]
+
+
+def test_a_step_that_goes_by_its_batch_makes_kept_ones_less_representative() -> None:
+    sizes = np.random.default_rng(0).integers(100, 900, 60)
+    real = run_of([steps("real", 1, sizes / 50, nbytes=sizes)], mode="log")
+    assert (
+        "A step's time depends on its size in bytes: the kept batches may not represent the epoch."
+    ) in cautioned(real, logged([0.0] * 60, mode="replay"))
+
+
+def test_what_of_the_machine_moved_the_figures() -> None:
+    """A reading counts for an arm that was served nearly all of the time since the one before."""
+    run = alternating(wait=5, real=240, batches=80)
+    time_ns = np.arange(0, int(run.steps.request_ns[-1]), 10 * MS)
+    levels = {
+        "cpu_cores": 4.0,
+        "stolen_cores": 1.0,
+        "cgroup_throttled_share": 0.2,
+        "thermal_throttles_per_s": 0.5,
+    }
+    columns = {name: np.full(len(time_ns), level) for name, level in levels.items()}
+    busy = run_of(
+        [run.steps], readings={("host", "machine"): Columns({"time_ns": time_ns, **columns})}
+    )
+    assert cautioned(busy) == [
+        (
+            "Other virtual machines took 20.0% of the CPU time that this one wanted (steal): the "
+            "next run may differ by more than the 95% CI."
+        ),
+        (
+            "The cgroup's CPU limit throttled the processes in 20.0% of its periods: the figures "
+            "would differ with another limit."
+        ),
+        (
+            "Heat throttled the CPUs, 0.500 times a second: the next run may differ by more than "
+            "the 95% CI. Check the cooling."
+        ),
+    ]
+
+
+def test_one_epoch_start_and_steps_left_out_are_cautioned_about() -> None:
+    start = steps("real", 1_000, 10, 1)
+    evaluated = run_of([start, alternating().steps])
+    event = Event(int(evaluated.steps.request_ns[9] + MS), "an evaluation", "within a step")
+    run = run_of([start, alternating().steps], events=(event,))
+    assert cautioned(run) == [
+        (
+            "Only one epoch start was seen, 27.4% of the time: the 95% CI leaves out how much "
+            "epoch starts differ. Run two epochs or more."
+        ),
+        "Steps left out: 1, of 10.0 ms on average, in which an evaluation.",
+    ]
+
+
+def test_waits_that_the_device_did_not_feel_are_said() -> None:
+    blocks = [
+        steps(arm, 5 * is_real, 10, 24, pair=pair, gpu_idle_ms=0, gpu_step_ms=15)
+        for pair in range(6)
+        for arm, is_real in (("real", 1), ("ideal", 0))
+    ]
+    assert cautioned(run_of(blocks)) == [
+        (
+            "Of the 5.00 ms that training waited per batch, the GPU was idle for 0 ns: the rest "
+            "was hidden by GPU work and cost nothing."
+        )
+    ]
+
+
+def test_what_was_not_measured_is_said() -> None:
+    run = alternating(prefetch_depth=None, pairs=1)
+    assert [*not_measured(gap(run), run)] == [
+        "No 95% CI: fewer than two whole pairs, or too few batches in them.",
+        "The loader alone was not timed: no batches were prefetched.",
+        "The workers' CPU time in the ideal blocks could not be read: they may not have been idle.",
+        (
+            "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
+            "queue that ideal blocks have filled, and more time is lost than reported."
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bound", "outcome", "sentence"),
+    [
+        (0.1, "above", "Above 10%: 19.7% [17.0%, 22.4%] of the training time is lost"),
+        (0.2, "spans the bound", "Undecided whether more than 20% is lost: 19.7%"),
+        (0.3, "not above", "Not above 30%: 19.7%"),
+    ],
+)
+def test_a_gate_goes_by_the_whole_interval(bound: float, outcome: str, sentence: str) -> None:
+    run = alternating(wait=2.5, spread=0.1)
+    result = gap(run)
+    found, said = gate(verdict(result, run), result.lost_share, bound)
+    assert found == outcome
+    assert said.startswith(sentence)
+
+
+def test_a_gate_is_inconclusive_where_the_verdict_is_for_another_reason_than_width() -> None:
+    few, wide = alternating(wait=5, pairs=2, real=8), alternating(wait=2, spread=0.8, pairs=4)
+    outcomes = [gate(verdict(gap(run), run), gap(run).lost_share, 0.9)[0] for run in (few, wide)]
+    assert outcomes == ["inconclusive", "not above"]

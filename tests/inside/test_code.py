@@ -1,0 +1,168 @@
+"""What lines of code tell: what blocks workers, and data in forms that are slow to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.data.lines import CodeSamples
+from loadeval.inside.code import (
+    awaits_threads,
+    blockage,
+    computing_threads,
+    is_mostly_decoding,
+    slow_format,
+)
+from loadeval.inside.stages import stages
+from tests.builder import MS, looked_into, stage_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loadeval.inside.stages import Stages
+
+LINE = "data.py:31 __getitem__"
+
+
+def seen(
+    running: Mapping[str, int] | None = None,
+    blocked: Mapping[str, int] | None = None,
+    calls: Mapping[str, int] | None = None,
+    fetch_ms: float = 10,
+    **columns: Any,
+) -> Stages:
+    """A loader of two workers whose line LINE was seen so often, by what it called or waited in."""
+    counts = [
+        {f"{LINE} > {name}" if name else LINE: count for name, count in (each or {}).items()}
+        for each in (running, blocked, calls)
+    ]
+    run = looked_into(stage_rows(fetch_ms, 20, **columns), code=(CodeSamples(0, *counts),))
+    result = stages(run)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(
+    ("blocked_in", "calls", "columns", "workers", "expected"),
+    [
+        ("flock_lock_inode", {}, {}, 2, "lock"),
+        ("futex_do_wait", {}, {}, 2, "lock"),
+        # No other worker holds a lock that one alone has, nor one of its own threads'.
+        ("futex_do_wait", {}, {}, 1, "other"),
+        ("futex_do_wait", {"queue.Queue.get": 50}, {}, 2, "other"),
+        ("futex_do_wait", {"fsspec.asyn.sync": 50}, {}, 2, "other"),
+        ("futex_do_wait", {}, {"other_cpu_ns": 6 * MS}, 2, "other"),
+        ("folio_wait_bit_common", {}, {}, 2, "disk"),
+        ("", {}, {"read_bytes": 10**6, "disk_bytes": 4 * 10**5}, 2, "disk"),
+        ("", {}, {"read_bytes": 10**6, "disk_bytes": 10**5}, 2, "other"),
+        ("", {}, {"read_bytes": 9000, "disk_bytes": 9000}, 2, "other"),  # Python's own files
+        ("sk_wait_data", {}, {}, 2, "other"),
+        ("hrtimer_nanosleep", {}, {}, 2, "other"),
+    ],
+)
+def test_what_blocks_workers(
+    blocked_in: str, calls: dict[str, int], columns: dict[str, int], workers: int, expected: str
+) -> None:
+    """They are blocked for nine tenths of fetching: the kernel names where, or bytes tell."""
+    times = {"cpu_ns": MS, "run_queue_ns": 0, **columns}
+    result = seen({"": 10}, {blocked_in: 90}, calls, **times)
+    assert blockage(result, workers, blocked=0.9) == expected
+
+
+def test_a_lock_that_is_tried_again_after_a_sleep() -> None:
+    """As SQLite does: what workers do meanwhile adds up to the loader's time, here 5 ms of 10."""
+    result = seen({"": 50}, {"hrtimer_nanosleep": 50})
+    assert blockage(result, 2, blocked=0.5) == "lock"
+    assert blockage(result, 1, blocked=0.5) == "other"
+
+
+def test_threads_of_a_worker_compute_while_it_waits_for_them() -> None:
+    """Where they compute for less than half of that, it may be for something else."""
+    times: dict[str, Any] = {"cpu_ns": 2 * MS, "run_queue_ns": 0}
+    for other_ms, expected in ((6, 0.75), (3, 0.0), (20, 1.0)):
+        result = seen({"": 20}, {"futex_do_wait": 80}, other_cpu_ns=other_ms * MS, **times)
+        assert computing_threads(result) == expected
+        assert awaits_threads(result) is (expected > 0)
+    assert computing_threads(seen({"": 20}, {"sk_wait_data": 80}, other_cpu_ns=MS, **times)) == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "form"),
+    [
+        ("numpy.lib._npyio_impl.NpzFile.__getitem__", "a compressed archive is unpacked"),
+        ("numpy.lib.npyio.__getitem__", "a compressed archive is unpacked"),
+        ("gzip.GzipFile.read", "a compressed archive is unpacked"),
+        ("zipfile.ZipFile.read", "a compressed archive is unpacked"),
+        ("pandas.core.indexing._LocationIndexer.__getitem__", "a row of a table is selected"),
+        ("pandas.core.frame.DataFrame.iterrows", "a row of a table is selected"),
+        ("torch.tensor", "a tensor is built from Python objects"),
+        ("json.loads", "text is parsed"),
+        ("pyarrow.parquet.core.ParquetFile.read_row_group", "a part of a columnar file is read"),
+        ("table.to_pandas", "a part of a columnar file is read"),
+        ("h5py._hl.dataset.Dataset.__getitem__", "a chunked array is read"),
+        ("h5py._hl.files.File.__init__", "a file with an index is opened"),
+        ("zipfile.ZipFile.__init__", "a file with an index is opened"),
+        ("pyarrow.parquet.core.ParquetFile.__init__", "a file with an index is opened"),
+    ],
+)
+def test_functions_tell_the_form_of_the_data(function: str, form: str) -> None:
+    found = slow_format(seen({"": 100}, calls={function: 90}), None, 0.4)
+    assert found is not None
+    assert (found.form, found.name, found.share) == (form, f"{LINE} > {function}", 0.9)
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_slow"),
+    [
+        ({"json.loads": 39}, False),
+        ({"json.loads": 21, "csv.DictReader.__next__": 20}, True),  # of one form
+        ({"json.loads": 30, "torch.tensor": 30}, False),
+        ({"PIL.Image.Image.convert": 90}, False),
+    ],
+)
+def test_a_form_is_slow_that_takes_much_of_loading(calls: dict[str, int], is_slow: bool) -> None:
+    assert (slow_format(seen({"": 100}, calls=calls), None, 0.4) is not None) is is_slow
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "batch_bytes", "times"),
+    [
+        (2_000_000, 100_000, 20),
+        (700_000, 100_000, None),  # not much more than is used
+        (900_000, 100_000, None),  # not fast, so that something else takes the time
+        (2_000_000, None, None),
+        (-1, 100_000, None),
+    ],
+)
+def test_far_more_is_read_than_used(
+    read_bytes: int, batch_bytes: float | None, times: float | None
+) -> None:
+    found = slow_format(seen({"": 100}, read_bytes=read_bytes), batch_bytes, 0.4)
+    assert (found and found.amplification) == times
+    if found:
+        assert (found.form, found.share) == ("far more is read than used", 0.95)
+
+
+@pytest.mark.parametrize(
+    ("leaf", "count", "is_decoding"),
+    [
+        ("ImageFile.load", 50, True),
+        ("imread", 50, True),
+        ("io.decode_jpeg", 50, True),
+        ("Image.new_from_file", 50, True),
+        ("imread", 20, False),
+        ("Image.resize", 90, False),
+        ("", 90, False),
+    ],
+)
+def test_decoders_of_images_are_known_by_their_names(
+    leaf: str, count: int, is_decoding: bool
+) -> None:
+    run = looked_into(
+        stage_rows(10, 20),
+        code=(CodeSamples(0, {f"{LINE} > {leaf}": count, "data.py:3 other": 100 - count}, {}),),
+    )
+    result = stages(run)
+    assert result is not None
+    assert is_mostly_decoding(result) is is_decoding

@@ -1,0 +1,115 @@
+"""Which stretch of a run is looked at batch by batch, and what is on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.inside.lanes import Lanes, lanes, loaded, loaded_by, spans
+from tests.builder import MS, looked_into, stage_rows
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
+
+
+def stretch_of(run: Run) -> Lanes:
+    stretch = lanes(run)
+    assert stretch is not None
+    return stretch
+
+
+def test_the_last_of_the_longest_epochs_is_shown_whole() -> None:
+    """With the training steps of that time."""
+    epochs = [
+        stage_rows(10, count, epoch=epoch, step_ms=3, begin_ms=1000 * epoch)
+        for epoch, count in enumerate((30, 30, 20))
+    ]
+    stretch = stretch_of(looked_into(*epochs))
+    assert stretch.says == "Epoch 1, all 30 batches"
+    assert stretch.batches.batch.tolist() == list(range(30))
+
+
+def test_each_step_begins_where_its_wait_ends() -> None:
+    rows = stage_rows(10, 30, step_ms=3)
+    steps = stretch_of(looked_into(rows)).steps
+    assert steps.start_ns.tolist() == rows.delivered_ns.tolist()
+    assert set((steps.end_ns - steps.start_ns)[:-1].tolist()) == {3 * MS}
+
+
+def test_a_long_epoch_is_shown_around_its_longest_head_of_line_wait() -> None:
+    """Wherever that is, there are 200 batches; one that held up others for long is marked."""
+    for slow, says in (
+        (300, "batches 200 to 399 of 700"),
+        (2, "batches 0 to 199 of 700"),
+        (698, "batches 500 to 699 of 700"),
+    ):
+        fetch_ms = np.where(np.arange(700) == slow, 90, 10)
+        stretch = stretch_of(looked_into(stage_rows(fetch_ms, step_ms=6), prefetch_depth=4))
+        assert stretch.says == f"Epoch 0, {says}, around the longest head-of-line wait"
+        held = stretch.batches.take(stretch.batches.head_of_line_ns > 0)
+        assert held.batch.tolist() == [slow]
+
+
+def test_without_long_waits_the_stretch_that_took_the_median_time_is_shown() -> None:
+    """The epoch becomes slower and slower; no batch is marked."""
+    rows = stage_rows(10 + np.arange(900) / 100, workers=1, prefetch=1)
+    stretch = stretch_of(looked_into(rows, prefetch_depth=1))
+    assert stretch.says == "Epoch 0, batches 301 to 500 of 900, which took the median time"
+    assert not stretch.batches.head_of_line_ns.any()
+
+
+def test_an_epoch_of_one_batch_has_a_stretch() -> None:
+    assert stretch_of(looked_into(stage_rows(10, 1))).says == "Epoch 0, all 1 batches"
+
+
+def test_a_run_that_was_not_looked_into_has_none() -> None:
+    run = looked_into(stage_rows(10, 20))
+    assert lanes(replace(run, stages=run.stages.take(slice(0)))) is None
+
+
+def test_a_batch_goes_through_its_stages_one_after_the_other() -> None:
+    took = {"index_ms": 1, "collate_ms": 2, "pickle_ms": 3, "receive_ms": 4, "pin_ms": 5}
+    rows = stage_rows(10, 1, workers=1, **took)
+    assert {
+        stage: (int(begin_ns[0]) // MS, int(took_ns[0]) // MS)
+        for stage, (begin_ns, took_ns) in spans(rows).items()
+    } == {
+        "fetch": (0, 10),
+        "collate": (10, 2),
+        "pickle": (12, 3),
+        "receive": (15, 4),
+        "pin": (19, 5),
+        "indices": (24, 1),
+    }
+    batches = loaded(looked_into(rows))
+    moments = (batches.fetched_ns, batches.collated_ns, batches.ready_ns, batches.arrived_ns)
+    assert [int(column[0]) // MS for column in moments] == [10, 12, 15, 19]
+
+
+def test_without_workers_training_draws_indices_and_fetches_and_nothing_is_pickled() -> None:
+    rows = stage_rows(10, 1, workers=0, index_ms=1)
+    known = {
+        stage: (int(begin_ns[0]) // MS, int(took_ns[0]) // MS)
+        for stage, (begin_ns, took_ns) in spans(rows).items()
+        if took_ns[0] >= 0
+    }
+    assert known == {"indices": (0, 1), "fetch": (1, 10), "collate": (11, 0)}
+
+
+def test_which_worker_loaded_a_batch_is_known_where_the_loader_was_looked_into() -> None:
+    """Nothing was seen of the third and fourth here, as of batches that come from memory."""
+    rows = stage_rows(10, 6, step_ms=1)
+    run = looked_into(rows)
+    assert loaded_by(run).tolist() == [0, 1] * 3
+    part = replace(run, stages=rows.take(np.array([0, 1, 4, 5])))
+    assert loaded_by(part).tolist() == [0, 1, -1, -1, 0, 1]
+    assert loaded_by(replace(run, stages=rows.take(slice(0)))).tolist() == [-1] * 6
+    assert loaded_by(looked_into(stage_rows(10, 3, workers=0))).tolist() == [-1] * 3
+
+
+def test_where_a_moment_is_not_known_nothing_is_drawn() -> None:
+    rows = stage_rows(10, 1).replace(fetch_start_ns=[-1], received_ns=[-1])
+    drawn = {stage for stage, (_, took_ns) in spans(rows).items() if took_ns[0] >= 0}
+    assert drawn == {"indices", "pickle"}

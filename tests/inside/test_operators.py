@@ -1,0 +1,200 @@
+"""Which operator is the bottleneck, which threads are busy, and the wait for Python's lock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import Columns
+from loadeval.data.lines import OperatorTimes
+from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
+from tests.builder import MS, run_of, steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
+
+SECOND = 1000 * MS
+
+
+def by_turns(
+    *lines: OperatorTimes,
+    arms: Sequence[Arm] = ("real", "ideal"),
+    readings: Any = None,
+    missing: Any = None,
+    **known: Any,
+) -> Run:
+    """A second of each arm in turn: ten batches of 100 ms."""
+    return run_of(
+        [steps(arm, 50, 50, 10, pair=turn // 2) for turn, arm in enumerate(arms)],
+        operators=lines,
+        readings=readings or {},
+        missing=missing or {},
+        **{"workers": 4, **known},
+    )
+
+
+def line(name: str, order: int, **known: Any) -> OperatorTimes:
+    """What an operator did in two seconds: 20 tasks. Times in ms are named `task`, `run`, `cpu`."""
+    for each in ("task", "run", "cpu"):
+        if each in known:
+            known[f"{each}_ns"] = known.pop(each) * MS
+    chosen = {"epoch": 0, "time_ns": 2 * SECOND, "elapsed_ns": 2 * SECOND, "tasks": 20}
+    return OperatorTimes(operator=name, order=order, **{**chosen, **known})
+
+
+def report_of(run: Run) -> Operators:
+    report = operators(run)
+    assert report is not None
+    return report
+
+
+def test_a_run_whose_operators_were_not_timed_has_none() -> None:
+    assert operators(by_turns()) is None
+
+
+def test_a_task_is_a_mean_and_waits_for_a_thread() -> None:
+    """That wait is no part of what the operator does for a batch."""
+    first = {"time_ns": SECOND, "elapsed_ns": SECOND, "task": 800, "run": 400, "cpu": 100}
+    second = {"elapsed_ns": SECOND, "task": 400, "run": 200, "cpu": 300}
+    lines = (line("decode", 1, concurrency=2, **part) for part in (first, second))
+    (operator,) = report_of(by_turns(*lines, arms=("real", "real"))).operators
+    assert (operator.name, operator.order, operator.tasks_per_batch) == ("decode", 1, 2)
+    assert (operator.task_ns, operator.run_ns, operator.cpu_ns) == (30 * MS, 15 * MS, 10 * MS)
+    assert operator.batch_ns == 30 * MS
+    assert operator.work_share == pytest.approx(600 / (2000 * 2))
+
+
+def test_the_time_in_which_a_pipeline_rests_does_not_count() -> None:
+    """Its last queue is full. Where nobody tells, the ideal blocks do not count."""
+    decode = line("decode", 1, task=1000, run=1000, concurrency=1)
+    resting = report_of(by_turns(line("sink", 9, queue_blocked_ns=SECOND // 2), decode))
+    unknown = report_of(by_turns(decode))
+    assert (resting.loading_ns, unknown.loading_ns) == (1.5 * SECOND, SECOND)
+    assert resting.operators[0].busy_share == pytest.approx(2 / 3)
+    assert unknown.operators[0].busy_share == 1
+
+
+SINK = line("sink", 9, queue_blocked_ns=0)
+
+
+def test_the_busiest_operator_is_the_bottleneck() -> None:
+    read = line("read", 0, task=200, run=200, concurrency=1)
+    decode = line("decode", 1, task=3600, run=3500, concurrency=2)
+    report = report_of(by_turns(read, decode, SINK))
+    assert report.bottleneck is report.operators[1]
+    assert (report.limit, report.bottleneck.busy_share) == ("busy", 0.875)
+
+
+def test_busy_threads_hold_up_the_costliest_operator() -> None:
+    """Each of the operators may do more at once than there are threads."""
+    read = line("read", 0, task=3000, run=1000, concurrency=8)
+    decode = line("decode", 1, task=9000, run=2800, concurrency=8)
+    report = report_of(by_turns(read, decode, SINK, workers=2))
+    assert report.threads_share == pytest.approx(3800 / 4000)
+    assert (report.limit, report.bottleneck) == ("threads busy", report.operators[1])
+
+
+@pytest.mark.parametrize("loader", [{"workers": None}, {"start_method": "fork"}])
+def test_processes_have_no_threads_that_are_busy(loader: dict[str, Any]) -> None:
+    decode = line("decode", 1, task=9000, run=2800, concurrency=8)
+    assert report_of(by_turns(decode, **loader)).threads_share is None
+
+
+@pytest.mark.parametrize(
+    ("queues", "bottleneck"),
+    [
+        ((0.9, 0.9, 0.1, 0.1), "operator 2"),
+        ((0.1, 0.1, 0.1), "operator 0"),
+        ((0.9, 0.5, 0.1), None),
+        ((0.9, 0.9, 0.9), None),
+        ((None, None), None),
+    ],
+)
+def test_an_operator_with_work_that_starves_the_next_is_the_bottleneck(
+    queues: tuple[float | None, ...], bottleneck: str | None
+) -> None:
+    """None is busy; a source has work at all times."""
+    lines = [
+        line(
+            f"operator {place}",
+            place,
+            task_ns=100 * MS if place else None,
+            concurrency=1,
+            queue_occupied_ns=None if share is None else int(share * 2 * SECOND),
+        )
+        for place, share in enumerate(queues)
+    ]
+    report = report_of(by_turns(*lines))
+    assert (report.bottleneck and report.bottleneck.name) == bottleneck
+    assert report.limit == ("queues" if bottleneck else None)
+
+
+def test_a_line_about_no_time_has_no_share() -> None:
+    nothing = line("decode", 0, task=1, run=1, concurrency=1, elapsed_ns=0, tasks=0)
+    report = report_of(by_turns(nothing))
+    (operator,) = report.operators
+    assert (operator.task_ns, operator.busy_share, operator.queue_share, operator.batch_ns) == (
+        None,
+    ) * 4
+    assert (report.bottleneck, report.threads_share) == (None, None)
+
+
+def reading(**values: Sequence[float]) -> Columns:
+    """Readings that were taken every 100 ms."""
+    times = {"time_ns": np.arange(1, len(next(iter(values.values()))) + 1) * 100 * MS}
+    return Columns({**times, **{name: np.array(column) for name, column in values.items()}})
+
+
+def threads_of(run: Run, ideal: Run | None = None) -> Threads:
+    report = threads(run, ideal)
+    assert report is not None
+    return report
+
+
+def test_threads_are_told_in_both_arms_the_busiest_first() -> None:
+    readings = {
+        ("threads", "decode"): reading(cpu_cores=[2.0] * 10 + [0.5] * 10, threads=[3.0] * 20),
+        ("threads", "busy"): reading(
+            cpu_cores=[3.0] * 10 + [0.0] * 10, run_queue_cores=[0.25] * 20
+        ),
+    }
+    busy, decode = threads_of(by_turns(readings=readings)).threads
+    assert (busy.name, decode.name, decode.threads, busy.threads) == ("busy", "decode", 3, 0)
+    assert decode.cpu_cores == {"real": 2, "ideal": 0.5}
+    assert busy.run_queue_cores == {"real": 0.25, "ideal": 0.25}
+    assert decode.run_queue_cores == {"real": None, "ideal": None}
+
+
+def test_the_ideal_arm_may_be_another_run() -> None:
+    readings = [{("threads", name): reading(cpu_cores=[2.0] * 9)} for name in ("decode", "x")]
+    log = by_turns(arms=["real"], mode="log", warmup=0, readings=readings[0])
+    replay = by_turns(arms=["ideal"], mode="replay", warmup=0, readings=readings[1])
+    decode, other = threads_of(log, replay).threads
+    assert (decode.name, decode.cpu_cores) == ("decode", {"real": 2, "ideal": None})
+    assert (other.name, other.cpu_cores) == ("x", {"real": None, "ideal": 2})
+
+
+def test_a_wait_for_pythons_lock_counts_for_the_arm_in_which_all_of_it_was() -> None:
+    """One that was tried while the arm changed counts for neither, nor an unknown one."""
+    waits = [5e6] * 10 + [5e6] + [1e5] * 8 + [np.nan]
+    report = threads_of(
+        by_turns(readings={("threads", "python lock"): reading(lock_wait_ns=waits)})
+    )
+    assert report.threads == ()
+    assert report.lock_wait["real"] == LockWait(10, 5e6)
+    ideal = report.lock_wait["ideal"]
+    assert ideal is not None
+    assert ideal.readings == 9
+
+
+def test_where_no_thread_was_read_it_says_why() -> None:
+    key = ("threads", "")
+    report = threads_of(by_turns(readings={key: reading(x=[])}, missing={key: "no /proc"}))
+    assert (report.threads, report.missing) == ((), "no /proc")
+    assert report.lock_wait == {"real": None, "ideal": None}
+    assert threads(by_turns()) is None
