@@ -13,7 +13,7 @@ from loadeval.data.run import ARMS
 from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import closed_steps, steady
+from loadeval.estimate.steady import after_warmup, closed_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -88,7 +88,7 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
     runs = [real] if ideal is None else [real, ideal]
     gpu_idle_ns: dict[Arm, float | None] = {}
     for arm, run in zip(ARMS, (runs[0], runs[-1]), strict=True):
-        idle_ns = run.steps.gpu_idle_ns[steady(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
+        idle_ns = run.steps.gpu_idle_ns[after_warmup(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
         gpu_idle_ns[arm] = float(idle_ns.mean()) if len(idle_ns) else None
     missing = {
         (probe, why): None
@@ -106,14 +106,14 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
 
 @once_per_run
 def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
-    """Every quantity that was read while batches that count were served, in order.
+    """Every quantity that was read while an arm was served, in order.
 
     A reading is a mean since the one before it, or over some time that a GPU's driver chooses. It
     counts for an arm that was served nearly all of that time.
     """
     levels: dict[tuple[str, str, str], dict[Arm, Level]] = {}
     for arm, run in zip(ARMS, (real, ideal or real), strict=True):
-        until = served(run, steady(run, arm))
+        until = served(run, after_warmup(run, arm))
         for (probe, subject), table in run.readings.items():
             for name in table.names[1:]:
                 of_arm = levels.setdefault((probe, subject, name), {})

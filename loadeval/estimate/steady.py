@@ -41,13 +41,20 @@ def steady(run: Run, arm: Arm | None = None) -> Mask:
         of_real = steady(run, "real")
         is_ideal = run.header.mode == "replay" or (alternates and not of_real.any())
         return steady(run, "ideal") if is_ideal else of_real
+    pairs = pairs_that_count(run) if alternates else ()
+    rows = after_warmup(run, arm)
+    return _kept(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
+
+
+@once_per_run
+def after_warmup(run: Run, arm: Arm) -> Mask:
+    """Which batches of one arm were served after its warm-up, in pairs that were cut off too.
+
+    What is read of a GPU or host meanwhile is as true of these.
+    """
     steps = run.steps
-    if not alternates:
-        counts = steps.batch >= warmup_of(run)
-    elif len(pairs := pairs_that_count(run)):
-        counts = np.isin(steps.pair, pairs)
-    else:
-        counts = steps.pair != UNKNOWN
+    alternates = run.header.mode == "alternate"
+    counts = steps.pair != UNKNOWN if alternates else steps.batch >= warmup_of(run)
     return _kept(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
 
 

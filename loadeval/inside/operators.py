@@ -16,7 +16,7 @@ import numpy as np
 
 from loadeval.data.run import ARMS
 from loadeval.estimate.metrics import THREADS, quantities, served
-from loadeval.estimate.steady import steady
+from loadeval.estimate.steady import after_warmup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -233,7 +233,7 @@ def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     table = table.take(~np.isnan(table.lock_wait_ns))
     # No reading takes longer than the run, whatever a log says.
     tried_ns = np.clip(MOST_TRIES * table.lock_wait_ns, 0.0, table.time_ns).astype(np.int64) + 1
-    until = served(run, steady(run, arm))
+    until = served(run, after_warmup(run, arm))
     is_of_arm = until(table.time_ns) - until(table.time_ns - tried_ns) >= tried_ns
     wait_ns = table.lock_wait_ns[is_of_arm]
     return LockWait(len(wait_ns), float(wait_ns.mean())) if len(wait_ns) else None

@@ -52,6 +52,12 @@ def test_a_reading_counts_where_all_of_the_time_since_the_one_before_was_one_arm
     assert quantity_of(read([500, 1100, 1200], [1.0, 2, 3])).real is None
 
 
+def test_readings_in_a_pair_that_was_cut_off_count_too() -> None:
+    blocks = [*BLOCKS, steps("real", 20, 80, 2, pair=1)]
+    quantity = quantity_of(read([500, 1000, 2050, 2200], [1.0, 2, 3, 4], blocks=blocks))
+    assert quantity.real == Level(2, 3, 3, 3.9)
+
+
 def test_rows_that_do_not_know_the_quantity_are_passed_over() -> None:
     """What is read less often reaches further back."""
     quantity = quantity_of(read([100, 500, 1150, 1500], [1.0, np.nan, 2, 3]))
