@@ -30,7 +30,7 @@ LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" ligh
 	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test check nightly coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
+.PHONY: demo test check nightly golden before-after coverage test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth intervals predict promises faults injected hangs fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -40,10 +40,13 @@ test: .venv/.test  ## what is quick, and depends on no clock (under 3 minutes on
 
 check: .venv/.dev docs  ## all tests: every loader, frameworks, faults, hangs, documents, browsers (some 40 minutes)
 	$(PYTEST) --hypothesis-profile=thorough --no-skips tests bench/fuzz bench/gpu
-	.venv/bin/python bench/hangs/run.py --times 5
+	.venv/bin/python -m bench.hangs.run --times 5
 
-nightly: check faults promises truth intervals predict soak fuzz test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
+nightly: check faults promises truth intervals predict soak fuzz before-after test-programs test-lowest test-newest test-pythons release-check gpu  ## what takes hours, and is a rate rather than a yes or no
 	$(PYTEST) --hypothesis-profile=random tests
+
+golden: .venv/.test  ## write the whole outputs in tests/golden anew, and print what changed: read it line by line
+	$(PYTEST) --dist=worksteal --rewrite-golden tests/test_golden.py tests/test_log_bytes.py tests/test_api.py
 
 coverage: .venv/.dev  ## branches that `make test` runs, subprocesses included: a report, and no limit
 	$(PYTEST) --dist=worksteal -m "not check" --cov tests
@@ -94,39 +97,42 @@ docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an err
 	.venv/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
-	.venv/bin/python bench/overhead.py
-	.venv/bin/python bench/alternation.py
-	.venv/bin/python bench/many_workers.py
-	.venv/bin/python bench/probes.py
-	.venv/bin/python bench/stages.py
-	.venv/bin/python bench/page_speed.py
-	.venv/bin/python bench/ranks.py
-	.venv/bin/python bench/attach.py
+	.venv/bin/python -m bench.overhead
+	.venv/bin/python -m bench.alternation
+	.venv/bin/python -m bench.many_workers
+	.venv/bin/python -m bench.probes
+	.venv/bin/python -m bench.stages
+	.venv/bin/python -m bench.page_speed
+	.venv/bin/python -m bench.ranks
+	.venv/bin/python -m bench.attach
 
 promises: .venv/.dev  ## what findings predict, and then measure; reproductions of reported problems; stages that add up (10 minutes)
 	OMP_NUM_THREADS=1 .venv/bin/pytest bench/promises
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
-	.venv/bin/python bench/truth.py
+	.venv/bin/python -m bench.truth
 
 intervals: .venv/.dev  ## how often intervals contain the truth, by simulation (two minutes)
 	.venv/bin/python bench/intervals.py
 
 predict: .venv/.dev  ## throughput under other settings, predicted and then measured, on all CPUs and on two; tune beside a grid search; what the list of what to do brings (some 45 minutes)
-	.venv/bin/python bench/prediction.py
-	[ $$(nproc) -le 2 ] || .venv/bin/python bench/prediction.py --cpus 2
-	.venv/bin/python bench/prediction.py --tune
-	.venv/bin/python bench/followed.py
+	.venv/bin/python -m bench.prediction
+	[ $$(nproc) -le 2 ] || .venv/bin/python -m bench.prediction --cpus 2
+	.venv/bin/python -m bench.prediction --tune
+	.venv/bin/python -m bench.followed
 
-faults: .venv/.dev  ## what is found first in 82 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
-	.venv/bin/python bench/faults/run.py --evaluate
+faults: .venv/.dev  ## what is found first in 83 programs with a fault and in their healthy twins, and what the advice brings (20 minutes)
+	.venv/bin/python -m bench.faults.run --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
 	.venv/bin/python -c "import atheris" 2> /dev/null || $(PIP) atheris || echo "atheris does not install here"
-	.venv/bin/python bench/fuzz/run.py $(FUZZ)
+	.venv/bin/python -m bench.fuzz.run $(FUZZ)
+
+before-after: .venv/.dev  ## figures of the recorded runs that are others than before the redesign
+	.venv/bin/python -m bench.before_after
 
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
-	.venv/bin/python bench/soak/run.py $(SOAK)
+	.venv/bin/python -m bench.soak.run $(SOAK)
 
 gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gpu.md (9 minutes); skipped without one
 	.venv/bin/python -m bench.gpu.run
@@ -135,14 +141,14 @@ injected: .venv/.dev  ## what faults injected into programs do to them, the slow
 	$(PYTEST) tests/injected
 
 hangs: .venv/.dev  ## planted hangs, each of which is to be named 20 of 20 times (30 minutes)
-	.venv/bin/python bench/hangs/run.py $(HANGS)
+	.venv/bin/python -m bench.hangs.run $(HANGS)
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized
 	.venv/bin/python bench/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
+	rm -rf .venv .venv-before .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv

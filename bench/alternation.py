@@ -14,14 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils.data import DataLoader
 
+from bench.zoo.costs import Sleep
+from bench.zoo.truth import InProcess, Items, numbered
 from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from bench.truth_loaders import InProcess, Items, Sleep, numbered
-else:  # a script finds its siblings by their plain names
-    from truth_loaders import InProcess, Items, Sleep, numbered
 
 BATCHES = 300
 TIMES = 2

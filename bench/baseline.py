@@ -11,13 +11,18 @@ import argparse
 import sys
 import time
 from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from torch.utils.data import DataLoader, Dataset
 
+from bench.judge import pace
 from loadeval import LoaderEvaluator
-from loadeval.analysis.baseline import BaselineReport, Pace
-from loadeval.analysis.report import Report
-from loadeval.report.formatting import estimated, speedup
+
+if TYPE_CHECKING:
+    from bench.judge import Pace
+    from loadeval import Estimate
 
 EPOCHS, STEP_S = 3, 0.005
 
@@ -38,23 +43,28 @@ class Samples(Dataset[int]):
         return index
 
 
-def run(batches: int, sample_s: float, slower: float = 0.0) -> Report:
+def run(log: Path, batches: int, sample_s: float, slower: float = 0.0) -> Path:
     """A run of batches of one sample, with a throughput that is `slower`, a share, than usual."""
     samples = Samples(batches // EPOCHS, sample_s / (1 - slower))
     loader = DataLoader(samples, batch_size=1, num_workers=2)
-    with LoaderEvaluator(loader, mode="log", probes=()) as evaluator:
+    with LoaderEvaluator(loader, log_file=log, probes=(), overwrite=True) as evaluator:
         for _ in range(EPOCHS):
             for _ in evaluator:
                 time.sleep(STEP_S)
-        return Report.of([evaluator.recorded()])
+    return log
 
 
-def shown(baseline: BaselineReport) -> str:
+def shown(found: Pace) -> str:
     """What is said, and the ratios of throughput that it goes by."""
-    whole, steady = (
-        estimated(quantity.ratio, speedup) for quantity in (baseline.epochs, baseline.steady)
-    )
-    return f"{baseline.pace.value:10} whole epochs {whole}, steady {steady}"
+    whole, steady = map(in_words, (found.epochs, found.steady))
+    return f"{found.said:10} whole epochs {whole}, steady {steady}"
+
+
+def in_words(ratio: Estimate | None) -> str:
+    if ratio is None:
+        return "not measured"
+    interval = "" if ratio.low is None else f" [{ratio.low:.2f}x, {ratio.high:.2f}x]"
+    return f"{ratio.value:.2f}x{interval}"
 
 
 def main() -> int:
@@ -68,19 +78,21 @@ def main() -> int:
     )
     options = parser.parse_args()
     sample_s = options.sample_ms / 1000
-    paces: dict[float, Counter[Pace]] = {0.0: Counter(), options.slower: Counter()}
-    for number in range(options.rounds):
-        before = run(options.batches, sample_s)
-        for slower, counter in paces.items():
-            baseline = run(options.batches, sample_s, slower).against(before).baseline
-            assert baseline is not None
-            counter[baseline.pace] += 1
-            print(f"{number:3}  {slower:4.0%} slower: {shown(baseline)}", flush=True)
+    paces: dict[float, Counter[str]] = {0.0: Counter(), options.slower: Counter()}
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in range(options.rounds):
+            before = run(folder / "before.jsonl", options.batches, sample_s)
+            for slower, counter in paces.items():
+                after = run(folder / "after.jsonl", options.batches, sample_s, slower)
+                found = pace(before, after)
+                counter[found.said] += 1
+                print(f"{number:3}  {slower:4.0%} slower: {shown(found)}", flush=True)
     for slower, counter in paces.items():
-        said = ", ".join(f"{pace.value} {count}" for pace, count in counter.items())
+        said = ", ".join(f"{word} {count}" for word, count in counter.items())
         print(f"{options.rounds} runs, {slower:.0%} slower: {said}")
-    differing = paces[0.0][Pace.SLOWER] + paces[0.0][Pace.FASTER]
-    return int(differing > 0 or paces[options.slower][Pace.SLOWER] < options.rounds)
+    differing = paces[0.0]["slower"] + paces[0.0]["faster"]
+    return int(differing > 0 or paces[options.slower]["slower"] < options.rounds)
 
 
 if __name__ == "__main__":

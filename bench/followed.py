@@ -9,24 +9,18 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
+from bench.prediction import show
 from bench.promises.test_plan_followed import ROUNDS, followed, to_do, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.prediction import show
-
     Times = Sequence[Sequence[float]]
-else:  # a script finds its siblings by their plain names
-    from prediction import show
 
 TURNS = 3
 PLAN_HEADS = ("list", "what to do", "predicted", "measured", "in range")
@@ -70,12 +64,12 @@ def plan_rows(folder: Path) -> list[list[str]]:
         times = in_turns([partial(trained, step) for step in steps])
         for action, taken in zip(made, times[1:], strict=True):
             measured = speedup(times[0], taken)
-            predicted, is_in_range = f"at most {action['at_most']}", "-"
-            if action["speedup"] is not None:
-                value, low, high = (action["speedup"][name] for name in ("value", "low", "high"))
-                predicted = interval(value, low, high)
+            predicted, is_in_range = f"at most {action.at_most}", "-"
+            if action.speedup is not None:
+                low, high = action.speedup.low or 0.0, action.speedup.high or 0.0
+                predicted = interval(action.speedup.value, low, high)
                 is_in_range = "yes" if low <= measured[0] <= high else "no"
-            rows.append([str(number), action["words"], predicted, spread(*measured), is_in_range])
+            rows.append([str(number), action.words, predicted, spread(*measured), is_in_range])
         changes = steps[-1]
     return rows
 

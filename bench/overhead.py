@@ -27,6 +27,8 @@ from rich.progress import track
 from rich.table import Table
 
 from loadeval import LoaderEvaluator
+
+# Parts of the hot loop are timed by themselves, which no public name lets do.
 from loadeval.runtime.cuda import GpuIdleTimer
 from loadeval.runtime.serving.loop import CHUNK
 

@@ -26,16 +26,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.judge import backends
+from bench.prediction_runs import outcomes, speedups
+from bench.zoo.workloads import QUICK_SETTINGS, workloads
 from loadeval import compare_backends, tune
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.prediction_loaders import QUICK_SETTINGS, Workload, workloads
-    from bench.prediction_runs import Outcome, outcomes, speedups
-else:  # a script finds its siblings by their plain names
-    from prediction_loaders import QUICK_SETTINGS, workloads
-    from prediction_runs import outcomes, speedups
+    from bench.prediction_runs import Outcome
+    from bench.zoo.workloads import Workload
 
 HEADS = (
     "workload",
@@ -123,7 +123,9 @@ def compare_tuning(workload: Workload, rows: list[list[str]]) -> float:
     """Add a row of what the grid and tune came to, and return tune's throughput over the grid's."""
     began = time.perf_counter()
     loaders = {str(number): workload.loader(**options) for number, options in enumerate(GRID)}
-    measured = compare_backends(loaders, workload.train, batches=80, rounds=4).backends
+    with tempfile.TemporaryDirectory() as folder:
+        compare_backends(loaders, workload.train, batches=80, rounds=4, log_dir=folder)
+        measured = backends(sorted(Path(folder).iterdir()))
     rates = {each.name: each.real.value for each in measured if each.real is not None}
     best = GRID[int(max(rates, key=rates.__getitem__))]
     grid_s = time.perf_counter() - began

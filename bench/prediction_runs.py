@@ -6,17 +6,19 @@ import random
 import statistics
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from loadeval import Estimate, LoaderEvaluator, whatif
+from bench.judge import compared, predicted
+from bench.zoo.workloads import Setting
+from loadeval import Estimate, LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from bench.prediction_loaders import Setting, Workload
-    from loadeval import Headroom, Prediction, Run
-else:  # a script finds its siblings by their plain names
-    from prediction_loaders import Setting
+    from bench.judge import Said
+    from bench.zoo.workloads import Workload
 
 SETTLING = 34
 """Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""
@@ -73,55 +75,52 @@ class Outcome:
 def outcomes(workload: Workload) -> Iterator[Outcome]:
     """What was predicted from one run, beside what was measured after it."""
     present = Setting(workload.workers)
-    run, headroom = recorded(workload)
-    settings = [setting for setting in workload.settings if setting != present]
-    loaders = {str(setting): setting.options() for setting in (present, *settings)}
-    real = speedups(workload, loaders, str(present))
-    for setting in settings:
-        yield outcome(workload, [run], headroom, setting, real[str(setting)])
+    with TemporaryDirectory() as folder:
+        log = recorded(workload, Path(folder))
+        said = compared(log)
+        settings = [setting for setting in workload.settings if setting != present]
+        loaders = {str(setting): setting.options() for setting in (present, *settings)}
+        real = speedups(workload, loaders, str(present))
+        for setting in settings:
+            yield outcome(workload, log, said, setting, real[str(setting)])
 
 
-def outcome(
-    workload: Workload, runs: Sequence[Run], headroom: Headroom, setting: Setting, real: Estimate
-) -> Outcome:
-    """What is predicted of `setting` from `runs`, the last of which has the present settings."""
-    present = Setting(runs[-1].header.loader.workers or 0)
-    prediction = predicted(runs, setting)
-    assert real.low is not None
-    assert real.high is not None
+def outcome(workload: Workload, log: Path, said: Said, setting: Setting, real: Estimate) -> Outcome:
+    """What is predicted of `setting` from the run in `log`, of which `said` is said."""
+    present = Setting(workload.workers)
+    prediction = predicted(
+        log,
+        num_workers=setting.workers,
+        prefetch_factor=setting.prefetch_factor,
+        in_order=setting.in_order,
+    )
+    speedup = prediction.speedup
+    assert None not in (speedup.low, speedup.high, real.low, real.high)
     return Outcome(
         workload=workload.name,
         what=workload.what,
         present=str(present),
         setting=str(setting),
         throughput=prediction.throughput.value / prediction.speedup.value,
-        predicted=prediction.speedup.value,
-        low=prediction.speedup.low,
-        high=prediction.speedup.high,
-        limit=prediction.limit.value,
+        predicted=speedup.value,
+        low=speedup.low or 0.0,
+        high=speedup.high or 0.0,
+        limit=prediction.limit,
         measured=real.value,
-        measured_low=real.low,
-        measured_high=real.high,
-        divided=divided(headroom, present, setting) / divided(headroom, present, present),
+        measured_low=real.low or 0.0,
+        measured_high=real.high or 0.0,
+        divided=divided(said, present, setting) / divided(said, present, present),
     )
 
 
-def recorded(workload: Workload, workers: int | None = None) -> tuple[Run, Headroom]:
-    """One alternating epoch, with stages; with `workers`, or those of the workload."""
-    loader = workload.loader(**Setting(workers or workload.workers).options())
-    with LoaderEvaluator(loader, mode="alternate", stages=True) as evaluated:
+def recorded(workload: Workload, folder: Path) -> Path:
+    """The log of one alternating epoch, with stages."""
+    loader = workload.loader(**Setting(workload.workers).options())
+    log = folder / "run.jsonl"
+    with LoaderEvaluator(loader, mode="alternate", stages=True, log_file=log) as evaluated:
         for batch in evaluated:
             workload.train(batch)
-        return evaluated.recorded(), evaluated.headroom()
-
-
-def predicted(runs: Sequence[Run], setting: Setting) -> Prediction:
-    return whatif(
-        runs,
-        num_workers=setting.workers,
-        prefetch_factor=setting.prefetch_factor,
-        in_order=setting.in_order,
-    )
+    return log
 
 
 def speedups(
@@ -169,9 +168,9 @@ def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
     return elapsed_s / workload.counted
 
 
-def divided(headroom: Headroom, present: Setting, setting: Setting) -> float:
+def divided(said: Said, present: Setting, setting: Setting) -> float:
     """Batches per second if the loader's time went by the workers, and the step is no faster."""
-    loader_ns = headroom.loader_only_ns or headroom.real_ns
-    if loader_ns is None or headroom.ideal_ns is None:
-        raise RuntimeError(f"too little was recorded: {headroom}")
-    return 1e9 / max(loader_ns * present.workers / setting.workers, headroom.ideal_ns)
+    loader_ns = said.loader_only_ns or said.real_ns
+    if loader_ns is None or said.ideal_ns is None:
+        raise RuntimeError(f"too little was recorded: {said}")
+    return 1e9 / max(loader_ns * present.workers / setting.workers, said.ideal_ns)

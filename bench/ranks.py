@@ -1,6 +1,6 @@
 """How long the report of a job with many ranks takes to make, and in how much memory.
 
-    python bench/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
+    python -m bench.ranks [--ranks N] [--batches N] [--folder FOLDER]
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints
@@ -13,19 +13,24 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
 
-from loadeval.data.lines import Block, EpochEnd, Header, LoaderInfo
-from loadeval.data.log import RunLog
+from bench.judge import COMMAND
+from bench.made_logs import block, epoch_end, header, write_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.made_logs import Line
 
 MS = 1_000_000
 STEP_NS = 100 * MS
@@ -61,22 +66,30 @@ def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
     end_ns = (end_ns * (1 + 5e-5 * (rank % 3 - 1))).astype(np.int64)
     request_ns = np.concatenate([[0], end_ns[:-1]])
     step_ns = end_ns - request_ns - wait_ns
-    environment = {"host": f"node{rank // ON_NODE}", "rank": rank, "world_size": ranks}
-    header = Header(
-        f"id{rank}", f"rank{rank}", "log", f"2026-01-01T00:00:{rank % 60:02}+00:00", "images", 1,
-        LoaderInfo("torch.utils.data.dataloader.DataLoader", workers=8), environment=environment,
-    )  # fmt: skip
-    log = RunLog(folder / f"rank{rank}.jsonl", header)
-    each = batches // EPOCHS
-    for epoch in range(EPOCHS):
-        for start in range(epoch * each, (epoch + 1) * each, ROWS):
-            rows = slice(start, min(start + ROWS, (epoch + 1) * each))
-            count = rows.stop - rows.start
-            columns = (request_ns[rows], wait_ns[rows], step_ns[rows])
-            samples, nbytes = np.full(count, 256), np.full(count, 154_141_696)
-            log.write(Block(epoch, "real", *columns, samples, nbytes))
-        log.write(EpochEnd(epoch, "exhausted", int(end_ns[(epoch + 1) * each - 1]), MS))
-    log.end(each * EPOCHS)
+    columns = {
+        "request_ns": request_ns,
+        "wait_ns": wait_ns,
+        "step_ns": step_ns,
+        "samples": np.full(batches, 256),
+        "nbytes": np.full(batches, 154_141_696),
+    }
+
+    def lines() -> Iterator[Line]:
+        yield header(
+            f"rank{rank}",
+            backend="torch.utils.data.dataloader.DataLoader",
+            created=f"2026-01-01T00:00:{rank % 60:02}+00:00",
+            environment={"host": f"node{rank // ON_NODE}", "rank": rank, "world_size": ranks},
+        )
+        each = batches // EPOCHS
+        for epoch in range(EPOCHS):
+            ends = (epoch + 1) * each
+            for start in range(epoch * each, ends, ROWS):
+                rows = slice(start, min(start + ROWS, ends))
+                yield block({name: column[rows] for name, column in columns.items()}, epoch)
+            yield epoch_end(epoch, int(end_ns[ends - 1]), MS)
+
+    write_log(folder / f"rank{rank}.jsonl", lines())
 
 
 def peak_bytes(process: psutil.Popen, most_bytes: list[int]) -> None:
@@ -99,8 +112,7 @@ def cpu_s() -> float:
 def measure(*command: str) -> tuple[float, float, float]:
     """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
     began, before_s, most = time.perf_counter(), cpu_s(), [0]
-    python = [sys.executable, "-c", "from loadeval.cli.main import app; app()"]
-    with psutil.Popen([*python, *command], stdout=subprocess.DEVNULL) as process:
+    with psutil.Popen([*COMMAND, *command], stdout=subprocess.DEVNULL) as process:
         watcher = threading.Thread(target=peak_bytes, args=(process, most))
         watcher.start()
         watcher.join()

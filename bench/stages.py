@@ -1,23 +1,25 @@
 """CPU time added by looking inside a DataLoader, workers and training process together.
 
 Each subject is iterated with its stages timed and without, in turns; the table shows medians of the
-differences of neighbours. The last row is one epoch of the demo's photographs.
+differences of neighbours. The kernel is asked about batches that take a millisecond: those of these
+subjects sleep for longer. The last row is one epoch of photographs.
 """
 
 from __future__ import annotations
 
+import io
 import random
 import resource
 import statistics
 import sys
-import tempfile
+import time
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -25,9 +27,7 @@ from torch.nn import Identity
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator
-from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import DemoTraining
-from loadeval_adapters import pytorch_worker
+from tests.images import crops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 PAIRS = 15
 BATCHES = 1500
 LARGE = 256
-WORTH_NS = pytorch_worker.WORTH_NS
+ASKED_S, ASKED_BATCHES = 0.0015, 300
+PHOTOGRAPHS, SIDE = 512, 224
 NS = 1e9
 
 
@@ -54,6 +55,37 @@ class Samples(Dataset[Any]):
         for transform in self.transforms:
             x = transform(x)
         return x
+
+
+class Sleeping(Samples):
+    """The same, for which the kernel is asked."""
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(ASKED_S)
+        return super().__getitem__(index)
+
+
+class Photographs(Dataset[torch.Tensor]):
+    """JPEGs that are decoded and shrunk."""
+
+    def __init__(self) -> None:
+        boxes = [
+            (place % 12, place % 100, place % 12 + 500, place % 100 + 500) for place in range(16)
+        ]
+        self.files = list(crops(*boxes))
+        self.transform = shrink
+
+    def __len__(self) -> int:
+        return PHOTOGRAPHS
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with Image.open(io.BytesIO(self.files[index % len(self.files)])) as image:
+            return self.transform(image)
+
+
+def shrink(image: Image.Image) -> torch.Tensor:
+    """Three channels of SIDE by SIDE pixels."""
+    return torch.from_numpy(np.array(image.convert("RGB").resize((SIDE, SIDE)))).permute(2, 0, 1)
 
 
 class Stream(IterableDataset[int]):
@@ -100,7 +132,6 @@ class Subject:
     make: Callable[[], DataLoader[Any]]
     units: int
     limit_ns: float
-    asks_kernel: bool = False
     epochs: int = 1
 
 
@@ -110,6 +141,12 @@ def of_samples(sample: Any, per_batch: int = 1, *transforms: Any, **how: Any) ->
     dataset = Samples(sample, per_batch * batches, transforms)
     how = {"num_workers": 1, "collate_fn": first, **how}
     return DataLoader(dataset, batch_size=per_batch, **how)
+
+
+def asked(workers: int) -> DataLoader[Any]:
+    """A loader of batches for which the kernel is asked."""
+    dataset = Sleeping(1, ASKED_BATCHES)
+    return DataLoader(dataset, batch_size=1, num_workers=workers, collate_fn=first)
 
 
 def subjects() -> list[Subject]:
@@ -130,7 +167,7 @@ def subjects() -> list[Subject]:
         ),
         Subject("sample: no workers", lambda: of_samples(1, LARGE, num_workers=0), large, 150),
         Subject("batch: int", lambda: of_samples(1), BATCHES, 6000),
-        Subject("batch: int, kernel asked", lambda: of_samples(1), BATCHES, 20_000, True),
+        Subject("batch: int, kernel asked", lambda: asked(1), ASKED_BATCHES, 20_000),
         Subject("batch: tensor", lambda: of_samples(tensor, **default), BATCHES, 6000),
         Subject("batch: dict", lambda: of_samples(record, **default), BATCHES, 6000),
         Subject(
@@ -141,13 +178,7 @@ def subjects() -> list[Subject]:
             epochs=3,
         ),
         Subject("batch: no workers", lambda: of_samples(1, num_workers=0), BATCHES, 6000),
-        Subject(
-            "batch: no workers, kernel asked",
-            lambda: of_samples(1, num_workers=0),
-            BATCHES,
-            20_000,
-            True,
-        ),
+        Subject("batch: no workers, kernel asked", lambda: asked(0), ASKED_BATCHES, 20_000),
     ]
     # Eight of each, so that the sample's own part is small beside them.
     transforms = {"class": Same(), "slots": Slotted(), "function": same, "torch.nn": Identity()}
@@ -187,14 +218,12 @@ def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
 
 def added_ns(subject: Subject) -> list[float]:
     """What looking inside adds for each unit, pair by pair."""
-    pytorch_worker.WORTH_NS = 0 if subject.asks_kernel else WORTH_NS
     differences_ns = []
     for _ in range(PAIRS):
         arms = [False, True]
         random.shuffle(arms)
         took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
         differences_ns.append((took[True] - took[False]) * NS / subject.units)
-    pytorch_worker.WORTH_NS = WORTH_NS
     return differences_ns
 
 
@@ -205,10 +234,10 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[rank], ordered[-rank - 1]
 
 
-def demo_ratios(folder: Path) -> list[float]:
-    """CPU time of the demo's epochs with stages over that without, pair by pair."""
-    loader = DemoTraining(make_photographs(folder, 512)).dataloader
-    subject = Subject("demo", lambda: loader, 1, 0)
+def photographs_ratios() -> list[float]:
+    """CPU time of epochs of photographs with stages over that without, pair by pair."""
+    loader = DataLoader(Photographs(), batch_size=32, shuffle=True, num_workers=2)
+    subject = Subject("photographs", lambda: loader, 1, 0)
     ratios = []
     for _ in range(PAIRS):
         arms = [False, True]
@@ -235,11 +264,12 @@ def main() -> None:
             f"{subject.limit_ns:,.0f}",
             "MISSED" if median > subject.limit_ns else "",
         )
-    if "demo".startswith(wanted):
-        with tempfile.TemporaryDirectory() as folder:
-            ratios = demo_ratios(Path(folder))
+    if "photographs".startswith(wanted):
+        ratios = photographs_ratios()
         low, high = interval(ratios)
-        table.add_row("demo, ratio", f"{np.median(ratios):.4f}", f"{low:.4f} to {high:.4f}", "", "")
+        table.add_row(
+            "photographs, ratio", f"{np.median(ratios):.4f}", f"{low:.4f} to {high:.4f}", "", ""
+        )
     Console().print(table)
 
 

@@ -20,16 +20,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bench.truth_runs import Ours, Truth, alternating
+from bench.zoo.truth import Case, cases
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from bench.truth_cases import Case, cases
-    from bench.truth_runs import Ours, Truth, alternating
+    from loadeval import Estimate
 
     Peer = Callable[[Case], float]
-else:  # a script finds its siblings by their plain names
-    from truth_cases import Case, cases
-    from truth_runs import Ours, Truth, alternating
 
 CLOSE = 0.05
 OFF = 0.10
@@ -71,7 +70,7 @@ class Result:
 
     def faults(self) -> list[str]:
         """What is wrong with ours."""
-        speedup, verdict = self.ours.headroom.speedup, str(self.ours.headroom.verdict)
+        speedup, verdict = self.ours.said.speedup, self.ours.said.verdict
         if speedup is None or speedup.low is None or speedup.high is None:
             return ["no interval"]
         truth, widest = self.truth.value, self.case.widest
@@ -103,18 +102,14 @@ class Result:
         That is two plain runs by a twentieth, a peer by a tenth and outside the truth's spread.
         """
         low, high = self.truth.spread
-        speedup, by_hand = self.ours.headroom.speedup, self.truth.of_two_runs
-        ours = "-"
-        if speedup is not None:
-            bounds = (speedup.low, speedup.high)
-            ours = f"{speedup.value:.2f} [{', '.join(map(plain, bounds))}]"
+        speedup, by_hand = self.ours.said.speedup, self.truth.of_two_runs
         page_faults = self.ours.page_faults
         return [
             self.case.name,
             self.case.what,
             f"{self.truth.value:.2f} [{low:.2f}, {high:.2f}]",
-            ours,
-            str(self.ours.headroom.verdict),
+            interval(speedup),
+            self.ours.said.verdict,
             starred(by_hand, not is_near(by_hand, self.truth.value, CLOSE)),
             *(self.peer(value) for value in (self.dali, self.spdl)),
             f"{self.time:.2f}",
@@ -137,6 +132,12 @@ def is_near(value: float, truth: float, share: float) -> bool:
 
 def starred(value: float, is_off: bool) -> str:
     return f"{value:.2f}{'*' if is_off else ''}"
+
+
+def interval(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
+    return f"{estimate.value:.2f} [{plain(estimate.low)}, {plain(estimate.high)}]"
 
 
 def plain(value: float | None) -> str:
@@ -194,10 +195,7 @@ def show(results: list[Result], markdown: bool) -> None:
 
 
 def import_peers() -> list[Peer]:
-    if TYPE_CHECKING:
-        from bench.truth_peers import dali, spdl
-    else:
-        from truth_peers import dali, spdl  # spawned workers import this file
+    from bench.truth_peers import dali, spdl  # spawned workers import this file
 
     return [dali, spdl]
 
@@ -222,7 +220,8 @@ def main() -> int:
             results.append(run(known[name], peers))
             say(
                 f"{number}/{len(wanted)} {name}: truth {results[-1].truth.value:.2f}, "
-                f"{results[-1].ours.headroom} ({time.perf_counter() - began:.0f} s)"
+                f"ours {interval(results[-1].ours.said.speedup)} "
+                f"({time.perf_counter() - began:.0f} s)"
             )
     show(results, options.markdown)
     return 1 if any(result.faults() for result in results) else 0

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator as DALIEvaluator
 from spdl.dataloader import CacheDataLoader
 
+from bench.truth_runs import steps, total_s
+
 if TYPE_CHECKING:
-    from bench.truth_cases import Case
-    from bench.truth_runs import steps, total_s
-else:  # a script finds its siblings by their plain names
-    from truth_runs import steps, total_s
+    from bench.zoo.truth import Case
 
 CACHED = 20
 

@@ -9,22 +9,21 @@ import sys
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from bench.judge import compared, page_faults
 from loadeval import LoaderEvaluator
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from bench.truth_cases import Case
-    from bench.truth_loaders import Step
-    from loadeval.analysis.estimate.headroom import Headroom
-    from loadeval.data.lines import Arm
-    from loadeval.data.run import Run
+    from bench.judge import Said
+    from bench.zoo.costs import Step
+    from bench.zoo.truth import Case
 
 UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""
@@ -77,7 +76,7 @@ class Truth:
 class Ours:
     """`page_faults` are those of a real and of an ideal batch; None where they were not counted."""
 
-    headroom: Headroom
+    said: Said
     elapsed_s: float
     page_faults: tuple[float, float] | None
 
@@ -169,23 +168,13 @@ def steps(case: Case, batches: int, runs: int = 1) -> Any:
 
 def alternating(case: Case) -> Ours:
     """Ours: one training loop."""
-    with (
-        LoaderEvaluator(case.loader(case.batches), mode="alternate") as loader,
-        steps(case, case.batches, case.epochs) as step,
-    ):
-        elapsed_s = epochs_s(loader, step, case.epochs)
-        run = loader.recorded()
-        real, ideal = page_faults(run, "real"), page_faults(run, "ideal")
+    with TemporaryDirectory() as folder:
+        log = Path(folder) / "run.jsonl"
+        with (
+            LoaderEvaluator(case.loader(case.batches), mode="alternate", log_file=log) as loader,
+            steps(case, case.batches, case.epochs) as step,
+        ):
+            elapsed_s = epochs_s(loader, step, case.epochs)
+        real, ideal = page_faults(log, "real"), page_faults(log, "ideal")
         both = None if real is None or ideal is None else (real, ideal)
-        return Ours(loader.headroom(), elapsed_s, both)
-
-
-def page_faults(run: Run, arm: Arm) -> float | None:
-    """Minor page faults per counted batch of an arm."""
-    pairs = set(run.steps.pair.tolist())  # those of instrumented blocks do not count
-    windows = [window for window in run.windows if window.arm == arm and window.pair in pairs]
-    faults = [window.minor_faults for window in windows if window.minor_faults is not None]
-    counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
-    if not counted.any() or len(faults) < len(windows):
-        return None
-    return float(sum(faults) / counted.sum())
+        return Ours(compared(log), elapsed_s, both)

@@ -288,7 +288,7 @@ class LoaderEvaluator(DALICompatible):
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
         stages: whether to time what happens inside the loader: fetch, transforms, collate,
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone, there in
-            every third pair of blocks, which does not count.
+            every third pair of blocks, which does not count, and at the starts of some epochs.
         track: "mlflow", "wandb" or "tensorboard" passes throughput and waits on to that tracker
             every 10 seconds, and the lost share of an alternating run at the end
             (docs/howto/dashboards.md). A function is called, on another thread, with the batches

@@ -1,19 +1,34 @@
-"""Numbers, times and shares as text."""
+"""What is said everywhere: numbers with their units, intervals, plurals, moments, and names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
 TIME_UNITS = ("ns", "us", "ms", "s")
+BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 STEP_UP = 1000
 MOST_IN_FULL = 1_000_000
-"""So many of the largest unit, ten days, are written out."""
+"""So many of the largest unit, ten days or an exabyte, are written out."""
 LEAST_SHARE = 0.001
 LEAST_RATIO = 0.1
 """From here to 1 a factor has two digits, as many decimals as those over 1."""
+NOT_MEASURED = "not measured"
+
+
+class Interval(Protocol):
+    """An estimate: a value, and its 95% interval, whose ends are None where it has none."""
+
+    @property
+    def value(self) -> float: ...  # noqa: D102 - the class says it
+    @property
+    def low(self) -> float | None: ...  # noqa: D102
+    @property
+    def high(self) -> float | None: ...  # noqa: D102
 
 
 def number(value: float) -> str:
@@ -29,20 +44,34 @@ def number(value: float) -> str:
 
 def duration(ns: float) -> str:
     """`ns` nanoseconds to three digits in the unit that suits: 12.3 ms."""
-    unit, *larger = TIME_UNITS
+    return _scaled(ns, TIME_UNITS)
+
+
+def size(nbytes: float) -> str:
+    """`nbytes` to three digits in the unit that suits: 4.82 MB."""
+    return _scaled(nbytes, BYTE_UNITS)
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    unit, *larger = units
     # What rounds up to 1000 of a unit is 1.00 of the next.
-    while larger and abs(float(f"{ns:.3g}")) >= STEP_UP:
-        ns /= STEP_UP
+    while larger and abs(float(f"{value:.3g}")) >= STEP_UP:
+        value /= STEP_UP
         unit, *larger = larger
-    if unit == TIME_UNITS[0] and float(ns).is_integer():
-        return f"{ns:.0f} {unit}"
-    return f"{f'{ns:.3g}' if abs(ns) >= MOST_IN_FULL else number(ns)} {unit}"
+    if unit == units[0] and float(value).is_integer():
+        return f"{value:.0f} {unit}"
+    return f"{f'{value:.3g}' if abs(value) >= MOST_IN_FULL else number(value)} {unit}"
 
 
 def share(part: float) -> str:
-    """`part`, 0 to 1, in percent."""
+    """`part`, 0 to 1, in percent: 45.6%."""
     # Plus 0.0, since -0.0% is 0.0%.
     return "under 0.1%" if 0 < part < LEAST_SHARE else f"{round(part, 3) + 0.0:.1%}"
+
+
+def whole_share(part: float) -> str:
+    """`part`, 0 to 1, in whole percent, for a line that has several: 41%."""
+    return f"{round(part, 2) + 0.0:.0%}"
 
 
 def times(ratio: float) -> str:
@@ -50,15 +79,71 @@ def times(ratio: float) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def counted(count: int, singular: str, plural: str) -> str:
-    """`count` things: 1 batch, 2,000 batches."""
-    return f"{count:,} {singular if count == 1 else plural}"
+def rate(per_s: float, unit: str) -> str:
+    """A throughput in `unit` per second: 727 images/s."""
+    return f"{number(per_s)} {unit}/s"
+
+
+def cpus(count: float) -> str:
+    """CPUs in use or free: 1 CPU, 2.5 CPUs."""
+    text = f"{count:.2g}"
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
+
+
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """`count` things: 1 batch, 2,000 batches; the plural ends in s if none is given."""
+    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
+
+
+def moment(ns: float) -> str:
+    """A time since the run's start, in seconds: that is how a part of a run is asked for."""
+    return f"{ns / 1e9:.2f} s"
+
+
+def wall_clock(when: datetime) -> str:
+    """Date and time, and the time zone where it is known."""
+    return f"{when:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
 FORMATS: dict[str, Callable[[float], str]] = {
     "number": number,
     "duration": duration,
+    "size": size,
     "share": share,
     "times": times,
+    "cpus": cpus,
 }
-"""What may stand behind the colon where an Estimate is put into a sentence."""
+"""Kinds of numbers by name: what may stand behind the colon where an estimate is in an f-string."""
+
+
+def worded(amount: float | Interval | None, unit: str) -> str:
+    """A number or an estimate, in a kind of FORMATS, or else with its `unit` behind.
+
+    As in 2.45x [2.40x, 2.51x], and 727 images/s [701, 753].
+    """
+    if amount is None or (isinstance(amount, float) and math.isnan(amount)):
+        return NOT_MEASURED
+    text = FORMATS.get(unit, number)
+    end = "" if unit in FORMATS else unit if unit == "%" else f" {unit}"
+    if isinstance(amount, int | float):
+        return text(amount) + end
+    interval = ""
+    if amount.low is not None and amount.high is not None:
+        interval = f" [{text(amount.low)}, {text(amount.high)}]"
+    return f"{text(amount.value)}{end}{interval}"
+
+
+def printable(text: object) -> str:
+    """`text` with each character that would steer a terminal, or show nothing, as its escape."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in str(text)
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, or if it is longer than `limit` characters its beginning and end."""
+    if len(text) <= limit:
+        return text
+    kept = max(limit - 3, 2)
+    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"

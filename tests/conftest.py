@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import difflib
 import gc
+import json
 import os
 import signal
 from pathlib import Path
 from tempfile import gettempdir
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from tests.whole_outputs import differences, shortened, written
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterator
 
 CHECK = """
 frameworks injected distributed demo
@@ -84,7 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--rewrite-golden",
         action="store_true",
-        help="write the files in tests/golden anew, and print what changed (with -n0)",
+        help="write the files in tests/golden anew, and print what changed",
     )
 
 
@@ -118,24 +121,44 @@ def fail_if_skipped(
 
 
 @pytest.fixture
-def golden(
-    request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str, str], None]:
-    """Compares a whole output with tests/golden/NAME.txt, but for spaces at the ends of lines."""
+def golden(request: pytest.FixtureRequest) -> Callable[[str, Any], None]:
+    """Compares a whole output, text or JSON, with a file in tests/golden.
 
-    def compare(name: str, output: str) -> None:
-        path = GOLDEN / f"{name}.txt"
-        now = [f"{line.rstrip()}\n" for line in output.splitlines()]
-        before = path.read_text().splitlines(keepends=True) if path.exists() else []
-        changes = "".join(difflib.unified_diff(before, now, f"golden/{path.name}", "now"))
-        if changes and request.config.getoption("rewrite_golden"):
-            path.write_text("".join(now))
-            with capsys.disabled():
-                print(f"\n{changes}")  # noqa: T201 - for whoever rewrites them
-        elif changes:
-            pytest.fail(f"the output is another; --rewrite-golden writes it\n{changes}", False)
+    Text is to be the same. So is JSON, but for numbers that differ by less than 1e-9 of them.
+    """
+
+    def compare(name: str, output: Any) -> None:
+        path = GOLDEN / name
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if isinstance(output, str):
+            now, changes = output, list(_changes(before, output))
+        else:
+            content = shortened(output)
+            now = f"{written(content)}\n"
+            changes = differences(json.loads(before or "null"), content)
+        if not changes:
+            return
+        said = "\n".join([f"golden/{name}", *(changes if before else ["is new"])])
+        if not request.config.getoption("rewrite_golden"):
+            pytest.fail(f"the output is another; `make golden` writes it\n{said}", False)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(now, encoding="utf-8")
+        request.node.user_properties.append(("rewritten", said))
 
     return compare
+
+
+def _changes(before: str, now: str) -> Iterator[str]:
+    lines = (text.splitlines() for text in (before, now))
+    yield from difflib.unified_diff(*lines, "before", "now", lineterm="")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what --rewrite-golden changed."""
+    for report in terminalreporter.getreports("passed"):
+        for name, said in report.user_properties:
+            if name == "rewritten":
+                terminalreporter.write_line(said)
 
 
 def pytest_collectstart() -> None:

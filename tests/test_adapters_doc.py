@@ -157,9 +157,9 @@ for epoch in range(2):
     list(loader)
 loader.close()
 run = loader.recorded()
-for times in run.stages:
+for epoch, times in run.stages.by("epoch"):
     assert (times.fetch_ns > 0).all() and (times.fetch_start_ns > 0).all()
-    print(times.epoch, times.batch.tolist(), times.samples.sum(), times.collate_ns.max())
+    print(epoch, times.batch.tolist(), times.samples.sum(), times.collate_ns.max())
 print(run.events, "_read" in vars(reader))
 """
     batches, samples = list(range(BLOCKS_IN_FILE)), 256 * BLOCKS_IN_FILE - 100

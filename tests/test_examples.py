@@ -110,7 +110,8 @@ def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outco
     outcome = outcomes["slow_to_fast.py"]
     runs = [read_run(path) for path in sorted(outcome.folder.glob("*.jsonl"))]
     read = [
-        any(reading.probe == "gpu" and len(reading) for reading in run.readings) for run in runs
+        any(probe == "gpu" and len(table) for (probe, _), table in run.readings.items())
+        for run in runs
     ]
     rows = outcome.printed.splitlines()[-len(WAYS) - 2 : -2]
     has_share = [not row.endswith("not measured") for row in rows]

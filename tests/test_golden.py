@@ -1,13 +1,15 @@
-"""Whole outputs, compared with the files in tests/golden.
+"""Whole outputs of the recorded runs, compared with the files in tests/golden.
 
-`pytest tests/test_golden.py -n0 --rewrite-golden` writes these files anew and prints what changed.
+`make golden` writes these files anew and prints what changed, which is to be read line by line.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 
 from loadeval.analysis.hangs.hang import Cause, Hang
@@ -15,63 +17,73 @@ from loadeval.analysis.hangs.stack import StuckAt
 from loadeval.report.terminal.attach import attached_screen
 from tests import attached
 from tests.cli.commands import runner
-from tests.runs.given import cores_read, write_run
-from tests.runs.looked_into import COUNT, code, looked_into
-from tests.runs.tables import readings_lines, replace
+from tests.conftest import GOLDEN
+from tests.recordings import RECORDED, laid_out
+from tests.whole_outputs import text_of_page, trimmed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
-    from loadeval.data.run import Run
+    Golden = Callable[[str, Any], None]
 
-
-def alternated() -> Run:
-    """Two workers that blur images are too slow, and one batch in seven is slower still.
-
-    The machine was not quiet: it was hot, other virtual machines ran on it, and its control group
-    limits CPU time.
-    """
-    run = looked_into(
-        fetch=40.0 + 14.0 * (np.arange(COUNT) % 7 == 0),
-        collate=4.0,
-        pickle=1.0,
-        real=21.5,
-        transforms={"GaussianBlur": 0.6, "RandomCrop": 0.1},
-        seen=code({"data.py:31 __getitem__ > GaussianBlur": 520, "data.py:28 load_image": 180}),
-        environment={"cpus_usable": 8, "host": "a", "packages": {"torch": "2.13"}},
-    )
-    run = cores_read(run, process=(1.0, 0.6), workers=(1.8, 0.1))
-    disturbed = {
-        "stolen_cores": np.full(2000, 0.2),
-        "cgroup_throttled_share": np.full(2000, 0.08),
-        "thermal_throttles_per_s": np.full(2000, 1.5),
-    }
-    return replace(
-        run,
-        readings=tuple(
-            replace(read, values={**read.values, **disturbed})
-            if read.subject == "machine"
-            else read
-            for read in readings_lines(run)
-        ),
-    )
+QUICK = {
+    *("alternated", "backends", "before-and-after", "before-dali", "before-demo", "capacity"),
+    *("contention", "damaged", "drift", "epoch-boundaries", "generator", "killed", "lock"),
+    *("log-and-replay", "log-zero-workers", "padding", "process-memory", "ranks"),
+    *("slow-operator", "slow-transform", "storage-latency", "unpinned-memory", "validation"),
+    *("worker-start",),
+}
+"""Runs whose outputs `make test` compares; `make check` does that with those of all runs."""
+NOT_OF_RUNS = {"logs"}
+"""Folders of other tests."""
 
 
-@pytest.mark.parametrize(("name", "options"), [("screen", ()), ("full", ("--full",))])
-def test_what_compare_prints(
-    name: str,
-    options: tuple[str, ...],
-    golden: Callable[[str, str], None],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def printed(command: str, *arguments: str) -> str:
+    """All that a command prints, and its exit code if that is not 0."""
+    code, out, err = runner(command)(*arguments)
+    return trimmed(f"{out}{err}{f'exit code {code}' if code else ''}")
+
+
+def told(command: str, runs: Sequence[str]) -> Any:
+    """The JSON that a command prints; where it has none, what it says instead."""
+    code, out, err = runner(command)(*runs, "--json")
+    said = {"exit code": code, "stderr": err}
+    return said if code else {**json.loads(out), **({"stderr": err} if err else {})}
+
+
+def page(runs: Sequence[str]) -> str:
+    """The text of the page; where there is none, what the command says instead."""
+    said = printed("report", *runs, "--output", "page.html")
+    path = Path("page.html")
+    return text_of_page(path.read_text(encoding="utf-8")) if path.exists() else said
+
+
+OUTPUTS: dict[str, Callable[[Sequence[str]], Any]] = {
+    "screen.txt": lambda runs: printed("compare", *runs),
+    "full.txt": lambda runs: printed("compare", *runs, "--full"),
+    "compare.json": lambda runs: told("compare", runs),
+    "whatif.json": lambda runs: told("whatif", runs),
+    "page.txt": page,
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.check) for name in RECORDED],
+)
+def test_what_is_said_of_a_recorded_run(
+    name: str, output: str, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The screen, and the whole text."""
-    write_run(alternated(), tmp_path / "run.jsonl")
+    """In 80 columns, as JSON, and as the text of the page."""
+    runs = laid_out(name, tmp_path)
     monkeypatch.chdir(tmp_path)
-    exit_code, printed, errors = runner("compare")("run.jsonl", *options)
-    assert (exit_code, errors) == (0, "")
-    golden(name, printed)
+    golden(f"{name}/{output}", OUTPUTS[output](runs))
+
+
+def test_every_output_is_of_a_run() -> None:
+    """A run that goes takes its files with it."""
+    assert {path.name for path in GOLDEN.iterdir() if path.is_dir()} == {*RECORDED, *NOT_OF_RUNS}
 
 
 STUCK = Hang(
@@ -89,12 +101,12 @@ STUCK = Hang(
 )
 
 
-def test_what_attach_prints_of_a_training_that_waits(golden: Callable[[str, str], None]) -> None:
+def test_what_attach_prints_of_a_training_that_waits(golden: Golden) -> None:
     report = attached.attached(gpus={"GPU 0 (H100)": 41.0})
-    golden("attach", "\n".join(attached_screen(report, 80)))
+    golden("attach.txt", trimmed("\n".join(attached_screen(report, 80))))
 
 
-def test_what_attach_prints_of_a_worker_that_is_stuck(golden: Callable[[str, str], None]) -> None:
+def test_what_attach_prints_of_a_worker_that_is_stuck(golden: Golden) -> None:
     """Its findings are left out."""
     workers = [
         attached.process(101, *(attached.FETCH,) * 20, growth=attached.growth(0.0)),
@@ -102,4 +114,5 @@ def test_what_attach_prints_of_a_worker_that_is_stuck(golden: Callable[[str, str
     ]
     training = attached.process(attached.PID, *(attached.WAIT,) * 40, growth=attached.growth(0.0))
     report = attached.report_of(training, workers)
-    golden("attach-stuck", "\n".join(attached_screen(replace(report, findings=()), 80, STUCK)))
+    screen = attached_screen(replace(report, findings=()), 80, STUCK)
+    golden("attach-stuck.txt", trimmed("\n".join(screen)))

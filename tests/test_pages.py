@@ -45,7 +45,7 @@ BLOCK = re.compile(
 SMALLER = {
     "COUNT = 768": "COUNT = 64",
     "EPOCHS = 16": "EPOCHS = 2",
-    "bench/ranks.py": "bench/ranks.py --ranks 4 --batches 100",
+    "bench.ranks": "bench.ranks --ranks 4 --batches 100",
 }
 """What a page does at full length, and the tests do not."""
 LOGS = {
@@ -146,7 +146,7 @@ def run_commands(text: str, codes: dict[str, int]) -> None:
         run = smaller(command)
         if run.startswith("make "):
             run = run.replace("make ", f"make -n -C {ROOT} ")
-        run = run.replace("python bench/", f"python {ROOT}/bench/")
+        run = run.replace("python -m bench.", f"PYTHONPATH={ROOT} python -m bench.")
         done = subprocess.run(["/bin/bash", "-c", run], capture_output=True, text=True, check=False)
         codes[command] = done.returncode
         assert done.returncode in allowed, (run, done.stdout[-2000:], done.stderr[-2000:])

@@ -25,7 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-HEADER = Header("id", "a run", "log", "", "images", 1, LoaderInfo("loader"))
+HEADER = Header(
+    run_id="id",
+    name="a run",
+    mode="log",
+    created="",
+    unit="images",
+    warmup=1,
+    loader=LoaderInfo("loader"),
+)
 
 
 class Clock:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval import LoaderEvaluator, describe, diagnose
+from bench.judge import Said, compared
+from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from bench.faults.programs import Program, Training
-    from loadeval import Finding
+    from bench.judge import Finding
+    from bench.zoo.programs import Program, Training
 
 ALSO_RIGHT = {
     "slow transform": {"slow fetch"},
@@ -23,23 +24,22 @@ ALSO_RIGHT = {
 """Other findings that name the same thing to change, as `Program.named` checks."""
 
 
-def measured(
-    program: Program, make: Callable[[Path], Training], folder: Path
-) -> tuple[Finding, ...]:
-    """What is found in an alternating run of a training of `program`'s.
+def measured(program: Program, make: Callable[[Path], Training], folder: Path) -> Said:
+    """What is said of an alternating run of a training of `program`'s.
 
     It keeps its files in `folder`.
     """
     stages = None if program.looks_inside else False
     folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "run.jsonl"
     training = make(folder)
-    loader = LoaderEvaluator(training.loader, mode="alternate", seed=0, stages=stages)
+    loader = LoaderEvaluator(training.loader, mode="alternate", seed=0, stages=stages, log_file=log)
     try:
         training.run(loader)
-        return diagnose(loader.recorded()).findings
     finally:
         training.close()
         loader.close()
+    return compared(log)
 
 
 def is_named(program: Program, findings: Sequence[Finding]) -> bool:
@@ -47,8 +47,8 @@ def is_named(program: Program, findings: Sequence[Finding]) -> bool:
     if not findings:
         return False
     rules = {program.cause, *ALSO_RIGHT.get(program.cause, ())}
-    said = f"{describe(findings[0])} {findings[0].evidence}"
-    return findings[0].rule.value in rules and program.named.lower() in said.lower()
+    said = f"{findings[0].says} {findings[0].shown}"
+    return findings[0].rule in rules and program.named.lower() in said.lower()
 
 
 def is_nothing_found(findings: Sequence[Finding]) -> bool:

@@ -21,30 +21,20 @@ from typing import TYPE_CHECKING
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
-
-from bench.faults.catalogue import PROGRAMS
 from bench.faults.evaluation import is_named, is_nothing_found, measured
-from loadeval import describe
-from loadeval.analysis.rules.gains import ADVICE, MOST_GONE, Kind
-from loadeval.report.formatting import speedup
+from bench.zoo.catalogue import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from enum import Enum
 
-    from bench.faults.programs import Program, Training
-    from loadeval import Finding
+    from bench.judge import Finding
+    from bench.zoo.programs import Program, Training
 
 CPUS = len(os.sched_getaffinity(0))
 TURNS = 3
 STEPS = 50
 LEAST_LOSS = 0.25
 HEALTHY_LOSS = 0.05
-PREDICTED = {
-    code for code, record in ADVICE.items() if record.kind not in (Kind.UNPREDICTED, Kind.COMMENT)
-}
-"""Advice of which it is said what it brings."""
 
 
 def paces_s(make: Callable[[Path], Training]) -> tuple[float, float, float]:
@@ -117,51 +107,56 @@ def check(program: Program, turns: int) -> bool:
     return not wrong
 
 
-def evaluate(program: Program, advised: set[Enum], blamed: list[str]) -> bool:
+def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bool:
     """Print what loadeval says of the faulty and of the healthy program; whether it is right.
 
-    What it advises first is added to `advised`. The name is added to `blamed` where something is
-    found in the healthy twin, which by itself loses little.
+    In `silent` each rule that was asked is True until it finds something first. The name is added
+    to `blamed` where something is found in the healthy twin, which by itself loses little.
     """
     with TemporaryDirectory() as folder:
         find = partial(measured, program)
-        findings = find(program.faulty, Path(folder) / "faulty")
+        said = find(program.faulty, Path(folder) / "faulty")
+        findings = said.findings
         is_twin_healthy = program.cpus <= CPUS
-        healthy = find(program.healthy, Path(folder) / "healthy") if is_twin_healthy else ()
+        healthy = (
+            find(program.healthy, Path(folder) / "healthy").findings if is_twin_healthy else ()
+        )
     right = is_named(program, findings)
     say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
     for finding in findings:
-        say(f"  {finding.rule.value}, {cost_of(finding)}: {describe(finding)}")
+        say(f"  {finding.rule}, {finding.cost}: {finding.says}")
     if not is_nothing_found(healthy):
-        costs = "; ".join(f"{finding.rule.value}, {cost_of(finding)}" for finding in healthy)
+        costs = "; ".join(f"{finding.rule}, {finding.cost}" for finding in healthy)
         step_s, batch_s, _ = paces_s(program.healthy)
         loss = 1 - step_s / batch_s
         say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
         if loss <= HEALTHY_LOSS:
             blamed.append(program.name)
+    for rule in said.rules:
+        silent.setdefault(rule, True)
     if not findings:
         return right
-    advised.update(change.code for change in findings[0].changes)
+    silent[findings[0].rule] = False
     measurement = "not measured"  # the twin lacks CPUs
     if program.fixed is not None or is_twin_healthy:
         _, faulty_s, _ = paces_s(program.faulty)
         _, fixed_s, _ = paces_s(program.fixed or program.healthy)
         change = "advice" if program.fixed else "twin"
         measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
-    say(f"  {findings[0].rule.value}: {promised(findings[0], program.follows)}; {measurement}")
+    say(f"  {findings[0].rule}: {promised(findings[0], program.follows)}; {measurement}")
     return right
 
 
-def cost_of(finding: Finding) -> str:
-    return "cost not known" if finding.cost_share is None else f"{finding.cost_share:.0%}"
+def speedup(value: float) -> str:
+    return f"{value:.2f}x"
 
 
 def promised(finding: Finding, follows: str = "") -> str:
     """The speed-up without what `finding` costs, and by its advice of that code, or the first."""
-    cost = finding.cost_share
-    without = "not known" if cost is None else speedup(1 / (1 - min(cost, MOST_GONE)))
+    gone = finding.speedup_without
+    without = "not known" if gone is None else speedup(gone)
     for change in finding.changes:
-        if follows not in ("", change.code.value):
+        if follows not in ("", change.code):
             continue
         gain, low, high = (
             float(change.values.get(name) or 0) for name in ("speedup", "low", "high")
@@ -189,15 +184,15 @@ def main() -> int:
     chosen = [known[name] for name in options.names or known]
     if options.evaluate and not options.names:  # a leak takes a minute to see
         chosen = [each for each in chosen if each.costs_time and each.fault_cpus <= CPUS]
-    advised: set[Enum] = set()
+    silent: dict[str, bool] = {}
     blamed: list[str] = []
     right = [
-        evaluate(each, advised, blamed) if options.evaluate else check(each, options.turns)
+        evaluate(each, silent, blamed) if options.evaluate else check(each, options.turns)
         for each in chosen
     ]
     if options.evaluate and not options.names:
-        untried = ", ".join(sorted(code.value for code in PREDICTED - advised))
-        say(f"predicted for no program: {untried or 'none'}")
+        never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
+        say(f"found first in no program: {never or 'none'}")
     if options.evaluate:
         say(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
     say(f"{sum(right)} of {len(right)}")

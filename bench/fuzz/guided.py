@@ -1,6 +1,6 @@
 """Mutations that atheris chooses by which lines of the reader they reach.
 
-    python bench/fuzz/guided.py -runs=N FOLDER
+    python -m bench.fuzz.guided -runs=N FOLDER
 
 Its arguments are libFuzzer's; FOLDER has files to begin with, and gets those that reach more.
 """
@@ -12,10 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
 
-sys.path.insert(0, str(Path(__file__).parents[2]))
-
 atheris = import_module("atheris")  # without types
-with atheris.instrument_imports(include=["loadeval.runlog"]):
+with atheris.instrument_imports(include=["loadeval.data"]):
     from bench.fuzz.readers import read_all_ways
 
 PATH = Path(mkdtemp(), "run.jsonl")

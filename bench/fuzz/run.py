@@ -1,6 +1,6 @@
 """Reads files that were mutated, and gives those that can be read to the commands.
 
-    python bench/fuzz/run.py [--inputs N] [--commands N] [--seed N]
+    python -m bench.fuzz.run [--inputs N] [--commands N] [--seed N]
 
 Prints what became of them. What is no error of loadeval's, too slow, too large, or does not name
 its line is printed with how to do it again, and ends this with exit status 1.
@@ -29,8 +29,6 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for processes that are spawned
 
 from bench.fuzz.commands import COMMANDS, OF_FOLDERS, give
 from bench.fuzz.mutations import CHOICES, MUTATIONS, Mutation, drawn, mutated
@@ -201,7 +199,7 @@ def guided_by_coverage(runs: int, seed: int) -> bool:
         for name, content in cached_seeds().items():
             Path(folder, name).write_bytes(content)
         options = (f"-runs={runs}", f"-seed={seed + 1}", "-max_len=65536", "-timeout=60")
-        command = [sys.executable, str(Path(__file__).with_name("guided.py")), *options, folder]
+        command = [sys.executable, "-m", "bench.fuzz.guided", *options, folder]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         kept = len(list(Path(folder).iterdir())) - len(cached_seeds())
     print(f"guided by coverage: {runs:,} inputs, {kept:,} of which reached something new")

@@ -9,19 +9,19 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-from loadeval.runlog.log_file.codec import to_text
 
-from loadeval.data.dali import write_metrics
 from loadeval.data.folder import LoaderRecord, ProcessRecord
-from loadeval.data.lines import Event, GpuIdle, Readings, encode
+from loadeval.data.lines import Event, GpuIdle, Padding, Readings, encode
 from loadeval.data.log import read_run
 from tests.runs import DALI, DEMO, SPDL
-from tests.runs.given import MS, write_run
+from tests.runs.given import MS, save_metrics, write_run
 from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train
 from tests.runs.staged import staged
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from loadeval.data.lines import Line
 
 PROCESS = "rank0.json"
@@ -63,7 +63,7 @@ def _written(folder: Path) -> list[Path]:
     files = list(logs)
     for path in logs[:4]:
         files.append(path.with_suffix(".json"))
-        write_metrics(read_run(path), files[-1])
+        save_metrics(read_run(path), files[-1])
     for mode in ("log", "replay"):
         files.append(folder / f"dali-{mode}.json")
         files[-1].write_text(json.dumps({**OF_DALI, "mode": mode}), encoding="utf-8")
@@ -98,20 +98,24 @@ def _the_same_everywhere(log: bytes) -> bytes:
 def _with_machine(log: bytes) -> bytes:
     """The log with readings of the host and a GPU, an event, and how long the GPU idled."""
     header, rest = log.split(b"\n", 1)
-    time_ns = np.arange(1, 9) * 100 * MS
+
+    def level(probe: str, subject: str, **values: npt.NDArray[np.float64]) -> Readings:
+        time_ns = [number * 100 * MS for number in range(1, 9)]
+        columns = {name: column.tolist() for name, column in values.items()}
+        return Readings(probe, subject, time_ns, columns)
+
     cpu = np.linspace(0.5, 1.5, 8)
     lines: list[Line] = [
-        Readings("host", "process", time_ns, {"cpu_cores": cpu, "read_bytes_per_s": cpu * 1e6}),
-        Readings("host", "workers", time_ns, {"cpu_cores": cpu, "alive_workers": cpu + 1}),
-        Readings("gpu", "GPU 0", time_ns, {"kernel_busy_percent": cpu * 50}),
-        Readings("threads", "python lock", time_ns, {"lock_wait_ns": cpu * MS}),
-        Readings("gpu", "", time_ns[:0], {}, "no NVIDIA driver found"),
-        GpuIdle(0, 0, np.full(8, MS), np.full(8, MS)),
-        PaddedBatches(0, *np.array([[0, 3], [40, 80], [8, 9], [10, 20], [9, 19]])),
+        level("host", "process", cpu_cores=cpu, read_bytes_per_s=cpu * 1e6),
+        level("host", "workers", cpu_cores=cpu, alive_workers=cpu + 1),
+        level("gpu", "GPU 0", kernel_busy_percent=cpu * 50),
+        level("threads", "python lock", lock_wait_ns=cpu * MS),
+        Readings("gpu", "", [], {}, "no NVIDIA driver found"),
+        GpuIdle(0, 0, [MS] * 8, [MS] * 8),
+        Padding(0, [0, 3], [40, 80], [8, 9], [10, 20], [9, 19]),
         Event(150 * MS, "the step changes its batch"),
     ]
-    texts = [to_text(encode(line)).encode() for line in lines]
-    return b"".join([header, b"\n", *texts, rest])
+    return b"".join([header, b"\n", *map(encode, lines), rest])
 
 
 def _shortened(log: bytes) -> bytes:

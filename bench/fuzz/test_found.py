@@ -47,16 +47,15 @@ def given_to_all(path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ('"rank": 0', '"rank": [0]'),
-        ('"rank": 0', f'"rank": {"[" * 2_000}{"]" * 2_000}'),
-        ('"optimizer_steps": 14', '"optimizer_steps": {}'),
-        ('"optimizer_steps": 14', '"optimizer_steps": -1'),
-        ('"role": "training"', '"role": "other loader"'),
-        ('"log": "log.jsonl"', '"log": "../log.jsonl"'),
-        ('"log": "log.jsonl"', '"log": "/etc/passwd"'),
-        ('"log": "log.jsonl"', '"log": ""'),
-        ('"loaders": [', '"loaders": ["log.jsonl", '),
-        ('"loaders": [', '"loaders": {}, "more": ['),
+        ('"rank":0', '"rank":[0]'),
+        ('"rank":0', f'"rank":{"[" * 2_000}{"]" * 2_000}'),
+        ('"optimizer_steps":14', '"optimizer_steps":{}'),
+        ('"role":"training"', '"role":"other loader"'),
+        ('"log":"log.jsonl"', '"log":"../log.jsonl"'),
+        ('"log":"log.jsonl"', '"log":"/etc/passwd"'),
+        ('"log":"log.jsonl"', '"log":""'),
+        ('"loaders":[', '"loaders":["log.jsonl", '),
+        ('"loaders":[', '"loaders":{}, "more":['),
     ],
 )
 def test_a_file_of_a_process_that_is_odd_is_passed_over(tmp_path: Path, old: str, new: str) -> None:
@@ -73,8 +72,6 @@ def test_a_file_of_a_process_that_is_odd_is_passed_over(tmp_path: Path, old: str
         ("log.jsonl", '"version":1'),
         ("log.jsonl", '"format":"loadeval-run"'),
         ("log.jsonl", '"warmup":1'),
-        ("log.jsonl", '"batches":24'),
-        ("log.jsonl", '"arm":"real"'),
     ],
 )
 def test_what_is_nested_deeply_is_refused(tmp_path: Path, name: str, old: str) -> None:
@@ -85,25 +82,28 @@ def test_what_is_nested_deeply_is_refused(tmp_path: Path, name: str, old: str) -
         assert len(refusal(path)) < 600
 
 
-@pytest.mark.parametrize("old", ['"warmup":', '"cpu_cores":'])
-def test_a_very_long_name_is_shortened(tmp_path: Path, old: str) -> None:
-    path = written(tmp_path, "log.jsonl", old, f'"{"x" * 10_000}":"0",{old}')
-    assert len(refusal(path)) < 600
+@pytest.mark.parametrize("old", ['"batches":24', '"arm":"real"'])
+def test_a_line_that_is_nested_deeply_is_left_out(tmp_path: Path, old: str) -> None:
+    key = old.partition(":")[0]
+    for depth in DEPTHS:
+        path = written(tmp_path, "log.jsonl", old, f"{key}:{'[' * depth}{']' * depth}")
+        assert read_all_ways(path) == "read"
+        assert all(len(note) < 200 for note in read_run(path).notes)
 
 
 @pytest.mark.parametrize("value", ["1e308", "-1e308", "1e101", "1.8e308", "NaN", "true"])
-def test_more_than_any_reading_is_refused_with_its_line(tmp_path: Path, value: str) -> None:
+def test_more_than_any_reading_is_left_out(tmp_path: Path, value: str) -> None:
     """Sums of so much are infinite."""
     path = written(tmp_path, "log.jsonl", '"cpu_cores":[0.5', f'"cpu_cores":[{value}')
-    assert "line 2 has" in refusal(path)
+    assert read_run(path).notes[0].startswith("line 2 is no line of a run log")
 
 
-def test_readings_that_are_there_twice_are_refused(tmp_path: Path) -> None:
+def test_readings_that_are_there_twice_are_left_out(tmp_path: Path) -> None:
     """There may be two of one moment."""
     path = written(tmp_path, "log.jsonl")
     header, first, *rest = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([header, first, first, *rest]))
-    assert "line 3 goes back in time: it holds a reading" in refusal(path)
+    assert "readings of process go back in time" in read_run(path).notes[0]
     reading = json.loads(first) | {"time_ns": [1], "values": {"pss_bytes": [1e9]}}
     twice = json.dumps({**reading, "subject": "workers"}).encode() + b"\n"
     path.write_bytes(b"".join([header, *[twice] * 40, *rest]))
@@ -111,13 +111,14 @@ def test_readings_that_are_there_twice_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", ["transform_ns", "transform_calls"])
-def test_a_transform_without_its_calls_or_time_is_refused(tmp_path: Path, kept: str) -> None:
-    path = written(tmp_path, "staged.jsonl", f'"{kept}":{{', f'"{kept}":{{"more":[],')
+def test_a_transform_without_its_calls_or_time(tmp_path: Path, kept: str) -> None:
+    """Such a file is given to all commands."""
+    path = written(tmp_path, "staged.jsonl")
     content = [json.loads(line) for line in path.read_text().splitlines()]
     first = next(record for record in content if record["type"] == "stages")
     first[kept]["more"] = [1.0] * len(first["batch"])
     path.write_text("".join(json.dumps(record) + "\n" for record in content))
-    assert "where the same were expected" in refusal(path)
+    given_to_all(path)
 
 
 @pytest.mark.parametrize(

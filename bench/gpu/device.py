@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import torch
 
 if TYPE_CHECKING:
@@ -30,6 +31,15 @@ def missing() -> str:
         return ""
     built = "is not built for CUDA" if torch.version.cuda is None else "finds no CUDA device"
     return f"torch {torch.__version__} {built}"
+
+
+def driver_version() -> str:
+    """The version of NVIDIA's driver; empty where there is none."""
+    try:
+        pynvml.nvmlInit()
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return ""
 
 
 def is_stand_in() -> bool:

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 
 from bench.gpu.claims import IDLE, Part
-from bench.gpu.test_idle import Waiting, run_of
+from bench.gpu.test_idle import Waiting, log_of
+from bench.judge import column
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bench.gpu.conftest import Notes
 
 pytestmark = pytest.mark.gpu
@@ -23,10 +26,10 @@ HANGING = Part("planted.py", 10, (IDLE,), "hangs")
 BEFORE = "before it goes wrong"
 
 
-def test_idle_twice(note: Notes) -> None:
+def test_idle_twice(note: Notes, tmp_path: Path) -> None:
     """A wrong claim: the device is idle for twice as long as it is waited for."""
-    run = run_of(Waiting(3.0), int, syncs=False)
-    idle_ms = float(np.median(run.steps.gpu_idle_ns)) / 1e6
+    log = log_of(tmp_path, Waiting(3.0), int, syncs=False)
+    idle_ms = float(np.median(column(log, "gpu_idle_ns"))) / 1e6
     note(
         IDLE,
         "planted",

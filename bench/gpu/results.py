@@ -80,7 +80,7 @@ def where() -> dict[str, Any]:
     """The device, its driver, the versions and the date."""
     import torch
 
-    from loadeval.probes.gpu import driver
+    from bench.gpu.device import driver_version
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in ("numpy", "nvidia-ml-py", "transformers", "lightning", "accelerate", "timm"):
@@ -88,7 +88,7 @@ def where() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
     return {
         "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
-        "driver": driver().version or "",
+        "driver": driver_version(),
         "versions": versions,
         "date": time.strftime("%Y-%m-%d"),
     }

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+# It asks CUDA's runtime library itself, which a stand-in for torch does not see.
 from loadeval.runtime import cuda
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from bench.gpu.claims import (
     IN_PLACE,
 )
 from bench.gpu.device import Products, is_stand_in, memory_left
-from loadeval import CacheError, LoaderEvaluator, read_run
-from loadeval.data.columns import UNKNOWN
+from bench.judge import batches_in, column, lines_of
+from loadeval import CacheError, LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -160,16 +160,18 @@ def trained(evaluator: LoaderEvaluator, *, waits: bool) -> tuple[Any, bool]:
 )
 @pytest.mark.parametrize("kind", [OneBuffer, OneBufferBeside, Prefetcher])
 def test_batches_are_as_they_were_made(
-    note: Notes, kind: type[Any], mode: Any, own_stream: bool
+    note: Notes, tmp_path: Path, kind: type[Any], mode: Any, own_stream: bool
 ) -> None:
     """The evaluator is made on the default stream, on which replay then makes its copies."""
-    evaluator = LoaderEvaluator(kind(), mode=mode, probes=(), **_options(mode))
+    log = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(kind(), mode=mode, probes=(), log_file=log, **_options(mode))
     with torch.cuda.stream(new_stream()) if own_stream else nullcontext():
         seen, on_device = trained(evaluator, waits=kind.waits)
+    evaluator.close()
     expected = np.arange(BATCHES) % (KEPT if mode == "replay" else BATCHES)
     right = int((seen == expected[:, None]).all(1).sum())
     where = "" if on_device else ", not on the device"
-    arms = {window.arm for window in evaluator.recorded().windows}
+    arms = {window["arm"] for window in lines_of(log, "window")}
     note(
         BATCHES_KEPT,
         f"{kind.__name__}, {mode}, {'a stream of its own' if own_stream else 'default stream'}",
@@ -224,7 +226,7 @@ UNCOUNTED = 3
 """The batch that is being copied, that of the step before, and one that the loader may hold."""
 
 
-def test_copies_on_the_device_are_bounded(note: Notes) -> None:
+def test_copies_on_the_device_are_bounded(note: Notes, tmp_path: Path) -> None:
     """A block of steps of 5 ms would have some twenty."""
     elements = ELEMENTS // 8
     work = Products(5.0)
@@ -233,12 +235,13 @@ def test_copies_on_the_device_are_bounded(note: Notes) -> None:
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     most = int(BOUND * 4 * elements)
-    loader = Fresh(elements)
-    with LoaderEvaluator(loader, mode="alternate", probes=(), max_cache_bytes=most) as evaluator:
+    log = tmp_path / "run.jsonl"
+    options: dict[str, Any] = {"mode": "alternate", "probes": (), "max_cache_bytes": most}
+    with LoaderEvaluator(Fresh(elements), log_file=log, **options) as evaluator:
         for _ in evaluator:
             work()
     held = (torch.cuda.max_memory_allocated() - before) / (4 * elements)
-    prefetched = [prefetch.batches for prefetch in evaluator.recorded().prefetches]
+    prefetched = [prefetch["batches"] for prefetch in lines_of(log, "prefetch")]
     note(
         COPIES_BOUNDED,
         f"alternate, max_cache_bytes of {BOUND} batches",
@@ -275,14 +278,14 @@ def test_replay_keeps_its_bound_on_the_device(note: Notes) -> None:
     )
 
 
-def test_copies_leave_the_training_memory(note: Notes) -> None:
+def test_copies_leave_the_training_memory(note: Notes, tmp_path: Path) -> None:
     """The device is nearly full; later steps take more than those before the first copies."""
     elements = ELEMENTS
     work = Products(5.0)
     work()
-    outcome = "no error"
+    outcome, log = "no error", tmp_path / "run.jsonl"
     with memory_left(16 * 4 * elements):
-        evaluator = LoaderEvaluator(Fresh(elements), mode="alternate", probes=())
+        evaluator = LoaderEvaluator(Fresh(elements), mode="alternate", probes=(), log_file=log)
         try:
             for number, _ in enumerate(evaluator):
                 taken = torch.empty((4 if number < BATCHES // 2 else 7) * elements, device="cuda")
@@ -292,7 +295,7 @@ def test_copies_leave_the_training_memory(note: Notes) -> None:
             outcome = str(error)
         torch.cuda.synchronize()
         evaluator.close()
-    prefetched = [prefetch.batches for prefetch in evaluator.recorded().prefetches]
+    prefetched = [prefetch["batches"] for prefetch in lines_of(log, "prefetch")]
     note(
         COPIES_BOUNDED,
         "a device with memory for 16 batches, 7 of which a step takes",
@@ -304,7 +307,7 @@ def test_copies_leave_the_training_memory(note: Notes) -> None:
 
 @pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 def test_no_step_waits_for_the_device(
-    note: Notes, mode: Any, monkeypatch: pytest.MonkeyPatch
+    note: Notes, tmp_path: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches are on the device. Blocks of an alternating run begin and end with a wait at most."""
     work_ms = 8.0
@@ -316,7 +319,9 @@ def test_no_step_waits_for_the_device(
         calls += 1
         synchronize(device)
 
-    evaluator = LoaderEvaluator(Fresh(2**16), mode=mode, probes=(), **_options(mode))
+    log = tmp_path / "run.jsonl"
+    options: dict[str, Any] = {"mode": mode, "probes": (), "log_file": log, **_options(mode)}
+    evaluator = LoaderEvaluator(Fresh(2**16), **options)
     synchronize()
     monkeypatch.setattr(torch.cuda, "synchronize", counted)
     for _ in islice(evaluator, 80):
@@ -324,25 +329,27 @@ def test_no_step_waits_for_the_device(
     waited_for = calls
     synchronize()
     evaluator.close()
-    run = evaluator.recorded()
-    host_ms = float(np.median(run.steps.step_ns[run.steps.step_ns != UNKNOWN])) / 1e6
-    allowed = 2 * len(run.windows) + 2  # and in the block that was broken off
+    windows = len(list(lines_of(log, "window")))
+    host_ms = float(np.nanmedian(column(log, "step_ns"))) / 1e6
+    allowed = 2 * windows + 2  # and in the block that was broken off
     note(
         COPIES_NO_SYNC,
         f"{mode}, steps of {work_ms:g} ms on the device",
         expected=f"{'2 for a block' if mode == 'alternate' else 'no'} waits for the device, "
         f"under {work_ms / 2:g} ms on the host",
-        measured=f"{waited_for} in {len(run.windows)} blocks, {host_ms:.2f} ms",
+        measured=f"{waited_for} in {windows} blocks, {host_ms:.2f} ms",
         held=waited_for <= (allowed if mode == "alternate" else 0) and host_ms < work_ms / 2,
     )
 
 
 @pytest.mark.parametrize("mode", ["alternate", "replay"])
-def test_a_step_that_changes_its_batch_is_found(note: Notes, mode: Any) -> None:
+def test_a_step_that_changes_its_batch_is_found(note: Notes, tmp_path: Path, mode: Any) -> None:
     """Replay serves copies from then on; alternate serves each batch once."""
     work = Products(STEP_MS)
     seen = torch.full((BATCHES, SEEN), -1.0, device="cuda")
-    evaluator = LoaderEvaluator(Fresh(2**16), mode=mode, probes=(), **_options(mode))
+    log = tmp_path / "run.jsonl"
+    options: dict[str, Any] = {"mode": mode, "probes": (), "log_file": log, **_options(mode)}
+    evaluator = LoaderEvaluator(Fresh(2**16), **options)
     for number, batch in enumerate(islice(evaluator, BATCHES)):
         work()
         seen[number].copy_(batch[:: len(batch) // SEEN])
@@ -352,7 +359,7 @@ def test_a_step_that_changes_its_batch_is_found(note: Notes, mode: Any) -> None:
     values = seen.cpu().numpy()
     served = values[values[:, 0] >= 0]
     made = (served == served.round()).all(1) & (served == served[:, :1]).all(1)
-    noticed = any("changes its batch" in event.message for event in evaluator.recorded().events)
+    noticed = any("changes its batch" in event["message"] for event in lines_of(log, "event"))
     note(
         IN_PLACE,
         mode,
@@ -375,17 +382,17 @@ def test_a_failure_of_cuda_is_the_programs_own(note: Notes, tmp_path: Path) -> N
         for arguments in ([], [str(log)])
     ]
     errors = [child.communicate(timeout=50)[1] for child in children]
-    plain, logged = (child.returncode for child in children)
-    run = read_run(log)
+    plain, measured = (child.returncode for child in children)
+    logged = batches_in(log)
     is_same = all("device-side assert triggered" in error for error in errors)
     in_ours = str(Path(loadeval.__file__).parent) + os.sep in errors[1]
     note(
         CUDA_FAILURE,
         "a device-side assert in the sixth step",
         expected="both end with it and the same code; 6 batches logged, nothing of loadeval told",
-        measured=f"{plain} and {logged}, {'the same' if is_same else 'another'} error; "
-        f"{len(run.steps)} batches logged, {'loadeval' if in_ours else 'nothing'} told",
-        held=plain == logged != 0 and is_same and len(run.steps) == 6 and not in_ours,
+        measured=f"{plain} and {measured}, {'the same' if is_same else 'another'} error; "
+        f"{logged} batches logged, {'loadeval' if in_ours else 'nothing'} told",
+        held=plain == measured != 0 and is_same and logged == 6 and not in_ours,
     )
 
 
@@ -399,7 +406,8 @@ def test_a_graph_is_captured_while_a_run_is_logged(note: Notes, tmp_path: Path) 
     more()
     loader = [torch.zeros(1)] * 40
     outcome = "captured"
-    with LoaderEvaluator(loader, log_file=tmp_path / "run.jsonl", probes=()) as evaluator:
+    log = tmp_path / "run.jsonl"
+    with LoaderEvaluator(loader, log_file=log, probes=()) as evaluator:
         for number, _ in enumerate(evaluator):
             work()
             if number == 30:
@@ -413,7 +421,7 @@ def test_a_graph_is_captured_while_a_run_is_logged(note: Notes, tmp_path: Path) 
                 except RuntimeError as error:
                     outcome = str(error).splitlines()[0]
     torch.cuda.synchronize()
-    known = int((evaluator.recorded().steps.gpu_idle_ns != UNKNOWN).sum())
+    known = int((column(log, "gpu_idle_ns") >= 0).sum())
     note(
         GRAPH_CAPTURE,
         "for 1.5 s, in the middle of an epoch",

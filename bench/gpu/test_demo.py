@@ -17,13 +17,11 @@ import pytest
 import torch
 
 from bench.gpu.claims import DEMO, DEMO_DOCTOR, DEMO_PAGE
-from bench.gpu.device import is_stand_in
-from loadeval.data.log import read_run
-from loadeval.probes.gpu import driver
+from bench.gpu.device import driver_version, is_stand_in
+from bench.judge import column, lines_of
 
 if TYPE_CHECKING:
     from bench.gpu.conftest import Notes
-    from loadeval import Run
 
 pytestmark = pytest.mark.gpu
 
@@ -93,11 +91,6 @@ class Demo:
         """The run log."""
         return self.folder / "run.jsonl"
 
-    @property
-    def run(self) -> Run:
-        """What was measured."""
-        return read_run(self.log)
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo | None:
@@ -136,19 +129,22 @@ def test_the_demo_trains_on_the_gpu(note: Notes, demo: Demo | None) -> None:
     note(DEMO, "runs", expected="exit code 0", measured=said, held=code == 0)
     if code:
         return
-    run = demo.run
-    idle = int((run.steps.gpu_idle_ns >= 0).sum())
-    subjects = [reading.subject for reading in run.readings if reading.probe == "gpu"]
+    gpu_idle_ns = column(demo.log, "gpu_idle_ns")
+    idle = int((gpu_idle_ns >= 0).sum())
+    subjects = {
+        line["subject"] for line in lines_of(demo.log, "readings") if line["probe"] == "gpu"
+    }
+    (header,) = lines_of(demo.log, "header")
     name = torch.cuda.get_device_name(0)
     screen = " ".join(demo.done.stdout.split())
-    pinned = "pinned" if run.header.loader.pinned else "not pinned"
+    pinned = "pinned" if header["loader"]["pinned"] else "not pinned"
     for case, expected, measured, held in (
         ("batches", "pinned", pinned, pinned == "pinned"),
-        ("batches with GPU idle while waiting", "some", f"{idle} of {len(run.steps)}", idle > 0),
+        ("batches with GPU idle while waiting", "some", f"{idle} of {len(gpu_idle_ns)}", idle > 0),
         (
             "readings",
             name,
-            ", ".join(subjects) or "none",
+            ", ".join(sorted(subjects)) or "none",
             any(name in subject for subject in subjects),
         ),
         (
@@ -195,6 +191,6 @@ def test_doctor_names_the_gpu_and_its_driver(note: Notes) -> None:
     checks = json.loads(done.stdout)["checks"] if done.stdout.startswith("{") else []
     texts = [check["text"] for check in checks if check["code"] == "driver"]
     said = texts[0] if texts else last_line(done)
-    name, version = torch.cuda.get_device_name(0), driver().version or "no version"
+    name, version = torch.cuda.get_device_name(0), driver_version() or "no version"
     held = name in said and version in said
     note(DEMO_DOCTOR, "driver", expected=f"{version}, {name}", measured=said, held=held)

@@ -12,13 +12,14 @@ import torch
 
 from bench.gpu.claims import IDLE, IDLE_COST, IDLE_HIDDEN, IDLE_NO_SYNC
 from bench.gpu.device import Products, device_ms
-from loadeval import LoaderEvaluator, diagnose
+from bench.judge import column, compared
+from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from bench.gpu.conftest import Notes
-    from loadeval import Run
 
 pytestmark = pytest.mark.gpu
 
@@ -45,21 +46,22 @@ class Waiting:
             yield torch.tensor([number])
 
 
-def run_of(loader: Any, work: Any, *, syncs: bool) -> Run:
-    """A logged epoch whose steps queue `work`, and wait for it where they sync."""
-    with LoaderEvaluator(loader, probes=()) as evaluator:
+def log_of(folder: Path, loader: Any, work: Any, *, syncs: bool) -> Path:
+    """The log of an epoch whose steps queue `work`, and wait for it where they sync."""
+    log = folder / "run.jsonl"
+    with LoaderEvaluator(loader, probes=(), log_file=log) as evaluator:
         for _ in evaluator:
             work()
             if syncs:
                 torch.cuda.synchronize()
-    return evaluator.recorded()
+    return log
 
 
 @pytest.mark.parametrize("syncs", [False, True], ids=["asynchronous", "syncs"])
 @pytest.mark.parametrize("wait_ms", [2.0, 10.0, 20.0])
 @pytest.mark.parametrize("work_ms", [0.0, 5.0, 15.0])
 def test_idle_is_what_the_wait_outlasts_the_work(
-    note: Notes, work_ms: float, wait_ms: float, syncs: bool
+    note: Notes, tmp_path: Path, work_ms: float, wait_ms: float, syncs: bool
 ) -> None:
     """The device is idle for max(0, w - k), with k ms of queued kernels and a wait of w ms.
 
@@ -68,12 +70,12 @@ def test_idle_is_what_the_wait_outlasts_the_work(
     work = Products(work_ms) if work_ms else partial(int, 0)
     queued_ms = float(np.median([device_ms(work) for _ in range(9)])) if work_ms else 0.0
     loader = Waiting(wait_ms)
-    run = run_of(loader, work, syncs=syncs)
+    log = log_of(tmp_path, loader, work, syncs=syncs)
     waited_ms = np.array(loader.taken_ms)
-    launched_ms = np.roll(run.steps.step_ns / 1e6, 1)  # in the step before
+    launched_ms = np.roll(column(log, "step_ns") / 1e6, 1)  # in the step before
     outlasts_ms = waited_ms if syncs else np.maximum(0, launched_ms + waited_ms - queued_ms)
     expected = float(np.median(outlasts_ms[SETTLED:]))
-    measured = float(np.median(run.steps.gpu_idle_ns[SETTLED:] / 1e6))
+    measured = float(np.median(column(log, "gpu_idle_ns")[SETTLED:] / 1e6))
     note(
         IDLE,
         f"{work_ms:g} ms queued, {wait_ms:g} ms waited, {'synced' if syncs else 'not synced'}",
@@ -85,10 +87,10 @@ def test_idle_is_what_the_wait_outlasts_the_work(
 
 @pytest.mark.parametrize(("work_ms", "wait_ms", "hidden"), [(12.0, 6.0, True), (3.0, 9.0, False)])
 def test_a_hidden_wait_is_called_hidden(
-    note: Notes, work_ms: float, wait_ms: float, hidden: bool
+    note: Notes, tmp_path: Path, work_ms: float, wait_ms: float, hidden: bool
 ) -> None:
-    run = run_of(Waiting(wait_ms), Products(work_ms), syncs=False)
-    rules = [finding.rule.value for finding in diagnose(run).findings]
+    log = log_of(tmp_path, Waiting(wait_ms), Products(work_ms), syncs=False)
+    rules = [finding.rule for finding in compared(log).findings]
     note(
         IDLE_HIDDEN,
         f"{work_ms:g} ms queued, {wait_ms:g} ms waited",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import math
 import os
 import re
@@ -14,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -22,8 +21,7 @@ from PIL import Image
 
 from bench.gpu.claims import PROGRAMS, PROGRAMS_LOADER, PROGRAMS_VERDICT, RANKS
 from bench.gpu.device import is_stand_in
-from loadeval import read_run
-from loadeval.data.folder import processes_in
+from bench.judge import COMMAND, JudgeError, batches_in, compared, loaders_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +31,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS_FOLDER = Path(__file__).with_name("programs")
-LOADEVAL = (sys.executable, "-m", "loadeval")
 TORCHRUN = (
     *(sys.executable, "-m", "torch.distributed.run"),
     *("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
@@ -90,7 +87,7 @@ class Programs:
 
     def measured(self, name: str, command: list[str], *options: str) -> Future[Ended]:
         """The same by `loadeval run`."""
-        run = [*LOADEVAL, "run", "-o", str(self.logs(name)), *options, "--"]
+        run = [*COMMAND, "run", "-o", str(self.logs(name)), *options, "--"]
         return self.start(f"{name}-measured", [*run, *command])
 
     def logs(self, name: str) -> Path:
@@ -189,7 +186,7 @@ def installed(names: dict[str, str], note: Notes, *claims: Claim) -> list[str]:
     return there
 
 
-def compared(first: Ended, second: Ended) -> str:
+def alike(first: Ended, second: Ended) -> str:
     """How many lines are the same."""
     same = sum(map(str.__eq__, first.training, second.training))
     return f"{same} of {max(len(first.training), len(second.training))} the same"
@@ -207,10 +204,10 @@ def trained_alike(
     if measured.problem:
         return False, measured.problem
     if bare.training and bare.training == measured.training:
-        return True, compared(bare, measured)
+        return True, alike(bare, measured)
     again = bare_again().result()
     repeats = bool(again.problem) or again.training == bare.training
-    comparison = f"{compared(bare, measured)}; without loadeval, {compared(bare, again)}"
+    comparison = f"{alike(bare, measured)}; without loadeval, {alike(bare, again)}"
     return False if repeats else None, comparison
 
 
@@ -238,12 +235,10 @@ def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
 
     Others are for validation; Trainer evaluates with gradients on, and its loader is called other.
     """
-    processes = processes_in(logs) if logs.exists() else []
-    loaders = [loader for process in processes for loader in process.loaders]
+    loaders = loaders_in(logs)
+    batches = {loader.log: batches_in(loader.log) for loader in loaders}
     training = [loader for loader in loaders if loader.role == "training"]
-    summary = ", ".join(
-        f"{loader.role} {read_run(logs / loader.log).batches}" for loader in loaders
-    )
+    summary = ", ".join(f"{loader.role} {batches[loader.log]}" for loader in loaders)
     note(
         PROGRAMS_LOADER,
         name,
@@ -251,7 +246,7 @@ def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
         measured=summary or "nothing",
         held=len(training) == 1
         and training[0].optimizer_steps > 0
-        and read_run(logs / training[0].log).batches == losses > 0,
+        and batches[training[0].log] == losses > 0,
     )
 
 
@@ -263,25 +258,28 @@ def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -
         for name in installed(ALL, note, PROGRAMS_VERDICT)
     }
     for name, future in started.items():
-        problem = future.result().problem
-        shown: dict[str, Any] = {}
-        if not problem:
-            compare = [*LOADEVAL, "compare", str(programs.logs(name)), "--json"]
-            comparison = programs.start(f"{name}-compared", compare).result()
-            problem = comparison.problem
-            shown = {} if problem else json.loads(comparison.out)
-        speedup: dict[str, Any] = shown.get("speedup") or {}
-        is_known = bool(speedup) and None not in speedup.values()
-        says_something = is_known and speedup["high"] <= WIDEST * speedup["low"]
-        is_plausible = is_known and speedup["high"] >= 1 and bool(shown["verdict"])
+        measured = future.result().problem
+        interval, verdict = None, ""
+        if not measured:
+            try:
+                said = compared(programs.logs(name))
+            except JudgeError as error:
+                measured = str(error)
+            else:
+                verdict, speedup = said.verdict, said.speedup
+                value = math.nan if speedup is None else speedup.value
+                measured = f"{value:.2f}x, {verdict}, {said.pairs} pairs"
+                if speedup is not None and speedup.low is not None and speedup.high is not None:
+                    interval = speedup.low, speedup.high
+        says_something = interval is not None and interval[1] <= WIDEST * interval[0]
+        is_plausible = interval is not None and interval[1] >= 1 and bool(verdict)
         note(
             PROGRAMS_VERDICT,
             name,
             expected="exit code 0, a verdict, 1x or more",
-            measured=problem
-            or f"{speedup.get('value', math.nan):.2f}x, {shown['verdict']}, {shown['pairs']} pairs",
+            measured=measured,
             held=None if is_plausible and not says_something else is_plausible,
-            interval=(speedup["low"], speedup["high"]) if is_known else None,
+            interval=interval,
         )
 
 
@@ -304,14 +302,15 @@ def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
             continue
         again = partial(programs.bare, f"{backend}-again", command)
         held, comparison = trained_alike(bare.result(), measured.result(), again)
-        compare = [*LOADEVAL, "compare", str(programs.logs(backend)), "--json"]
-        shown = programs.start(f"{backend}-shown", compare).result()
-        job = {} if shown.problem else json.loads(shown.out).get("job", {})
-        ranks = [row["rank"] for row in job.get("ranks", [])]
+        try:
+            ranks = list(compared(programs.logs(backend)).ranks)
+            shown = f"ranks {ranks} in the job"
+        except JudgeError as error:
+            ranks, shown = [], str(error)
         note(
             RANKS,
             backend,
             expected="all losses the same, ranks [0, 1] in the job",
-            measured=f"{comparison}, {shown.problem or f'ranks {ranks} in the job'}",
+            measured=f"{comparison}, {shown}",
             held=held and ranks == [0, 1],
         )

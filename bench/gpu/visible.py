@@ -18,6 +18,8 @@ import torch
 
 from bench.gpu.device import is_stand_in, missing
 from loadeval.errors import ProbeError
+
+# Which devices it reads in a fork shows in no output.
 from loadeval.probes.gpu import GPUProbe, devices_used_by, used_devices
 
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = Path(__file__).with_name("programs")
-LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
+LOADEVAL = ("-m", "loadeval")
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 ABORTED = 5
 LONGEST_S = 120.0
@@ -24,7 +23,7 @@ HANG_AFTER_S = 3
 
 @dataclass(frozen=True)
 class Planted:
-    """A program, and what is said of it: patterns that its lines on stderr match, in this order.
+    """A program of the zoo, and patterns that its lines on stderr match, in this order.
 
     A healthy one goes on to its end.
     """
@@ -33,6 +32,11 @@ class Planted:
     said: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
     python: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """It as a user would start it."""
+        return (sys.executable, *self.python, "-m", "bench.zoo.hangs", self.name, *self.arguments)
 
     @property
     def is_healthy(self) -> bool:
@@ -46,7 +50,7 @@ HANGS = (
         (
             f"{WORKER} is stuck in a call that is not answered",
             r"sample +9, in batch 4 of the epoch",
-            r"line +stuck_socket.py:\d+ Remote.__getitem__",
+            r"line +hangs.py:\d+ Remote.__getitem__",
             r"call +recvfrom of socket:\[\d+\] connected to 127.0.0.1:\d+ \(in recv",
             r"behind it +worker 1 done, waiting",
         ),
@@ -56,7 +60,7 @@ HANGS = (
         (
             f"{WORKER} is stuck in a call that is not answered",
             r"sample +9, in batch 4 of the epoch",
-            r"line +stuck_fifo.py:\d+ Files.__getitem__",
+            r"line +hangs.py:\d+ Files.__getitem__",
             r"call +openat of .*9.bin",
         ),
     ),
@@ -64,7 +68,7 @@ HANGS = (
         "forked_lock",
         (
             f"{WORKER} waits for a lock that was held when it was forked",
-            r"line +forked_lock.py:\d+ Logged.__getitem__",
+            r"line +hangs.py:\d+ Logged.__getitem__",
             r"in +logging/__init__.py:\d+ Handler.acquire",
             r"behind it +worker 1 at the same line",
         ),
@@ -73,14 +77,14 @@ HANGS = (
         "forked_thread",
         (
             f"{WORKER} waits for a thread that it does not have",
-            r"line +forked_thread.py:\d+ Pooled.__getitem__",
+            r"line +hangs.py:\d+ Threaded.__getitem__",
         ),
     ),
     Planted(
         "full_pipe",
         (
             f"{WORKER} cannot put more into a pipe or a queue: it is full",
-            r"line +full_pipe.py:\d+ Reported.__getitem__",
+            r"line +hangs.py:\d+ Reported.__getitem__",
             r"call +write of pipe",
             r"other end +process \d+, stopped",
         ),
@@ -89,7 +93,7 @@ HANGS = (
         "full_queue",
         (
             f"{WORKER} cannot put more into a pipe or a queue: it is full",
-            r"line +full_queue.py:\d+ Counted.__getitem__",
+            r"line +hangs.py:\d+ Counted.__getitem__",
             r"in +queues.py:\d+ Queue.put",
         ),
     ),
@@ -97,14 +101,14 @@ HANGS = (
         "killed_pool",
         (
             "a process that loads is gone, and its batch never comes",
-            r"line +killed_pool.py:\d+ Pooled.__iter__",
+            r"line +hangs.py:\d+ Pooled.__iter__",
         ),
     ),
     Planted(
         "killed_process",
         (
             "a process that loads is gone, and its batch never comes",
-            r"line +killed_process.py:\d+ Queued.__iter__",
+            r"line +hangs.py:\d+ Queued.__iter__",
             r"killed by +SIGKILL \(process \d+\)",
         ),
     ),
@@ -119,21 +123,21 @@ HANGS = (
     ),
     Planted(
         "endless_init",
-        (f"{WORKER} has not finished starting", r"line +endless_init.py:\d+ prepare"),
+        (f"{WORKER} has not finished starting", r"line +hangs.py:\d+ prepare"),
     ),
     Planted(
         "endless_import",
         (
             r"no batch for \d+ s: process \d+ has not finished starting",
-            r"line +endless_import.py:\d+ <module>",
+            r"line +hangs.py:\d+ <module>",
         ),
     ),
 )
 HEALTHY = (
-    Planted("slow", arguments=("sleeping", "2")),
-    Planted("slow", arguments=("receiving", "2")),
-    Planted("slow", arguments=("computing", "2")),
-    Planted("slow", arguments=("sleeping", "0")),
+    Planted("slow", arguments=("sleep", "2")),
+    Planted("slow", arguments=("receive", "2")),
+    Planted("slow", arguments=("compute", "2")),
+    Planted("slow", arguments=("sleep", "0")),
 )
 
 
@@ -161,9 +165,7 @@ def run(planted: Planted) -> Ended:
         logs = Path(folder) / "logs"
         command = [
             *(sys.executable, *LOADEVAL, "run", "--output", str(logs)),
-            *("--hang-after", str(HANG_AFTER_S), "--abort-on-hang", "--"),
-            *(sys.executable, *planted.python, str(PROGRAMS / f"{planted.name}.py")),
-            *planted.arguments,
+            *("--hang-after", str(HANG_AFTER_S), "--abort-on-hang", "--", *planted.command),
         ]
         began_s = time.monotonic()
         code = None

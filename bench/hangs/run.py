@@ -8,9 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from bench.hangs.planted import HANGS, HEALTHY, run
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import time
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.evaluator import LoaderEvaluator
+from bench.judge import compared
+from bench.zoo.programs import Samples
+from loadeval import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.judge import Change
 
 pytestmark = [
     # Workers that sleep may be more than the CPUs.
@@ -29,36 +34,32 @@ BLUR = 1.15
 """What plain loops may be off by, beside the range of the prediction."""
 
 
-class Graphs(Dataset[list[torch.Tensor]]):
+def graphs_of(tensors: int, reads_s: float) -> Samples:
     """Samples of some small tensors each, which take a while to read."""
 
-    def __init__(self, tensors: int, reads_s: float) -> None:
-        self.tensors, self.reads_s = tensors, reads_s
+    def read(index: int) -> list[torch.Tensor]:
+        time.sleep(reads_s)
+        return [torch.full((8,), float(index)) for _ in range(tensors)]
 
-    def __len__(self) -> int:
-        return 96
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        time.sleep(self.reads_s)
-        return [torch.full((8,), float(index)) for _ in range(self.tensors)]
+    return Samples(read, 96)
 
 
-def changes_of(graphs: Graphs) -> list[Any]:
+def changes_of(graphs: Samples, log: Path) -> list[Change]:
     """What `zero workers` says to change after some epochs without workers."""
-    with LoaderEvaluator(DataLoader(graphs, batch_size=4), mode="alternate") as loader:
+    plain = DataLoader(graphs, batch_size=4)
+    with LoaderEvaluator(plain, mode="alternate", log_file=log) as loader:
         for _ in range(EPOCHS):
             for _ in loader:
                 time.sleep(STEP_S)
-        findings = diagnose(loader.recorded()).findings
     return [
         change
-        for finding in findings
-        if finding.rule is Rule.ZERO_WORKERS
+        for finding in compared(log).findings
+        if finding.rule == "zero workers"
         for change in finding.changes
     ]
 
 
-def seconds(graphs: Graphs, **settings: Any) -> float:
+def seconds(graphs: Samples, **settings: Any) -> float:
     """The time of plain epochs, the start and the end of the workers included."""
     began_s = time.perf_counter()
     loader = DataLoader(graphs, batch_size=4, **settings)
@@ -69,25 +70,26 @@ def seconds(graphs: Graphs, **settings: Any) -> float:
     return time.perf_counter() - began_s
 
 
-def speedup_with(graphs: Graphs, **settings: Any) -> float:
+def speedup_with(graphs: Samples, **settings: Any) -> float:
     """The speed-up of plain epochs over those without workers."""
     return median(seconds(graphs) / seconds(graphs, **settings) for _ in range(ROUNDS))
 
 
-def test_many_small_tensors_are_not_promised_to_gain() -> None:
+def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
     """With a worker each epoch takes longer, whether it lives on or not."""
-    graphs = Graphs(tensors=64, reads_s=0.0005)
-    assert Advice.RAISE not in [change.code for change in changes_of(graphs)]
+    graphs = graphs_of(tensors=64, reads_s=0.0005)
+    changes = changes_of(graphs, tmp_path / "run.jsonl")
+    assert "raise" not in [change.code for change in changes]
     assert speedup_with(graphs, num_workers=1) < 1
     assert speedup_with(graphs, num_workers=1, persistent_workers=True) < 1
 
 
-def test_samples_that_take_long_gain_what_is_promised() -> None:
+def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     """With the workers that are advised, which live on: over whole epochs."""
-    graphs = Graphs(tensors=2, reads_s=0.004)
-    changes = {change.code: change.values for change in changes_of(graphs)}
-    assert {Advice.RAISE, Advice.KEEP_WORKERS} <= changes.keys()
-    advised = [changes[code] for code in (Advice.RAISE, Advice.KEEP_WORKERS)]
+    graphs = graphs_of(tensors=2, reads_s=0.004)
+    changes = {change.code: change.values for change in changes_of(graphs, tmp_path / "run.jsonl")}
+    assert {"raise", "keep_workers"} <= changes.keys()
+    advised = [changes[code] for code in ("raise", "keep_workers")]
     settings = {str(values["setting"]): values["proposed"] for values in advised}
     speedup = speedup_with(graphs, **settings)
     low, high = (float(advised[0][name] or 0) for name in ("low", "high"))

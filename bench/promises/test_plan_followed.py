@@ -6,14 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.launch.conftest import LOADEVAL as ARGUMENTS
+from bench.judge import COMMAND, Action, compared
 
-LOADEVAL = (sys.executable, *ARGUMENTS)
-PROGRAM = Path(__file__).with_name("planted_program.py")
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+PROGRAM = Path(__file__).parents[1] / "zoo" / "three_mistakes.py"
 ROUNDS = 3
 """After so many lists all that can be changed is changed."""
 MENDED = {"num_workers": 2, "persistent_workers": True, "faster": 100}
@@ -27,24 +29,21 @@ def trained(changes: dict[str, Any]) -> float:
     return float(json.loads(done.stdout)["batch_s"])
 
 
-def to_do(changes: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+def to_do(changes: dict[str, Any], folder: Path) -> tuple[Action, ...]:
     """The actions that a run with these changes lists."""
     program = [sys.executable, str(PROGRAM), json.dumps(changes)]
-    run = [*LOADEVAL, "run", "--mode", "alternate", "--output", str(folder), "--", *program]
+    run = [*COMMAND, "run", "--mode", "alternate", "--output", str(folder), "--", *program]
     subprocess.run(run, check=True, capture_output=True)
-    compare = [*LOADEVAL, "compare", str(folder), "--json"]
-    done = subprocess.run(compare, check=True, capture_output=True, text=True)
-    actions: list[dict[str, Any]] = json.loads(done.stdout)["plan"]["actions"]
-    return actions
+    return compared(folder).actions
 
 
-def followed(actions: list[dict[str, Any]], changes: dict[str, Any]) -> dict[str, Any]:
+def followed(actions: Iterable[Action], changes: dict[str, Any]) -> dict[str, Any]:
     """`changes` with those of the list that this program can make."""
     changes = {**changes}
     for action in actions:
-        values = action["values"]
-        if action["target"] == "setting" and "proposed" in values:
-            assert Path(action["place"].rpartition(":")[0]).name == PROGRAM.name
+        values = action.values
+        if action.target == "setting" and "proposed" in values:
+            assert Path((action.place or "").rpartition(":")[0]).name == PROGRAM.name
             changes[values["setting"]] = values["proposed"]
         elif "times" in values:
             changes["faster"] = changes.get("faster", 1) * values["times"]

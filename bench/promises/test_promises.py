@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
-from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.analysis.rules.finding import Advice
-from loadeval.evaluator import LoaderEvaluator
+from bench.judge import compared
+from bench.zoo.costs import MS, Both, Sleep
+from bench.zoo.programs import Samples
+from loadeval import LoaderEvaluator
 
 if TYPE_CHECKING:
-    from loadeval.analysis.remark import Remark
+    from pathlib import Path
+
+    from bench.judge import Change
 
 pytestmark = [
     pytest.mark.timeout(360),
@@ -29,7 +32,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
 ]
 
-MS = 0.001
 ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 ROUNDS = 3
 SETTLING, COUNTED = 16, 160
@@ -49,23 +51,18 @@ class Blur:
         return sample
 
 
-class Numbers(Dataset[list[torch.Tensor]]):
+class Numbers(Samples):
     """Some tensors each; waits for storage, for one in `rare_every` much longer, and is blurred."""
 
     def __init__(
         self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
     ) -> None:
-        self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
-        self.transform, self.tensors = Blur(blur_ms), tensors
+        self.wait = Both(Sleep(waits_ms), Sleep(rare_ms), every=rare_every or 1)
+        self.transform, self.tensors, self.count = Blur(blur_ms), tensors, 1600
 
-    def __len__(self) -> int:
-        return 1600
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        time.sleep(self.waits_ms * MS)
+    def read(self, index: int) -> list[torch.Tensor]:
+        self.wait(index)
         sample = torch.tensor(index)
-        if self.rare_every and index % self.rare_every == 0:
-            time.sleep(self.rare_ms * MS)
         return [self.transform(sample)] * self.tensors
 
 
@@ -73,7 +70,7 @@ class Numbers(Dataset[list[torch.Tensor]]):
 class Training:
     """A loader, a step that sleeps, and the advice that is followed."""
 
-    advice: Advice
+    advice: str
     settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
     step_ms: float = 5.0
     waits_ms: float = 0.5
@@ -91,15 +88,15 @@ class Training:
     def step(self) -> None:
         time.sleep(self.step_ms * MS)
 
-    def following(self, change: Remark) -> Training:
+    def following(self, change: Change) -> Training:
         values = change.values
-        if change.code == Advice.RAISE:
+        if change.code == "raise":
             return replace(
                 self, settings={**self.settings, str(values["setting"]): values["proposed"]}
             )
-        if change.code == Advice.OUT_OF_ORDER:
+        if change.code == "out_of_order":
             return replace(self, settings={**self.settings, "in_order": False})
-        if change.code == Advice.SHARE_BY_FILE:
+        if change.code == "share_by_file":
             return replace(self, sharing="file_system")
         assert values["name"] == "Blur"
         return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
@@ -117,14 +114,14 @@ class Training:
 
 
 TRAININGS = {
-    "more workers": Training(Advice.RAISE, waits_ms=5),
-    "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
-    "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
+    "more workers": Training("raise", waits_ms=5),
+    "workers": Training("raise", {"num_workers": 0}, waits_ms=4),
+    "a faster transform": Training("cheaper_named", blur_ms=3),
     "any order": Training(
-        Advice.OUT_OF_ORDER, {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
+        "out_of_order", {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
     ),
     "tensors by file": Training(
-        Advice.SHARE_BY_FILE,
+        "share_by_file",
         {"num_workers": 3, "in_order": False},
         waits_ms=0,
         blur_ms=3,
@@ -135,7 +132,7 @@ TRAININGS = {
 
 @pytest.mark.parametrize("case", TRAININGS)
 def test_following_advice_brings_what_it_promises(
-    case: str, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     training = TRAININGS[case]
     if case in {"any order", "tensors by file"} and not ANY_ORDER:
@@ -144,20 +141,19 @@ def test_following_advice_brings_what_it_promises(
     if case == "tensors by file" and cpus <= training.settings["num_workers"]:
         pytest.skip("the workers compute, and leave training no CPU of its own")
     monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
-    change = advised(training)
+    change = advised(training, tmp_path / "run.jsonl")
     followed = training.following(change)
     speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
     low, high = (float(change.values[name] or 0) for name in ("low", "high"))
     assert low / BLUR <= speedup <= high * BLUR, (change, speedup)
 
 
-def advised(training: Training) -> Remark:
+def advised(training: Training, log: Path) -> Change:
     """The first change of that kind that is advised after one epoch."""
-    with LoaderEvaluator(training.loader(), mode="alternate") as loader:
+    with LoaderEvaluator(training.loader(), mode="alternate", log_file=log) as loader:
         for _ in loader:
             training.step()
-        diagnosis = diagnose(loader.recorded())
-    changes = [change for finding in diagnosis.findings for change in finding.changes]
+    changes = [change for finding in compared(log).findings for change in finding.changes]
     advised = {change.code: change for change in reversed(changes)}
     assert training.advice in advised, changes
     return advised[training.advice]

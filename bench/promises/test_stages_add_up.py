@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import DataLoader, Sampler
 
+from bench.judge import compared
+from bench.zoo.costs import hashes
+from bench.zoo.programs import Samples, Stream
 from loadeval import LoaderEvaluator
-from loadeval.analysis.inside.stages import Basis, stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
@@ -22,41 +24,20 @@ pytestmark = [
 
 BATCHES, SIZE = 96, 4
 WITHIN = 0.1
-BLOCK = bytes(16 * 1024)
+WORK = 60
+"""Hashes, half a millisecond on a fast core."""
 
 
-def work(rounds: int = 60) -> None:
-    """Half a millisecond of computing, on a fast core."""
-    for _ in range(rounds):
-        hashlib.sha256(BLOCK).digest()
-
-
-class Samples(Dataset[Any]):
+def worked(index: int) -> torch.Tensor:
     """Work for each, and a small tensor."""
-
-    def __len__(self) -> int:
-        return BATCHES * SIZE
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        work()
-        return torch.full((16,), float(index))
+    hashes(WORK)
+    return torch.full((16,), float(index))
 
 
-class Stream(IterableDataset[Any]):
-    """The same as a stream, the same in each worker."""
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        samples = Samples()
-        yield from (samples[index] for index in range(BATCHES * SIZE // 2))
-
-
-class Uneven(Samples):
+def uneven(index: int) -> torch.Tensor:
     """One in fifty takes twenty times as long."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index % 50 == 0:
-            work(1200)
-        return super().__getitem__(index)
+    hashes(0 if index % 50 else 20 * WORK)
+    return worked(index)
 
 
 class SlowSampler(Sampler[int]):
@@ -64,7 +45,7 @@ class SlowSampler(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         for index in range(BATCHES * SIZE):
-            work()
+            hashes(WORK)
             yield index
 
     def __len__(self) -> int:
@@ -80,39 +61,42 @@ def many_tensors(samples: list[torch.Tensor]) -> Any:
 
 
 def slow_collate(samples: list[torch.Tensor]) -> Any:
-    work(400)
+    hashes(400)
     return torch.stack(samples)
 
 
+SAMPLES = Samples(worked, BATCHES * SIZE)
+STREAM = Stream(worked, BATCHES * SIZE)
+UNEVEN = Samples(uneven, BATCHES * SIZE)
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "no workers": (Samples, {}),
-    "a stream without workers": (Stream, {}),
-    "one worker": (Samples, {"num_workers": 1}),
-    "two workers": (Samples, {"num_workers": 2}),
-    "three workers that stay": (Samples, {"num_workers": 3, "persistent_workers": True}),
-    "a stream": (Stream, {"num_workers": 2}),
-    "uneven samples": (Uneven, {"num_workers": 2}),
-    "uneven samples out of order": (Uneven, {"num_workers": 2, "in_order": False}),
-    "arrays through the pipe": (Samples, {"num_workers": 2, "collate_fn": large_arrays}),
-    "many tensors": (Samples, {"num_workers": 2, "collate_fn": many_tensors}),
-    "a slow collate": (Samples, {"num_workers": 2, "collate_fn": slow_collate}),
-    "a slow sampler": (Samples, {"num_workers": 2, "sampler": SlowSampler()}),
+    "no workers": (SAMPLES, {}),
+    "a stream without workers": (STREAM, {}),
+    "one worker": (SAMPLES, {"num_workers": 1}),
+    "two workers": (SAMPLES, {"num_workers": 2}),
+    "three workers that stay": (SAMPLES, {"num_workers": 3, "persistent_workers": True}),
+    "a stream": (STREAM, {"num_workers": 2}),
+    "uneven samples": (UNEVEN, {"num_workers": 2}),
+    "uneven samples out of order": (UNEVEN, {"num_workers": 2, "in_order": False}),
+    "arrays through the pipe": (SAMPLES, {"num_workers": 2, "collate_fn": large_arrays}),
+    "many tensors": (SAMPLES, {"num_workers": 2, "collate_fn": many_tensors}),
+    "a slow collate": (SAMPLES, {"num_workers": 2, "collate_fn": slow_collate}),
+    "a slow sampler": (SAMPLES, {"num_workers": 2, "sampler": SlowSampler()}),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_stages_add_up_to_the_loader_alone(case: str) -> None:
+def test_the_stages_add_up_to_the_loader_alone(case: str, tmp_path: Path) -> None:
     """Within a tenth; the rest is told as not attributed."""
     dataset, options = CASES[case]
-    loader = DataLoader(dataset(), batch_size=SIZE, **options)
-    with LoaderEvaluator(loader, mode="alternate", probes=()) as evaluator:
+    loader = DataLoader(dataset, batch_size=SIZE, **options)
+    log = tmp_path / "run.jsonl"
+    with LoaderEvaluator(loader, mode="alternate", probes=(), log_file=log) as evaluator:
         for _ in range(3):
             for _ in evaluator:
-                work(100)
-        headroom, run = evaluator.headroom(), evaluator.recorded()
-    stages = stages_of(run)
+                hashes(100)
+    said = compared(log)
+    stages = said.stages
     assert stages is not None
-    assert stages.basis is Basis.LOADER_ALONE
-    charged_ns = sum(stage.charged_ns for stage in stages.stages)
-    assert charged_ns + stages.not_attributed_ns == pytest.approx(stages.total_ns)
-    assert charged_ns == pytest.approx(headroom.loader_only_ns, rel=WITHIN)
+    assert stages.basis == "loader alone"
+    assert stages.charged_ns + stages.not_attributed_ns == pytest.approx(stages.total_ns)
+    assert stages.charged_ns == pytest.approx(said.loader_only_ns, rel=WITHIN)

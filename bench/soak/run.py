@@ -1,6 +1,6 @@
 """Trains for an hour with everything on, and objects to what grows.
 
-    python bench/soak/run.py [--minutes 60] [--batches 10000000] [--alternate 100000]
+    python -m bench.soak.run [--minutes 60] [--batches 10000000] [--alternate 100000]
 
 A loader in the training process and one with two workers in mode log, and one with two workers in
 mode alternate, each with a log, stages, system metrics and ranges for a profiler; and one with two
@@ -33,19 +33,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import psutil
 import torch
+from scipy.stats import theilslopes  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader, Dataset
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
-
-from loadeval import LoaderEvaluator
-from loadeval.analysis.estimate.stats import Estimate, slope
-from loadeval.analysis.live import LiveRun
-from loadeval.data.log import Follower
+from bench.judge import batches_in
+from loadeval import Estimate, LoaderEvaluator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from loadeval.data.lines import Mode
 
 MINUTES, LOGGED, ALTERNATED = 60.0, 10_000_000, 100_000
 WORKERS_SHARE = 0.01
@@ -90,7 +85,7 @@ class Phase:
     """One loader in one mode, or without loadeval (None), for `share` of the time."""
 
     name: str
-    mode: Mode | None
+    mode: str | None
     share: float
     batches: int
     epoch: int
@@ -149,13 +144,13 @@ class Soaked:
         settled = self.samples[int(SETTLED * len(self.samples)) :]
         grew = []
         batches = np.array([sample.batches for sample in settled]) / self.phase.batches
-        memory = slope([(batches, np.array([sample.memory_mb for sample in settled]))])
+        slope = theilslopes([sample.memory_mb for sample in settled], batches)
+        memory = Estimate(slope.slope, slope.low_slope, slope.high_slope)
         heap = self.growth_mb("heap_mb")
         for name, growth, most_mb in (
             ("memory", memory, MOST_GROWTH_MB),
             ("heap in use", heap, MOST_HEAP_GROWTH_MB),
         ):
-            assert growth is not None
             if (growth.low or 0.0) > 0 and (growth.high or 0.0) > most_mb:
                 grew.append(name)
         for name in ("files", "threads", "children"):
@@ -268,20 +263,6 @@ def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
     if phase.mode is None:
         return Soaked(phase, took_s, tuple(samples), 0.0, 0)
     return Soaked(phase, took_s, tuple(samples), path.stat().st_size / 1e6, batches_in(path))
-
-
-def batches_in(path: Path) -> int:
-    """How many batches the log at `path` has."""
-    follower, run = Follower(path), LiveRun()
-    more = True
-    while more:
-        appended = follower.read()
-        assert appended is not None
-        for line in appended.lines:
-            run.take(line)
-        more = appended.more
-    state = run.state(0)
-    return 0 if state is None else state.batches
 
 
 def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:

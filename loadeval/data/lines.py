@@ -123,13 +123,15 @@ class CacheInfo:
     fill_ns: Count | None
 
 
-class Header(_Line, frozen=True, tag="header", omit_defaults=False):
+class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False):
     """What is known of a run before its first batch.
 
     `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
     `warmup` is how many batches of each epoch the steady part leaves out.
     """
 
+    format: str = FORMAT
+    version: int = VERSION
     run_id: str
     name: str
     mode: Mode
@@ -140,8 +142,6 @@ class Header(_Line, frozen=True, tag="header", omit_defaults=False):
     settings: dict[str, Any] = {}
     environment: dict[str, Any] = {}
     cache: CacheInfo | None = None
-    format: str = FORMAT
-    version: int = VERSION
 
 
 class Block(_Line, frozen=True, tag="block"):

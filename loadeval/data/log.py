@@ -283,8 +283,7 @@ class LogReader:
                 line = self._checked(text)
             except RunLogError as error:
                 if self.header is None:
-                    advice = "the file is empty" if not text.strip() else ASK_FOR_A_LOG
-                    raise RunLogError(f"{self.path}, line 1 {error}; {advice}") from None
+                    raise RunLogError(f"{self.path}, line 1 {error}; {ASK_FOR_A_LOG}") from None
                 is_cut_off = not text.endswith(b"\n")
                 what = "is cut off, as when a process is killed" if is_cut_off else str(error)
                 self._left_out.append(f"line {self._number} {what}; it was left out")

@@ -139,6 +139,7 @@ class Run:
                 start for start in self.worker_starts if begin_ns <= start.start_ns < end_ns
             ),
             operators=tuple(line for line in self.operators if begin_ns <= line.time_ns < end_ns),
+            padding=self.padding.take(np.isin(keys_of(self.padding), keys_of(steps))),
         )
 
 

@@ -414,7 +414,7 @@ def end(sampler: CodeSampler) -> None:
 @pytest.mark.check
 def test_a_compiled_tokeniser_is_told_by_the_line_that_calls_it() -> None:
     """It has no frame of Python's own, so its name is what the line calls."""
-    from bench.faults.texts import bpe, text
+    from bench.zoo.texts import bpe, text
 
     tokenizer, written = bpe(), text(0)
     sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=True)

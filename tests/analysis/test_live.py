@@ -309,7 +309,7 @@ def test_a_rank_that_has_no_batch_yet(ranks: list[Rates | None]) -> None:
 
 def test_the_ranks_that_wait_most_come_first() -> None:
     run = LiveRun()
-    run.take(Header("id", "run", "log", "", "images", 0, LoaderInfo("loader")))
+    run.take(header(warmup=0))
     state = run.state(0)
     assert state is not None
     few, many = (replace(state, overall=Rates(9, 9, None, None, part)) for part in (0.1, 0.2))

@@ -178,12 +178,12 @@ def test_steps_that_follow_the_length_would_be_shorter() -> None:
 
 
 def test_where_steps_do_not_follow_only_the_share_is_told() -> None:
-    """Nor where batches that were looked at are not among the steps."""
     share = share_of(padded())
     assert (share.step_ns, share.saved_ns) == (None, None)
-    run = padded(ms_per_token=0.5)
-    for part in (run.between(50, 60), run.between(0, 0.1)):
-        assert share_of(part).saved_ns is None
+
+
+def test_a_window_without_batches_has_no_padding() -> None:
+    assert padding(padded(ms_per_token=0.5).between(50, 60)) is None
 
 
 def test_a_constant_length_is_told_with_the_longest_sequence() -> None:

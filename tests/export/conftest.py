@@ -26,7 +26,15 @@ WAIT_NS, STEP_NS = 30_001, 10_003
 @pytest.fixture
 def log_file(tmp_path: Path) -> Path:
     """Two epochs, the second broken off, much of it not known; readings, an event, no end."""
-    header = Header("1a2b", 'a "run"', "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
+    header = Header(
+        run_id="1a2b",
+        name='a "run"',
+        mode="log",
+        created=CREATED,
+        unit="images",
+        warmup=1,
+        loader=LoaderInfo("a.Loader"),
+    )
     return write_log(
         tmp_path / "run.jsonl",
         header,
@@ -65,7 +73,15 @@ def log_file(tmp_path: Path) -> Path:
 @pytest.fixture
 def empty_file(tmp_path: Path) -> Path:
     """A log of two epochs that had no batch, and one that was broken off before the first."""
-    header = Header("1a2b", "empty", "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
+    header = Header(
+        run_id="1a2b",
+        name="empty",
+        mode="log",
+        created=CREATED,
+        unit="images",
+        warmup=1,
+        loader=LoaderInfo("a.Loader"),
+    )
     return write_log(
         tmp_path / "empty.jsonl",
         header,

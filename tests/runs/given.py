@@ -36,7 +36,15 @@ if TYPE_CHECKING:
     from loadeval.data.lines import Line
 
 MS = 1_000_000
-HEADER = Header("id", "run", "alternate", "", "images", 1, LoaderInfo("loader"))
+HEADER = Header(
+    run_id="id",
+    name="run",
+    mode="alternate",
+    created="",
+    unit="images",
+    warmup=1,
+    loader=LoaderInfo("loader"),
+)
 RANDOMISED = replace(
     HEADER,
     name="alternating",
@@ -49,13 +57,13 @@ RANDOMISED = replace(
 def make_header(**changes: Any) -> Header:
     """A header in which all is known, with `changes`."""
     header = Header(
-        "1a2b",
-        "a run",
-        "log",
-        "2026-01-31T12:00:00+00:00",
-        "images",
-        1,
-        LoaderInfo("torch.utils.data.DataLoader", workers=2, pinned=False),
+        run_id="1a2b",
+        name="a run",
+        mode="log",
+        created="2026-01-31T12:00:00+00:00",
+        unit="images",
+        warmup=1,
+        loader=LoaderInfo("torch.utils.data.DataLoader", workers=2, pinned=False),
         settings={"num_cached_batches": 20, "epoch_batches": None},
         environment={"host": "a", "packages": {"numpy": "2.0"}},
     )

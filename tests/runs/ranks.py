@@ -78,7 +78,8 @@ def run_of_rank(
     epochs = [count] if epochs is None else epochs
     environment = {"host": host, "rank": rank, "world_size": world_size}
     defaults = Header(
-        f"id{rank}", f"rank{rank}", "log", created, "images", warmup, LoaderInfo("loader"),
+        run_id=f"id{rank}", name=f"rank{rank}", mode="log", created=created, unit="images",
+        warmup=warmup, loader=LoaderInfo("loader"),
         environment=environment,
     )  # fmt: skip
     if arm is not None:

@@ -48,13 +48,13 @@ CODE = {
 }
 BLOCKED = {"data.py:24 load_image > folio_wait_bit_common": 130, "data.py:35 lock": 20}
 HEADER = Header(
-    "id",
-    "staged",
-    "alternate",
-    "2026-11-21T10:00:00+00:00",
-    "images",
-    5,
-    LoaderInfo(
+    run_id="id",
+    name="staged",
+    mode="alternate",
+    created="2026-11-21T10:00:00+00:00",
+    unit="images",
+    warmup=5,
+    loader=LoaderInfo(
         "torch.utils.data.dataloader.DataLoader",
         "loadeval_adapters.pytorch.PyTorchAdapter",
         workers=2,

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from loadeval.data.columns import Column
     from loadeval.data.lines import Line
 
-BY_TRANSFORM = StageTimes.BY_TRANSFORM
-
 
 class Rows:
     """What a loader did for some batches of one epoch: arrays, by the names of StageTimes.
@@ -31,7 +29,7 @@ class Rows:
 
     def __init__(self, epoch: int = 0, **columns: Any) -> None:
         self.epoch = epoch
-        for name in BY_TRANSFORM:
+        for name in StageTimes.BY_TRANSFORM:
             given = columns.pop(name, None) or {}
             arrays = {each: np.array(values, dtype=np.float64) for each, values in given.items()}
             setattr(self, name, arrays)
@@ -45,9 +43,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.batch)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
 
     def replace(self, **columns: Any) -> Rows:
         """The same with other columns."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.estimate.metrics import THREADS, quantities, stretches_of
+from loadeval.analysis.estimate.metrics import THREADS, quantities
 from loadeval.analysis.once import once_per_run
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
@@ -313,7 +313,8 @@ def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     # No reading takes longer than the run, whatever a log says.
     tried_ns = np.clip(MOST_TRIES * wait_ns, 0.0, time_ns).astype(np.int64)
     began_ns = time_ns - tried_ns - 1
-    served = Stretches(*stretches_of(run, arm)).inside(began_ns, time_ns) >= time_ns - began_ns
+    # In batches that count nobody tries it: that is for the instruments' blocks.
+    served = Stretches.of_arm(run, arm).inside(began_ns, time_ns) >= time_ns - began_ns
     if not served.any():
         return None
     return LockWait(int(served.sum()), float(wait_ns[served].mean()))

@@ -14,6 +14,7 @@ from loadeval.analysis.rules.inside import FEWEST_BATCHES
 from loadeval.analysis.rules.stages import finding_inside, looks_inside
 from loadeval.analysis.rules.workers import names_of
 from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import ARMS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -112,11 +113,20 @@ def _tail(times: Columns) -> npt.NDArray[np.bool_]:
 def _waited_for(case: Case, times: Columns) -> npt.NDArray[np.bool_]:
     """Which of these batches training waited for in the steady state, when they were loaded."""
     steps = case.real.steps
-    begin_ns = steps.request_ns[case.rows]
+    rows = np.union1d(case.rows, _looked_into(case))
+    begin_ns = steps.request_ns[rows]
     order = np.argsort(begin_ns, kind="stable")
-    begin_ns, end_ns = begin_ns[order], (begin_ns + case.wait_ns)[order]
+    begin_ns, end_ns = begin_ns[order], (begin_ns + steps.wait_ns[rows])[order]
     at = np.searchsorted(begin_ns, times.requested_ns, side="right") - 1
     is_within: npt.NDArray[np.bool_] = (
         (at >= 0) & (times.requested_ns <= end_ns[at]) & (times.delivered_ns != UNKNOWN)
     )
     return is_within
+
+
+def _looked_into(case: Case) -> npt.NDArray[np.intp]:
+    """The batches of real blocks for the instruments, once the loader has refilled its queue."""
+    steps, place = case.real.steps, np.arange(len(case.real.steps))
+    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
+    began = np.maximum.accumulate(np.where(looked, -1, place))
+    return np.flatnonzero(looked & (place - began > case.run.header.warmup))

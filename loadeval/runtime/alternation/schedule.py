@@ -247,6 +247,7 @@ class Schedule(Progress):
         self._head_iterations_ns: list[int] = []
         self._head_steps_ns: list[int] = []
         self._two_blocks = two_blocks_for(prefetch_depth)
+        self._epochs = 0
         self._has_room = True
         self._latest: deque[int] = deque(maxlen=SHORT_IN_A_ROW)
         self._start_ns = 0
@@ -255,6 +256,7 @@ class Schedule(Progress):
     def begin_epoch(self, head: int) -> None:
         """See Progress. Where epochs come out shorter or longer than before, a new pair begins."""
         ended = self.served - self._epoch_began
+        self._epochs += 1
         self._latest += [ended] if ended else []
         super().begin_epoch(head)
         whole = self._batches_if_short()
@@ -322,8 +324,15 @@ class Schedule(Progress):
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
     def looks_next(self) -> bool:
-        """Whether the next epoch is a block in which instruments are read."""
-        return bool(self.whole) and self._is_instrumented(self._pair)
+        """Whether instruments are read from the start of the next epoch on.
+
+        That is where it is a block for them. Of longer ones it is the first, and one in three from
+        the second on, up to the first block: what workers and samplers do at a start is seen
+        nowhere else.
+        """
+        if self.whole:
+            return self._is_instrumented(self._pair)
+        return self.has_instruments and self._epochs % INSTRUMENTED_EVERY == min(self._epochs, 1)
 
     def _is_instrumented(self, pair: int) -> bool:
         return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1

@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from loadeval.data.lines import Block, EpochEnd, Event, Padding, RunEnd, StageTimes, encode
@@ -87,6 +88,7 @@ class Recorder:
         self.expects_batches = True
         self._clock = clock
         self._epochs = 0
+        self._numbers = count()  # asked by threads that iterate one loader at once
         self._spare_cuda_events: deque[Any] = deque()
         self._parents: tuple[object, ...] = ()
         self._tracking = tracking
@@ -143,12 +145,13 @@ class Recorder:
         self._leave_if_forked()
         if self.closed:  # the iterator is older than that
             return OpenEpoch(self, self._epochs)
+        number = next(self._numbers)
+        self._epochs = number + 1
         event, gpu_idle = timing_events(), None
         if event is not None:
-            gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_cuda_events)
+            gpu_idle = GpuIdleTimer(number, event, self._spare_cuda_events)
             self._gpu_idle_timers.append(gpu_idle)
-        epoch = OpenEpoch(self, self._epochs, gpu_idle)
-        self._epochs += 1
+        epoch = OpenEpoch(self, number, gpu_idle)
         self._open_epochs.append(epoch)
         if number_callback is not None:
             number_callback(epoch.number)

@@ -100,8 +100,8 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
 
 @pytest.mark.parametrize("length", [2000, 5])
 def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int) -> None:
-    """They are read in every third pair, its warm-ups included, and in no other."""
-    looks: list[tuple[bool, int]] = []
+    """They are read in every third pair, its warm-ups included, and before the first block."""
+    looks = [(True, 0)]
 
     class Looking:
         """Looks into the loader, and notes what it is told after how many batches."""

@@ -471,3 +471,14 @@ def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     for _ in range(with_instruments(pairs)):
         next_pair(schedule, steady(10_000 * MS, 5000 * MS))
     assert schedule.served == batches_for(pairs, depth)
+
+
+def test_the_starts_of_some_epochs_are_looked_into() -> None:
+    """Of the first, and of one in three from the second on, whatever the blocks are for."""
+    schedule = Schedule(length=MANY)
+    schedule.has_instruments = True
+    looks = []
+    for _ in range(8):
+        looks.append(schedule.looks_next())
+        schedule.begin_epoch(head_for(0))
+    assert looks == [True, True, False, False, True, False, False, True]

@@ -1,0 +1,158 @@
+"""Record what is seen of each planted hang, for tests that need no process: tests/recorded/hangs.
+
+    python -m bench.hangs.record [NAME...]
+
+Each file has, of each training process of a program that hangs: two looks at it and at what it
+started, what `attach` observes in some seconds, and the files of /proc and the stacks that both
+are read from, as py-spy prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from bench.hangs.planted import HANGS, ROOT, environment
+from loadeval.analysis.attach.marks import marks_of
+from loadeval.analysis.hangs.hang import hang_of
+from loadeval.probes.looks import look_at, with_native_frames
+from loadeval.probes.observing import Observer
+from loadeval.probes.stacks import py_spy
+from loadeval.runtime.registry import declared_in_stacks
+
+if TYPE_CHECKING:
+    from bench.hangs.planted import Planted
+
+FOLDER = ROOT / "tests" / "recorded" / "hangs"
+OBSERVED_S = 3.0
+LONGEST_S = 60.0
+MARKS = marks_of(*declared_in_stacks())
+OF_PROCESS = ("cmdline", "stat", "status", "io")
+OF_THREAD = ("comm", "schedstat", "stat", "status", "syscall", "wchan")
+NAMES = {
+    str(Path(psutil.__file__).parents[1]): "/venv/lib/python3.11/site-packages",
+    sys.prefix: "/venv",
+    sys.base_prefix: "/usr",
+    str(ROOT): "/home/me/project",
+}
+"""What a recording calls the paths of this machine."""
+
+
+def recorded(planted: Planted) -> list[dict[str, Any]]:
+    """Start the program, wait until it hangs, and look at each process of it that trains."""
+    process = subprocess.Popen(
+        planted.command,
+        env=environment(),
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        trainings = [process.pid]
+        if planted.python:
+            until_s = time.monotonic() + LONGEST_S
+            while len(trainings := ranks_of(process.pid)) < 2:
+                if time.monotonic() > until_s:
+                    raise TimeoutError(f"{planted.name} starts no ranks")
+                time.sleep(0.5)
+        return [seen(pid) for pid in trainings]
+    finally:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            child.kill()
+        process.kill()
+        process.wait()
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """The ranks that torchrun started."""
+    children = psutil.Process(launcher).children()
+    return sorted(child.pid for child in children if "uneven_ranks" in child.cmdline())
+
+
+def seen(pid: int) -> dict[str, Any]:
+    """What is seen of a training process, once it hangs."""
+    until_s = time.monotonic() + LONGEST_S
+    before = None
+    while True:
+        first = look_at(pid)
+        time.sleep(1.0)
+        last = look_at(pid)
+        assert first is not None
+        assert last is not None
+        hang = hang_of([first, last], MARKS, 10**10)
+        if hang.is_hang and before == (hang.cause, hang.place):  # and not in the middle of imports
+            break
+        before = hang.cause, hang.place
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{pid} does not hang: {hang}")
+    if hang.pid is not None and hang.waits.value != "write":
+        last = with_native_frames(last, hang.pid)
+    below = [process.state.pid for process in last.others]
+    return {
+        "pid": pid,
+        "looks": [asdict(first), asdict(last)],
+        "observation": asdict(Observer(pid, OBSERVED_S, lambda: below).observe()),
+        "proc": {str(each): proc_files(each) for each in (pid, *below)},
+        "py-spy": {str(each): stacks(each) for each in (pid, *below)},
+    }
+
+
+def proc_files(pid: int) -> dict[str, Any]:
+    """Files of /proc/PID by their paths in it, and what each of its open files is, with its mode.
+
+    What may not be read is left out.
+    """
+    root = Path(f"/proc/{pid}")
+    threads = sorted((root / "task").iterdir())
+    paths = [root / name for name in OF_PROCESS]
+    paths += [thread / name for thread in threads for name in OF_THREAD]
+    files: dict[str, Any] = {}
+    for path in paths:
+        with suppress(OSError):
+            files[str(path.relative_to(root))] = path.read_text(errors="replace")
+    for path in (root / "fd").iterdir():
+        with suppress(OSError):
+            files[f"fd/{path.name}"] = [str(path.readlink()), oct(path.lstat().st_mode)]
+    return files
+
+
+def stacks(pid: int) -> Any:
+    command = [py_spy(), "dump", "--json", "--full-filenames", "--locals", "--nonblocking"]
+    done = subprocess.run([*command, "--pid", str(pid)], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+def plain(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else sorted(value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
+    options = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True, parents=True)
+    for planted in HANGS:
+        if options.names and planted.name not in options.names:
+            continue
+        text = json.dumps(recorded(planted), default=plain, separators=(",", ":"))
+        for name, other in NAMES.items():
+            text = text.replace(name, other)
+        path = FOLDER / f"{planted.name}.json.gz"
+        path.write_bytes(gzip.compress(text.encode(), mtime=0))
+        print(f"{planted.name}: {path.stat().st_size:,} bytes", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Faults that only a GPU feels: of memory, of waits behind queued work, of a step that idles."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from bench.gpu.device import Products
+from bench.zoo.costs import MS
+from bench.zoo.programs import Samples, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MB = 2**18
+"""Elements of float32."""
+
+
+def batches(count: int, make: Callable[[int], Any], ms: float = 0.0) -> Samples:
+    """So many batches of `make(number)`, each of which takes a worker `ms` of sleep."""
+
+    def read(number: int) -> Any:
+        if ms:
+            time.sleep(ms * MS)
+        return make(number)
+
+    return Samples(read, count)
+
+
+def of_size(mb: float, number: int) -> torch.Tensor:
+    return torch.full((int(mb * MB),), float(number))
+
+
+class Parts:
+    """A batch that pins itself, which takes `ms`."""
+
+    def __init__(self, x: torch.Tensor, ms: float) -> None:
+        self.x, self.ms = x, ms
+
+    def pin_memory(self) -> Parts:
+        """Pin a part of it again and again, and then all of it."""
+        until = time.perf_counter() + self.ms * MS
+        while time.perf_counter() < until:
+            self.x[:1024].clone().pin_memory()
+        return Parts(self.x.pin_memory(), 0.0)
+
+
+def parts(ms: float, number: int) -> Parts:
+    return Parts(of_size(0.25, number), ms)
+
+
+def unpinned(mb: float, *, pinned: bool) -> Training:
+    """Batches are sent from memory that the device cannot read by itself, or can."""
+    work = Products(6.0)
+
+    def step(batch: torch.Tensor) -> None:
+        batch.to("cuda", non_blocking=pinned)
+        work()
+
+    made = batches(100, partial(of_size, mb))
+    return Training(DataLoader(made, batch_size=None, num_workers=4, pin_memory=pinned), step)
+
+
+def slow_pinning(ms: float) -> Training:
+    """The thread that pins takes so long for a batch of a step of 5 ms."""
+    work = Products(5.0)
+
+    def step(batch: Parts) -> None:
+        batch.x.to("cuda", non_blocking=True)
+        work()
+
+    loader = DataLoader(
+        batches(150, partial(parts, ms)), batch_size=None, num_workers=2, pin_memory=True
+    )
+    return Training(loader, step)
+
+
+def hidden_waits(work_ms: float) -> Training:
+    """Training waits 5 ms for each batch, and the device has work meanwhile, or has none."""
+    work = Products(work_ms)
+
+    def step(batch: torch.Tensor) -> None:
+        batch.to("cuda", non_blocking=True)
+        work()
+
+    loader = DataLoader(batches(80, partial(of_size, 0.25), 5.0), batch_size=None, pin_memory=True)
+    return Training(loader, step)
+
+
+def idle_device(*, is_idle: bool) -> Training:
+    """Loading is free, and steps are tiny kernels before work of the host, or large kernels."""
+    tiny = torch.zeros(16, device="cuda")
+    work = Products(12.0)
+
+    def step(_batch: Any) -> None:
+        if is_idle:
+            for _ in range(4):
+                tiny.add_(1.0)
+            time.sleep(0.012)
+        else:
+            work()
+            tiny[0].item()
+
+    return Training([torch.zeros(16)] * 500, step)

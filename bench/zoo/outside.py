@@ -1,0 +1,185 @@
+"""Faults that show without a look into the loader: in waits, in steps, in memory.
+
+Loaders and steps sleep, for far longer than a slow machine could blur.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+from bench.zoo.costs import MS, Alone, Pause, Sleep
+from bench.zoo.programs import Samples, Training, nothing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Times = Callable[[int], float] | float
+
+CPUS = len(os.sched_getaffinity(0))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A training in which `cause` is found from outside the loader, in a run of that mode."""
+
+    name: str
+    cause: str
+    make: Callable[[], Training]
+    mode: str = "log"
+
+
+def slow(count: int, ms: Times, step_ms: Times, epochs: int = 1, **options: Any) -> Training:
+    """A training of one sample a batch, in which a sample and a step take so long."""
+    return Training(DataLoader(sleeping(count, ms), **options), Pause(step_ms), epochs)
+
+
+def sleeping(count: int, ms: Times) -> Samples:
+    """Numbers, of which each takes so long."""
+
+    def read(index: int) -> torch.Tensor:
+        time.sleep((ms(index) if callable(ms) else ms) * MS)
+        return torch.tensor([index])
+
+    return Samples(read, count)
+
+
+class Sealed:
+    """What takes 10 ms to unpack, for the process that does."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return time.sleep, (10 * MS,)
+
+
+def to_unpack() -> Training:
+    """A worker makes batches at once, which it takes the training process time to unpack."""
+    sealed = Samples(lambda _: Sealed(), 120)
+    return Training(DataLoader(sealed, batch_size=None, num_workers=1), Pause(30))
+
+
+def contending() -> Training:
+    """Two workers and the step want the same thing, of which there is one."""
+    alone = Alone(get_context("fork").Lock(), Sleep(10))
+
+    def read(index: int) -> int:
+        alone(index)
+        return index
+
+    options = {"num_workers": 2, "multiprocessing_context": "fork"}
+    return Training(DataLoader(Samples(read, 120), **options), lambda _: alone(0))
+
+
+def generated() -> Training:
+    """A generator loads while training waits, and never else."""
+
+    def batches() -> Iterator[int]:
+        for number in range(80):
+            time.sleep(10 * MS)
+            yield number
+
+    return Training(batches, Pause(10))
+
+
+class Shuffling(IterableDataset[int]):
+    """Numbers, of which each epoch first reads a hundred, at 3 ms each."""
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(100 * 3 * MS)
+        yield from range(10)
+
+
+def beside_a_stranger() -> Training:
+    """A process computes all the time that nobody here has started."""
+    command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
+    shell = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, check=True
+    )
+    pid = int(shell.stdout)
+    return Training(range(400), Pause(5), close=lambda: os.kill(pid, signal.SIGKILL))
+
+
+def late(ms: float) -> Callable[[int], None]:
+    """What workers do when they begin."""
+    return lambda _worker: time.sleep(ms * MS)
+
+
+def keeping_outputs(batches: int) -> Training:
+    """A list of all outputs so far grows with every step, by a megabyte."""
+    kept = []
+
+    def step(_batch: Any) -> None:
+        kept.append(np.ones(125_000))
+        time.sleep(20 * MS)
+
+    return Training(range(batches), step)
+
+
+def keeping_samples(batches: int) -> Training:
+    """With each number a worker keeps a megabyte more."""
+    kept = []
+
+    def read(index: int) -> int:
+        kept.append(os.urandom(1_000_000))
+        time.sleep(20 * MS)
+        return index
+
+    return Training(DataLoader(Samples(read, batches), num_workers=1), nothing)
+
+
+SEEN = (
+    Seen(
+        "two workers at 20 ms for a step of 2",
+        "capacity",
+        lambda: slow(150, 20, 2, num_workers=2),
+        "alternate",
+    ),
+    Seen("batches to unpack", "per-batch cost", to_unpack, "alternate"),
+    Seen("a lock that steps need too", "contention", contending, "alternate"),
+    Seen("a generator", "zero workers", generated, "alternate"),
+    Seen("no workers, in a log", "zero workers", lambda: slow(60, 5, 1)),
+    Seen("a worker that is too slow", "waiting", lambda: slow(60, 10, 1, num_workers=1)),
+    Seen("a process that computes", "shared machine", beside_a_stranger),
+    Seen(
+        "200 ms for one batch in a hundred",
+        "stalls",
+        lambda: slow(400, lambda index: 200 if index % 100 == 99 else 0, 0.5),
+    ),
+    Seen(
+        "workers that begin in 200 ms, each epoch",
+        "epoch boundaries",
+        lambda: slow(10, 0, 5, 3, num_workers=1, worker_init_fn=late(200)),
+    ),
+    Seen(
+        "a worker that begins in 1.5 s",
+        "slow first batch",
+        lambda: slow(100, 0, 5, num_workers=1, worker_init_fn=late(1500)),
+    ),
+    Seen(
+        "each batch takes longer than the one before",
+        "falling throughput",
+        lambda: slow(160, lambda index: 0.1 * index, 1),
+    ),
+    Seen(
+        "the second half comes from a cache",
+        "drift",
+        lambda: slow(100, lambda index: 8 if index < 50 else 0, 4),
+    ),
+    Seen(
+        "one step saves a checkpoint",
+        "outliers",
+        lambda: Training(range(60), Pause(lambda number: 300 if number == 40 else 5)),
+    ),
+    Seen(
+        "one worker more than CPUs", "oversubscription", lambda: slow(4, 0, 0, num_workers=CPUS + 1)
+    ),
+)

@@ -1,0 +1,151 @@
+"""What a planted program is, and the datasets and the DataLoader that most of them have."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from bench.zoo.costs import Products
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Make = Callable[[Path], "Training"]
+
+BATCHES = 160
+SIZE = 20
+"""Samples of a batch."""
+SAMPLES = BATCHES * SIZE
+STEP_MS = 8.0
+
+
+def nothing(*_: Any) -> None:
+    """Nothing is to be done."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A loop over `loader`, which calls `step` with each batch.
+
+    An epoch ends with the loader, or with an iterator each for `fresh` single batches. `close`
+    ends what the loader leaves behind, such as a server; call it once, at the end.
+    """
+
+    loader: Any
+    step: Callable[[Any], object]
+    epochs: int = 1
+    fresh: int | None = None
+    close: Callable[[], None] = nothing
+
+    def batches(self, loader: Any = None) -> Iterator[Any]:
+        """The batches of all epochs, from `loader` in place of its own where one is given."""
+        loader = self.loader if loader is None else loader
+        for _ in range(self.epochs):
+            if self.fresh is None:
+                yield from loader
+            else:
+                yield from (next(iter(loader)) for _ in range(self.fresh))
+
+    def run(self, loader: Any = None) -> None:
+        """Train, and close nothing."""
+        for batch in self.batches(loader):
+            self.step(batch)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A training with a fault in its loading, and the same without it.
+
+    `cause` is what is wrong, and `named` a text that an answer must contain, maybe "". In `healthy`
+    loading does not limit training. `fixed` follows the advice literally, where that is something
+    else; it is faster than `faulty`. That is the first piece of advice, or that of code `follows`.
+    Each makes its files in a folder of its own. `costs_time` is false for a fault that costs
+    something else. `healthy` needs so many `cpus`: one for each worker
+    that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
+    nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
+    """
+
+    name: str
+    cause: str
+    named: str
+    faulty: Make
+    healthy: Make
+    fixed: Make | None = None
+    follows: str = ""
+    costs_time: bool = True
+    cpus: int = 1
+    fault_cpus: int = 1
+    looks_inside: bool = True
+
+
+class Samples(Dataset[Any]):
+    """`count` of them, each of which `read` makes of its number."""
+
+    def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
+        self.read = read
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.read(index)
+
+
+class Stream(IterableDataset[Any]):
+    """The same one after the other, divided among the workers."""
+
+    def __init__(self, read: Callable[[int], Any], count: int = SAMPLES) -> None:
+        self.read = read
+        self.count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        for index in of_this_worker(self.count):
+            yield self.read(index)
+
+
+def of_this_worker(count: int) -> range:
+    """Which of so many are this worker's."""
+    worker = get_worker_info()
+    return range(worker.id, count, worker.num_workers) if worker else range(count)
+
+
+def stacked(samples: list[Any]) -> Any:
+    return np.stack([np.asarray(sample) for sample in samples])
+
+
+def as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def train(
+    dataset: Any,
+    *,
+    step_ms: float = STEP_MS,
+    epochs: int = 1,
+    fresh: int | None = None,
+    close: Callable[[], None] = nothing,
+    batch_size: int | None = SIZE,
+    workers: int = 2,
+    **options: Any,
+) -> Training:
+    """A training with a DataLoader of `dataset`, whose batches are small arrays.
+
+    They are pickled through the pipe in 0.1 ms. A tensor of any size takes 1 ms, for its file
+    descriptor, which is too much beside a short step of a healthy training.
+    """
+    options.setdefault("collate_fn", as_it_is if batch_size is None else stacked)
+    if workers and epochs > 1:
+        options.setdefault("persistent_workers", True)
+    with warnings.catch_warnings():  # of more workers than CPUs, as some programs have
+        warnings.simplefilter("ignore", UserWarning)
+        loader: DataLoader[Any] = DataLoader(
+            dataset, batch_size=batch_size, num_workers=workers, **options
+        )
+    loader.check_worker_number_rationality = nothing  # type: ignore[method-assign]
+    return Training(loader, Products(step_ms), epochs, fresh, close)

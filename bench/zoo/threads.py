@@ -1,0 +1,225 @@
+"""Loaders with threads in the training process: Python's lock, and stages of SPDL."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from bench.zoo.costs import MS, Pause, Products, loop
+from bench.zoo.programs import STEP_MS, Program, Samples, Training
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    Load = Callable[[int], int]
+
+BATCHES = 400
+"""Enough to read the lock often in both arms of the blocks for that."""
+ROUNDS = 250_000
+BLOCK = bytes(1 << 20)
+AHEAD = 4
+FILES, ARRAYS, NUMBERS = 8, 8, 512
+
+
+def tokenise(number: int) -> int:
+    """Python code."""
+    return loop(ROUNDS) + number
+
+
+def digest(number: int) -> int:
+    """Work without Python's lock in all but a few moments."""
+    return hashlib.sha256(BLOCK).digest()[0] + number
+
+
+class Fed:
+    """Threads feed a queue."""
+
+    def __init__(self, load: Load, batches: int = BATCHES, threads: int = 2) -> None:
+        self.load = load
+        self.batches = batches
+        self.threads = threads
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[int]:
+        ready: queue.Queue[int] = queue.Queue(AHEAD)
+        numbers = iter(range(self.batches))
+        stopped = threading.Event()
+        threads = [
+            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
+            for _ in range(self.threads)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(self.batches):
+                yield ready.get()
+        finally:
+            stopped.set()
+            while any(thread.is_alive() for thread in threads):
+                while not ready.empty():
+                    ready.get()
+                threads[0].join(0.01)
+
+    def feed(
+        self, numbers: Iterator[int], ready: queue.Queue[int], stopped: threading.Event
+    ) -> None:
+        for number in numbers:
+            if stopped.is_set():
+                return
+            ready.put(self.load(number))
+
+
+class Pooled:
+    """A pool of threads loads some batches ahead."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[int]:
+        with ThreadPoolExecutor(2) as pool:
+            numbers = iter(range(BATCHES))
+            ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
+            while ahead:
+                yield ahead.pop(0).result()
+                ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
+
+
+class Ahead(DataLoader[Any]):
+    """A thread of its own reads it some batches ahead, as DataLoaderX of many repositories does."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        return iter(Fed(lambda _: next(batches), len(self), threads=1))
+
+
+def ahead(load: Load, workers: int = 0) -> Training:
+    """One batch a sample."""
+    return threaded(Ahead(Samples(load, BATCHES), batch_size=None, num_workers=workers))
+
+
+def pipeline(load: Load, *, apart: bool = False) -> Any:
+    """SPDL's, with two threads for its one stage, maybe in a process of its own.
+
+    In the training process its threads slow steps down whatever the stage does.
+    """
+    from spdl.pipeline import PipelineBuilder, run_pipeline_in_subprocess
+
+    builder: Any = PipelineBuilder()
+    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
+    if apart:
+        config = built.get_config()
+        return run_pipeline_in_subprocess(config, num_threads=2, mp_context="fork")
+    return built.build(num_threads=2)
+
+
+def read(number: int) -> int:
+    time.sleep(STEP_MS / 2 * MS)
+    return number
+
+
+def decode(number: int) -> int:
+    time.sleep(2 * STEP_MS * MS)
+    return number
+
+
+def stages(decoding: int) -> Training:
+    """A pipeline of SPDL's in which each item is read, and decoded, so many at once."""
+    from spdl.pipeline import PipelineBuilder
+
+    builder: Any = PipelineBuilder()
+    builder.add_source(range(BATCHES)).pipe(read, concurrency=2)
+    built = builder.pipe(decode, concurrency=decoding).add_sink(AHEAD)
+    return Training(built.build(num_threads=6), Pause(STEP_MS))
+
+
+class Arrays:
+    """Batches of small files of arrays, which NumPy parses by many short calls."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.paths = [folder / f"{number}.npz" for number in range(FILES)]
+        for path in self.paths:
+            np.savez(path, *np.zeros((ARRAYS, NUMBERS), np.float32))
+
+    def __call__(self, _number: int) -> int:
+        for path in self.paths:
+            with np.load(BytesIO(path.read_bytes())) as parts:
+                total = sum(float(parts[name][0]) for name in parts)
+        return int(total)
+
+
+def of_many_calls(folder: Path, *, apart: bool) -> Training:
+    """Each short call of a step takes Python's lock, as each does that launches a kernel."""
+    return Training(pipeline(Arrays(folder), apart=apart), Products(STEP_MS, side=32))
+
+
+def threaded(loader: Any) -> Training:
+    return Training(loader, Products(STEP_MS, side=256))
+
+
+PROGRAMS = (
+    Program(
+        "threads that tokenise for a queue",
+        "Python lock",
+        "feed",
+        faulty=lambda _: threaded(Fed(tokenise)),
+        healthy=lambda _: threaded(Fed(digest)),
+        follows="release_lock",
+    ),
+    Program(
+        "a stage of an SPDL pipeline in Python",
+        "Python lock",
+        "spdl",
+        faulty=lambda _: threaded(pipeline(tokenise)),
+        healthy=lambda _: threaded(pipeline(digest, apart=True)),
+        follows="release_lock",
+    ),
+    Program(
+        "files of arrays that an SPDL pipeline parses",
+        "Python lock",
+        "spdl",
+        faulty=partial(of_many_calls, apart=False),
+        healthy=partial(of_many_calls, apart=True),
+        cpus=2,
+    ),
+    Program(
+        "a pool of threads that tokenise",
+        "Python lock",
+        "ThreadPoolExecutor",
+        faulty=lambda _: threaded(Pooled(tokenise)),
+        healthy=lambda _: threaded(Pooled(digest)),
+        follows="release_lock",
+    ),
+    Program(
+        "a DataLoader that a thread reads ahead",
+        "Python lock",
+        "feed",
+        faulty=lambda _: ahead(tokenise),
+        healthy=lambda _: ahead(digest),
+        fixed=lambda _: ahead(tokenise, workers=2),
+        cpus=2,
+    ),
+    Program(
+        "a stage of SPDL that decodes one at a time",
+        "slow operator",
+        "decode",
+        faulty=lambda _: stages(decoding=1),
+        healthy=lambda _: stages(decoding=4),
+    ),
+)

@@ -1,0 +1,255 @@
+"""Loaders with workers, and steps, whose throughput is predicted and then measured."""
+
+from __future__ import annotations
+
+import inspect
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from bench.zoo.costs import Alone, Both, Burn, Matmul, Sleep, least_ms, uneven
+from bench.zoo.programs import Samples
+from bench.zoo.storage import MB, read_anew, write_random
+from bench.zoo.truth import Items, numbered
+from loadeval.demo.photographs import make_photographs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    import numpy.typing as npt
+    from torch.utils.data import Dataset
+
+    from bench.zoo.costs import Cost
+
+EPOCH = 300
+"""Batches in an epoch, and in a recorded run."""
+ROUNDS = 3
+FILES = 64
+SIDE = 224
+"""Pixels of an augmented image."""
+ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
+"""Whether this torch can serve batches as they come."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How a DataLoader loads."""
+
+    workers: int
+    prefetch_factor: int = 2
+    in_order: bool = True
+
+    def __str__(self) -> str:
+        text = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        if self.prefetch_factor != Setting.prefetch_factor:
+            text += f", prefetch {self.prefetch_factor}"
+        return text if self.in_order else f"{text}, any order"
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of DataLoader; an older torch knows no order but one."""
+        options = {"num_workers": self.workers, "prefetch_factor": self.prefetch_factor}
+        return options if self.in_order else {**options, "in_order": False}
+
+
+SETTINGS = (
+    *map(Setting, (2, 3, 4, 6)),
+    Setting(3, 1),
+    Setting(3, 4),
+    *([Setting(3, in_order=False)] if ANY_ORDER else []),
+)
+QUICK_SETTINGS = (Setting(2), Setting(4))
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A loader and a training step; the run from which is predicted has `workers`.
+
+    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in `rounds`, over
+    `counted` batches.
+    """
+
+    name: str
+    what: str
+    dataset: Callable[[int], Dataset[Any]]
+    batch_size: int
+    step: Cost
+    workers: int = 1
+    collate: Callable[[list[Any]], Any] | None = None
+    context: str | None = None
+    epoch: int = EPOCH
+    counted: int = 140
+    rounds: int = ROUNDS
+    settings: tuple[Setting, ...] = SETTINGS
+
+    def loader(self, **options: Any) -> DataLoader[Any]:
+        """A new loader; all draw their samples in the same random order, epoch by epoch."""
+        if options.get("num_workers"):
+            options = {"multiprocessing_context": self.context, **options}
+        return DataLoader(
+            self.dataset(self.epoch * self.batch_size),
+            batch_size=self.batch_size,
+            shuffle=True,
+            generator=torch.Generator().manual_seed(7),
+            collate_fn=self.collate,
+            **options,
+        )
+
+    def train(self, _batch: Any) -> None:
+        self.step(0)
+
+
+def samples(read: Callable[[int], Any]) -> Callable[[int], Samples]:
+    return partial(Samples, read)
+
+
+def costing(cost: Cost) -> Callable[[int], Samples]:
+    return lambda size: Items(size, numbered, cost)
+
+
+def photograph(paths: Sequence[Path], index: int) -> torch.Tensor:
+    """A JPEG: decoded, cropped at random, resized, mirrored, normalised."""
+    random = np.random.default_rng(index)
+    with Image.open(paths[index % len(paths)]) as file:
+        image = file.convert("RGB")
+    side = int(random.integers(256, 480))
+    left, top = random.integers(0, 480 - side, size=2).tolist()
+    image = image.resize((SIDE, SIDE), box=(left, top, left + side, top + side))
+    if index % 2:
+        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    return pixels.float().div_(255).sub_(0.5)
+
+
+def in_python(side: int, index: int) -> torch.Tensor:
+    """An image that is a list of rows, mirrored and made brighter."""
+    places = range(side)
+    image = [[(index + 31 * x + 17 * y) % 256 for x in places] for y in places]
+    mirrored = [row[::-1] for row in image]
+    return torch.tensor([[min(255, value * 5 // 4) for value in row] for row in mirrored])
+
+
+def array(index: int) -> npt.NDArray[np.float32]:
+    """A random image, which is NumPy's."""
+    image = np.random.default_rng(index).random((3, 256, 256), dtype=np.float32)
+    return np.subtract(image, 0.5, out=image)
+
+
+def tokens(index: int) -> list[int]:
+    """They cost nothing before they are collated."""
+    return list(range(500 + index * 7919 % 3500))
+
+
+def padded(samples: list[list[int]]) -> dict[str, torch.Tensor]:
+    """Tokens, and which of them are some, as long as the longest."""
+    longest = max(map(len, samples))
+    tokens = [sample + [0] * (longest - len(sample)) for sample in samples]
+    known = [[True] * len(sample) + [False] * (longest - len(sample)) for sample in samples]
+    return {"tokens": torch.tensor(tokens), "known": torch.tensor(known)}
+
+
+class Archive(Samples):
+    """Compressed samples, read a batch at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        values = np.random.default_rng(7).integers(64, size=200_000, dtype=np.uint8)
+        self.sample = zlib.compress(values.tobytes(), 1)
+
+    def read(self, _index: int) -> torch.Tensor:
+        return torch.frombuffer(bytearray(zlib.decompress(self.sample)), dtype=torch.uint8)
+
+    def __getitems__(self, indices: list[int]) -> list[torch.Tensor]:
+        return [self.read(index) for index in indices]
+
+
+def workloads(folder: Path) -> list[Workload]:
+    """All of them; those that read files have them in `folder`."""
+    burn = Burn.for_ms
+    jpegs = make_photographs(folder / "photographs", FILES)
+    files = write_random(folder / "files", FILES, MB)
+    photographs = samples(partial(photograph, jpegs))
+    one = Matmul(256, 1)
+    matmul = Matmul(256, round(25 / least_ms(lambda: one(0))))
+    alone = Alone(get_context("fork").Lock(), burn(1))
+
+    def dropped(index: int) -> torch.Tensor:
+        return torch.tensor([read_anew(files[index % FILES])[0], index])
+
+    return [
+        Workload("jpeg", "JPEGs, augmented", photographs, 6, burn(4)),
+        Workload("python", "augmented in Python", samples(partial(in_python, 64)), 12, Sleep(3)),
+        Workload("disk", "files, not cached", samples(dropped), 8, Sleep(3), workers=2),
+        Workload(
+            "latency",
+            "1 sample in 5 waits 20 ms",
+            costing(Both(burn(0.5), Sleep(20), every=5)),
+            4,
+            Sleep(4),
+        ),
+        Workload(
+            "step",
+            "25 ms of matrices",
+            photographs,
+            20,
+            matmul,
+            epoch=160,
+            counted=80,
+            settings=tuple(map(Setting, (2, 3, 4, 6))),
+        ),
+        Workload(
+            "head of line",
+            "1 sample in 50 takes 15x",
+            costing(Both(burn(2), burn(28), every=50)),
+            4,
+            Sleep(3),
+            workers=2,
+        ),
+        Workload(
+            "small",
+            "batches of 2 ms",
+            samples(partial(in_python, 8)),
+            80,
+            burn(0.3),
+            epoch=1000,
+            counted=800,
+        ),
+        Workload(
+            "numpy", "6 MB through a pipe", samples(array), 8, Sleep(3), workers=2, collate=np.stack
+        ),
+        Workload("collate", "padded in Python", samples(tokens), 16, burn(3), collate=padded),
+        Workload(
+            "uneven",
+            "samples differ by 140%",
+            costing(uneven(4, shape=0.5)),
+            2,
+            Sleep(2),
+            epoch=600,
+            counted=500,
+        ),
+        Workload("getitems", "unpacked by the batch", Archive, 12, burn(3), workers=2),
+        Workload(
+            "lock",
+            "a third of the time alone",
+            costing(Both(burn(2), alone)),
+            4,
+            Sleep(2),
+            workers=2,
+        ),
+        Workload(
+            "spawn",
+            "spawned workers",
+            samples(partial(in_python, 64)),
+            12,
+            Sleep(3),
+            context="spawn",
+            settings=QUICK_SETTINGS,
+        ),
+    ]

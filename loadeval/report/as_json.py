@@ -1,0 +1,53 @@
+"""Results as plain data for JSON: the keys are the fields, and nothing is put into words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import fields, is_dataclass
+from pathlib import PurePath
+
+import msgspec
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns
+
+Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
+
+
+def as_json(value: object) -> Json:  # noqa: C901, PLR0911 - a line for each kind of value
+    """`value` as JSON has it: null for what is not known, a list for a column.
+
+    A key of several parts, such as a probe and its subject, has a space between them. Raises
+    TypeError for what is none of a result's types.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Columns):
+        return {name: as_json(value[name]) for name in value.names}
+    if isinstance(value, np.ndarray):
+        values = value.astype(object)
+        if value.dtype.kind == "i":
+            values[value == UNKNOWN] = None
+        return as_json(values.tolist())
+    if isinstance(value, msgspec.Struct):
+        return {name: as_json(getattr(value, name)) for name in value.__struct_fields__}
+    if is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {
+            " ".join(map(str, key)) if isinstance(key, tuple) else str(key): as_json(one)
+            for key, one in value.items()
+        }
+    if isinstance(value, Sequence):
+        return [as_json(one) for one in value]
+    if isinstance(value, AbstractSet):
+        return [as_json(one) for one in sorted(value)]
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -1,0 +1,137 @@
+"""What a report is made of: sections of blocks, which text.py, html.py and charts.py lay out.
+
+A block holds what it shows, and no analysis type: who renders it decides how, and nothing else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadeval.data.columns import Columns
+    from loadeval.words import Interval
+
+Kind = Literal[
+    "real beside ideal", "time per batch", "waits", "system metrics", "stages", "worker curve"
+]
+"""The six charts; charts.py says at each one's function which columns it is drawn from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number or an estimate with its unit, a kind of words.FORMATS or what stands behind it.
+
+    None is "not measured".
+    """
+
+    value: float | Interval | None
+    unit: str
+
+    @property
+    def point(self) -> float | None:
+        """The number without its interval."""
+        if self.value is None or isinstance(self.value, int | float):
+            return self.value
+        return self.value.value
+
+
+Cell = str | Number
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A title within a section."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph, an entry of a list, a caution, a note in small print, or a command to type."""
+
+    text: str
+    kind: Literal["plain", "entry", "caution", "note", "command"] = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Labels, and what belongs to each; `large` ones are the figures to see first."""
+
+    rows: Sequence[tuple[str, Cell]]
+    large: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows whose first cell names the row; two spaces before it make the row a part of another.
+
+    Where the head begins with "", text has the section's title there. A `folded` table is shown
+    on demand, where that can be.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    caption: str = ""
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Labelled bars on one scale, of parts that add up; a part's name is one of the palette's."""
+
+    rows: Sequence[tuple[str, Mapping[str, float]]]
+    unit: str = "duration"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart of a kind, drawn from `tables`; `says` is its caption, and tells what it shows.
+
+    `unit` is that of its values. `span_s` is the part of the run that it covers, in seconds; None
+    where it covers none, or it is not known when batches were asked for.
+    """
+
+    kind: Kind
+    title: str
+    says: str
+    tables: Mapping[str, Columns]
+    unit: str = ""
+    span_s: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingText:
+    """What was found, what it costs, where in the code, what to do, and what that rests on."""
+
+    name: str
+    says: str
+    cost: Cell = ""
+    where: str = ""
+    do: Sequence[str] = ()
+    facts: Sequence[tuple[str, Cell]] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Findings in their order: a line each on a screen, and all of them elsewhere."""
+
+    found: Sequence[FindingText]
+
+
+Block = Heading | Text | Facts | Table | Bars | Chart | Findings
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Blocks under a title; the first section's is the verdict.
+
+    Of `priority` 1 it is the first to get a place on a screen; without one it gets none.
+    """
+
+    title: str
+    blocks: Sequence[Block] = field(default=())
+    priority: int | None = None

@@ -1,0 +1,112 @@
+"""A report as one page that needs nothing else: its charts are inline, and it asks no network.
+
+All text of a run is escaped, and a character that would steer a reader's browser is its escape.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+import re
+from importlib import resources
+from itertools import count
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from loadeval.report.blocks import Cell, Chart, Number, Section, Table
+from loadeval.report.charts import inline_svg
+from loadeval.report.palette import LIGHT, css_variables
+from loadeval.words import printable, share, shortened, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LONGEST_TEXT = 5_000
+"""Characters of one text that are shown: a run's names may be of any length."""
+LONGEST_WHOLE = 14
+"""Characters of a text that stays on one line."""
+PATH_ENDS = re.compile(r"(?<=[/\\])(?=[^/\\])")
+
+
+def page(sections: Sequence[Section], about: str) -> str:
+    """The page of a report, whose first section is its top; `about` names what it is of."""
+    source = resources.files("loadeval.report").joinpath("page.html").read_text(encoding="utf-8")
+    environment = Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "kind": lambda block: type(block).__name__,
+        "cell": _cell,
+        "worth": _worth,
+        "color": _color,
+        "sortable": _is_sortable,
+    }
+    numbers = count(1)
+
+    def drawn(chart: Chart) -> Markup:
+        number = next(numbers)
+        wide = inline_svg(chart, f"chart-{number}-wide")
+        narrow = inline_svg(chart, f"chart-{number}-narrow", narrow=True)
+        return Markup(f'<div class="wide">{wide}</div><div class="narrow">{narrow}</div>')  # noqa: S704 - charts escape what they draw
+
+    script = source.split("<script>")[1].split("</script>")[0]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return environment.from_string(source).render(
+        sections=sections,
+        about=about,
+        drawn=drawn,
+        share=share,
+        worded=worded,
+        script_hash=digest,
+        light=Markup(css_variables("light")),  # noqa: S704 - ours
+        dark=Markup(css_variables("dark")),  # noqa: S704 - ours
+    )
+
+
+def _shown(value: object) -> object:
+    """What an expression of the template puts into the page, before it is escaped."""
+    return value if isinstance(value, Markup) else printable(shortened(str(value), LONGEST_TEXT))
+
+
+def _cell(cell: Cell) -> Markup:
+    """A number on one line, with its interval on the next if need be; text as it is.
+
+    A path is broken behind its separators, and what is short is not broken.
+    """
+    if not isinstance(cell, Number):
+        text = printable(shortened(cell, LONGEST_TEXT))
+        if len(text) <= LONGEST_WHOLE:
+            return Markup('<span class="number">{}</span>').format(text)
+        return Markup("<wbr>").join(PATH_ENDS.split(text))
+    text = printable(shortened(worded(cell.value, cell.unit), LONGEST_TEXT))
+    value, bracket, interval = text.partition(" [")
+    shown = Markup('<span class="number">{}</span>').format(value)
+    if bracket:
+        shown += Markup(' <span class="number faint">[{}</span>').format(interval)
+    return shown
+
+
+def _worth(cell: Cell) -> float | str:
+    """What a cell is sorted by, if that is not its text."""
+    value = cell.point if isinstance(cell, Number) else None
+    return "" if value is None or math.isnan(value) else value
+
+
+def _color(part: str) -> str:
+    """The name of the colour of a part, as CSS knows it."""
+    name = part.replace(" ", "_")
+    return name if name in LIGHT else "not_attributed"
+
+
+def _is_sortable(table: Table) -> bool:
+    """Whether there is something to sort: rows that are part of others stay below them."""
+    names = [row[0] for row in table.rows]
+    parts = (isinstance(name, str) and name.startswith("  ") for name in names)
+    return bool(table.head and table.head[0]) and len(names) > 1 and not any(parts)

@@ -1,0 +1,301 @@
+"""A report as text: a screen of some height, or all of it; rich prints it.
+
+A number stays with its unit and an interval in one piece, nothing is cut off, and a path that is
+longer than a line goes on behind one of its separators.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import zip_longest
+from typing import TYPE_CHECKING, TextIO
+
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.text import Text as Line
+
+from loadeval.report.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Chart,
+    Facts,
+    Findings,
+    FindingText,
+    Heading,
+    Number,
+    Section,
+    Table,
+    Text,
+)
+from loadeval.report.palette import DARK
+from loadeval.words import printable, whole_share, worded
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WIDTH = 80
+"""Columns of a file's lines, and of a terminal's where it does not say."""
+LONGEST_LINE = 100
+"""Columns of a sentence's lines: longer ones are hard to read, however wide the terminal is."""
+LONGEST_BAR = 72
+LOOKS = {
+    "plain": ("", ""),
+    "entry": ("- ", ""),
+    "caution": ("Caution: ", "yellow"),
+    "note": ("", "dim"),
+}
+"""What stands before a kind of text, and the style of it."""
+GAP = 2
+"""Columns between those of a table."""
+NARROWEST, NARROWEST_NAME = 16, 24
+"""Columns to which text in a table is wrapped, and names of rows are, at least."""
+BLOCKS, ASCII_BLOCKS = "█░▓▒", "#.+="
+"""What the parts of a bar are drawn with, in their order."""
+KEPT = "\ue000"
+"""Stands for a space that no line ends at; `printable` lets none of it in."""
+UNITS = "ns|us|ms|s|bytes|[kMGT]B|CPUs?|cores|batch(es)?|million|billion|CI|[^\\W\\d]+/s"
+BEFORE_UNIT = re.compile(rf"(?<=[\d%)\]]) (?=({UNITS})\b)")
+INTERVAL = re.compile(r"\[[^][]{1,40}\]")
+BEFORE_INTERVAL = re.compile(r" (?=\[)")
+SEPARATORS = (re.compile(rf"[/\\{KEPT}]"), re.compile(r"[._(,=-]"))
+"""Behind these a longer word than a line is broken, behind the first ones if it has any."""
+
+
+def show(
+    sections: Sequence[Section], *, file: TextIO | None = None, height: int | None = None
+) -> None:
+    """Print sections to stdout or `file`, or those that fit in `height` lines."""
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH
+    ascii_only = console.options.ascii_only
+    for line in lines(sections, console.width, height=height, ascii_only=ascii_only):
+        console.print(line, no_wrap=True, overflow="ignore", crop=False)
+
+
+def lines(
+    sections: Sequence[Section],
+    width: int = WIDTH,
+    *,
+    height: int | None = None,
+    ascii_only: bool = False,
+) -> list[Line]:
+    """The sections in lines of `width`; with a `height`, those of a priority that fit in it.
+
+    Of these the first is always there, and findings have a line each.
+    """
+    brief = height is not None
+    every = [_of_section(section, width, brief, ascii_only) for section in sections]
+    chosen = set(range(len(sections)))
+    if height is not None:
+        by_priority = sorted(
+            (section.priority, at)
+            for at, section in enumerate(sections)
+            if section.priority is not None
+        )
+        chosen, left = set(), height
+        for _, at in by_priority:
+            taken = len(every[at]) + (1 if chosen else 0)
+            if taken <= left or not chosen:
+                chosen.add(at)
+                left -= taken
+    shown = [every[at] for at in sorted(chosen) if every[at]]
+    return [line for part in shown for line in (Line(), *part)][1:]
+
+
+def _of_section(section: Section, width: int, brief: bool, ascii_only: bool) -> list[Line]:
+    # What a chart shows is in a table of its section.
+    blocks = [block for block in section.blocks if not isinstance(block, Chart)]
+    found: list[Line] = []
+    title = section.title
+    if not blocks and section.blocks:
+        return []
+    if blocks and isinstance(first := blocks[0], Table) and first.head and not first.head[0]:
+        blocks[0] = Table((title, *first.head[1:]), first.rows)
+    elif title:
+        found += _paragraph(title, width, "bold")
+    for before, block in zip([None, *blocks], blocks, strict=False):
+        if isinstance(block, Heading) or (isinstance(block, Table) and block.caption):
+            found += [] if before is None or isinstance(before, Heading) else [Line()]
+        found += _of_block(block, width, brief, ascii_only)
+    return found
+
+
+def _of_block(block: Block, width: int, brief: bool, ascii_only: bool) -> list[Line]:
+    found: list[Line] = []
+    match block:
+        case Heading():
+            found = _paragraph(block.text, width, "bold")
+        case Text(kind="command"):
+            found = [Line(printable(block.text))]
+        case Text():
+            first, style = LOOKS[block.kind]
+            found = _paragraph(block.text, width, style, first)
+        case Facts():
+            # A screen's verdict and its bars say what the large ones do.
+            found = [] if block.large and brief else _table((), block.rows, width)
+        case Table():
+            caption = _paragraph(block.caption, width, "bold") if block.caption else []
+            found = caption + _table(block.head, block.rows, width)
+        case Bars():
+            found = _bars(block, width, ASCII_BLOCKS if ascii_only else BLOCKS)
+        case Findings() if brief:
+            found = _table((), [_in_short(finding) for finding in block.found], width)
+        case Findings():
+            for at, finding in enumerate(block.found, 1):
+                found += [*([Line()] if found else []), *_finding(at, finding, width)]
+    return found
+
+
+def _paragraph(text: str, width: int, style: str = "", first: str = "") -> list[Line]:
+    """Lines of `text`, the first of which has `first` before it, and the others as many spaces."""
+    room = min(width, LONGEST_LINE) - len(first)
+    starts = [first, *[" " * len(first)] * len(text)]
+    return [
+        Line(start + line, style)
+        for start, line in zip(starts, wrapped(printable(text), room), strict=False)
+    ]
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width`, and of no less than NARROWEST; one where it is empty."""
+    width = max(width, NARROWEST)
+    text = BEFORE_UNIT.sub(KEPT, text)
+    text = INTERVAL.sub(lambda found: found[0].replace(" ", KEPT), text)
+    rows = [""]
+    for word in text.split():
+        if rows[-1] and cell_len(rows[-1]) + 1 + cell_len(word) <= width:
+            rows[-1] += f" {word}"
+            continue
+        rest = word
+        if rows[-1]:
+            rows.append("")
+        while cell_len(rest) > width:
+            start = chop_cells(rest, width)[0]
+            ends = ([found.end() for found in kind.finditer(start)] for kind in SEPARATORS)
+            end = next((each[-1] for each in ends if each), len(start))
+            rows[-1] = rest[:end]
+            rest = rest[end:]
+            rows.append("")
+        rows[-1] = rest
+    return [row.replace(KEPT, " ").rstrip() for row in rows]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> list[Line]:
+    """A table whose columns of text are wrapped where it is too wide.
+
+    Columns for which there is still no room follow below, beside the first one again.
+    """
+    cells = [[_in_words(cell) for cell in row] for row in ((head, *rows) if head else rows)]
+    if not cells:
+        return []
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    least = [min(widths[0], NARROWEST_NAME)]
+    for column in range(1, len(widths)):
+        # An interval may stand below its value.
+        pieces = [piece for row in cells for piece in BEFORE_INTERVAL.split(row[column])]
+        is_text = any(isinstance(row[column], str) for row in rows)
+        longest = NARROWEST if is_text else max(map(cell_len, pieces))
+        least.append(min(widths[column], longest))
+    parts: list[list[int]] = [[0]]
+    for column in range(1, len(widths)):
+        taken = sum(least[other] + GAP for other in parts[-1])
+        if len(parts[-1]) > 1 and taken + least[column] > width:
+            parts.append([0])
+        parts[-1].append(column)
+    found = []
+    for part in parts:
+        room = {column: widths[column] for column in part}
+        while (over := sum(room.values()) + GAP * (len(part) - 1) - width) > 0:
+            widest = max(part, key=lambda column: room[column] - least[column])
+            if room[widest] <= least[widest]:
+                break
+            room[widest] = max(room[widest] - over, (room[widest] + least[widest]) // 2)
+        for number, row in enumerate(cells):
+            in_lines = [_wrapped_cell(row[column], room[column]) for column in part]
+            for row_line in zip_longest(*in_lines, fillvalue=""):
+                padded = (
+                    text + " " * (room[column] - cell_len(text))
+                    for column, text in zip(part, row_line, strict=True)
+                )
+                text = (" " * GAP).join(padded).rstrip()
+                found.append(Line(text, "bold" if head and not number else ""))
+    return found
+
+
+def _in_words(cell: Cell) -> str:
+    return printable(worded(cell.value, cell.unit) if isinstance(cell, Number) else cell)
+
+
+def _wrapped_cell(text: str, room: int) -> list[str]:
+    if cell_len(text) <= room:
+        return [text]
+    indent = text[: len(text) - len(text.lstrip(" "))]
+    return [indent + line for line in wrapped(text, room - len(indent))]
+
+
+def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
+    """Each bar with its total, and below them what their parts are."""
+    names = list(dict.fromkeys(name for _, parts in block.rows for name in parts))
+    look = {
+        name: (glyphs[at % len(glyphs)], DARK.get(name.replace(" ", "_"), "default"))
+        for at, name in enumerate(names)
+    }
+    labels = [printable(label) for label, _ in block.rows]
+    totals = [sum(parts.values()) for _, parts in block.rows]
+    in_words = [worded(total, block.unit) for total in totals]
+    label_width = max(map(cell_len, labels), default=0)
+    room = width - label_width - max(map(len, in_words), default=0) - 2 * GAP
+    # A part that is there takes a column, however short it is.
+    room = max(min(room, LONGEST_BAR), NARROWEST) - len(names)
+    longest = max(totals, default=0.0) or 1.0
+    found = []
+    for label, total, (_, parts) in zip(labels, in_words, block.rows, strict=True):
+        line = Line(label + " " * (label_width - cell_len(label) + GAP))
+        end, drawn = 0.0, 0
+        for name, value in parts.items():
+            end += value / longest * room
+            columns = max(round(end) - drawn, 1) if value > 0 else 0
+            glyph, color = look[name]
+            line.append(glyph * columns, color)
+            drawn += columns
+        found.append(line.append(f"  {total}"))
+    whole = totals[0] if totals and totals[0] > 0 else None
+    legend = Line()
+    for name in names:
+        glyph, color = look[name]
+        value = next(parts[name] for _, parts in block.rows if name in parts)
+        part = "" if whole is None else f" ({whole_share(value / whole)})"
+        said = f" {printable(name)} {worded(value, block.unit)}{part}"
+        entry = Line.assemble((glyph, color), said)
+        if legend and legend.cell_len + 3 + entry.cell_len > width:
+            found.append(legend)
+            legend = Line()
+        legend = Line.assemble(legend, " " * 3, entry) if legend else entry
+    return [*found, legend] if names else found
+
+
+def _in_short(finding: FindingText) -> tuple[str, str]:
+    """What a finding costs without the interval, and what it says with its place."""
+    cost = finding.cost
+    if isinstance(cost, Number):
+        cost = Number(cost.point, cost.unit)
+    where = f" ({finding.where})" if finding.where else ""
+    return _in_words(cost), f"{finding.says}{where}"
+
+
+def _finding(at: int, finding: FindingText, width: int) -> list[Line]:
+    cost = _in_words(finding.cost)
+    costs = f": costs {cost} of the time" if cost else ""
+    evidence = "; ".join(f"{label} {_in_words(cell)}" for label, cell in finding.facts)
+    below = [
+        finding.says,
+        *(f"To do: {action}" for action in finding.do),
+        *([f"Where: {finding.where}"] if finding.where else []),
+        *([f"Measured: {evidence}."] if evidence else []),
+        *([f"Source: {finding.source}."] if finding.source else []),
+    ]
+    title = _paragraph(f"{at}. {finding.name}{costs}", width, "bold")
+    return title + [line for text in below for line in _paragraph(text, width, first="  ")]

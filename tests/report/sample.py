@@ -1,0 +1,442 @@
+"""A report with every kind of block and chart, of a run like the demo's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadeval.data.columns import Columns
+from loadeval.report.blocks import (
+    Bars,
+    Chart,
+    Facts,
+    Findings,
+    FindingText,
+    Heading,
+    Number,
+    Section,
+    Table,
+    Text,
+)
+
+MS = 1e6
+NAN = float("nan")
+FOLDER = "/home/user/projects/vision/experiments/2026-11"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+def ms(value: float, low: float | None = None, high: float | None = None) -> Number:
+    ends = (None if end is None else end * MS for end in (low, high))
+    return Number(Estimate(value * MS, *ends), "duration")
+
+
+def times(value: float, low: float | None = None, high: float | None = None) -> Number:
+    return Number(Estimate(value, low, high), "times")
+
+
+def share(value: float, low: float | None = None, high: float | None = None) -> Number:
+    return Number(Estimate(value, low, high), "share")
+
+
+SPEEDUP = times(2.28, 2.22, 2.33)
+HEADLINE = Section(
+    "Data loading is the bottleneck: training would be 2.28x [2.22x, 2.33x] as fast if loading "
+    "were free.",
+    [
+        Facts(
+            [
+                ("speed-up if loading were free", SPEEDUP),
+                ("time lost", share(0.56, 0.549, 0.571)),
+                ("throughput", Number(Estimate(727.0, 701.0, 753.0), "images/s")),
+                ("loader alone", Number(None, "images/s")),
+            ],
+            large=True,
+        )
+    ],
+)
+BATCH = Section(
+    "A batch's time",
+    [
+        Bars(
+            [
+                (
+                    "real",
+                    {
+                        "step": 21.3 * MS,
+                        "waiting": 18.6 * MS,
+                        "contention": 4.12 * MS,
+                        "epoch starts": 4.45 * MS,
+                    },
+                ),
+                ("ideal", {"step": 21.3 * MS}),
+            ]
+        )
+    ],
+    2,
+)
+TO_DO = Section(
+    "What to do",
+    [
+        Table(
+            ("", "where", "predicted"),
+            [
+                ("1. num_workers=3", "run.py:90", times(1.37, 1.26, 1.47)),
+                ("2. make shrink twice as fast", "run.py:126", times(1.65, 1.45, 1.83)),
+                (
+                    "3. torch.set_num_threads(1) in the training process",
+                    "run.py:12",
+                    times(1.73, 1.5, 1.92),
+                ),
+                ("4. find what slows a few batches", "-", Number(None, "times")),
+            ],
+        ),
+        Text(
+            "After that the CPUs are the limit: 1.73x of the 2.28x that free loading would give.",
+            "note",
+        ),
+    ],
+    3,
+)
+FINDINGS = (
+    FindingText(
+        "slow transform",
+        "shrink takes 54.2% of loading a batch: 747 us a call, 32 calls a batch.",
+        share(0.36, 0.33, 0.39),
+        f"{FOLDER}/train/run.py:126 __getitem__ > shrink",
+        ["make shrink twice as fast: smaller inputs, or a faster library", "num_workers=3"],
+        [("share of loading a batch", share(0.542)), ("a call", ms(0.747))],
+        "times of the stages inside the loader, and a simulation of it without this",
+    ),
+    FindingText(
+        "epoch boundaries",
+        "Each epoch begins with a wait of 133 ms.",
+        share(0.087),
+        do=["persistent_workers=True"],
+    ),
+    FindingText("outliers", "3 of 191 batches take over twice the median.", where="run.py:90"),
+)
+WHY = Section("Why", [Findings(FINDINGS)], 4)
+SURE = Section(
+    "How sure",
+    [
+        Text("191 real and 70 ideal batches in 7 pairs of blocks."),
+        Text(
+            "Other virtual machines took 22.2% of the CPU time that this one wanted (steal): the "
+            "next run may differ by more than the 95% CI [2.22x, 2.33x].",
+            "caution",
+        ),
+    ],
+    5,
+)
+MORE = Section(
+    "",
+    [
+        Facts(
+            [
+                ("everything", "loadeval compare demo.jsonl --full"),
+                ("page", "loadeval report demo.jsonl"),
+            ]
+        )
+    ],
+    1,
+)
+
+
+def real_beside_ideal() -> Chart:
+    return Chart(
+        "real beside ideal",
+        "Throughput",
+        "Images per second of the run as it is, with ideal loading, and of the loader alone.",
+        {
+            "bars": Columns(
+                {
+                    "row": ["real", "ideal", "loader alone"],
+                    "series": ["real", "ideal", "loader"],
+                    "value": [727.0, 1503.0, 725.0],
+                    "low": [701.0, 1469.0, 667.0],
+                    "high": [753.0, 1539.0, NAN],
+                }
+            )
+        },
+        unit="images/s",
+    )
+
+
+def backends() -> Chart:
+    rows = [
+        ("torch.utils.data.DataLoader with Pillow", 727.0, 1503.0, 725.0),
+        ("DALI", 1310.0, 1498.0, 4100.0),
+        ("SPDL", 1180.0, NAN, 1900.0),
+    ]
+    return Chart(
+        "real beside ideal",
+        "Backends under one training step",
+        "Images per second of three backends, with ideal loading, and of each loader alone.",
+        {
+            "bars": Columns(
+                {
+                    "row": [row[0] for row in rows for _ in range(3)],
+                    "series": ["real", "ideal", "loader"] * 3,
+                    "value": [value for row in rows for value in row[1:]],
+                    "low": [value * 0.97 for row in rows for value in row[1:]],
+                    "high": [value * 1.04 for row in rows for value in row[1:]],
+                }
+            )
+        },
+        unit="images/s",
+    )
+
+
+def time_per_batch() -> Chart:
+    return Chart(
+        "time per batch",
+        "Time per batch",
+        "A real batch takes 48.5 ms, of which 18.6 ms are waiting; an ideal one takes 21.3 ms.",
+        {
+            "parts": Columns(
+                {
+                    "row": ["real"] * 4 + ["ideal"],
+                    "part": ["step", "contention", "waiting", "epoch starts", "step"],
+                    "value": [21.3 * MS, 4.12 * MS, 18.6 * MS, 4.45 * MS, 21.3 * MS],
+                }
+            )
+        },
+        unit="duration",
+    )
+
+
+def waits(count: int = 384, epoch: int = 32) -> Chart:
+    """Real and ideal blocks in turn, an epoch start in each epoch, and a few outliers."""
+    random = np.random.default_rng(7)
+    batch = np.arange(count) % epoch
+    arm = (np.arange(count) // 13) % 3
+    arm = np.where((np.arange(count) % 13) < 2, 2, arm.clip(0, 1))
+    wait_ns = np.where(arm == 1, 5e3, random.choice([2, 40], count) * MS * random.random(count))
+    wait_ns = np.where(batch == 0, 133 * MS, wait_ns)
+    outlier = np.zeros(count, dtype=np.bool_)
+    outlier[[count // 30 + 1, count - 20, count - 17]] = True
+    wait_ns = np.where(outlier, 80 * MS, wait_ns).astype(np.int64)
+    time_s = np.cumsum(wait_ns + 22 * MS) / 1e9
+    return Chart(
+        "waits",
+        "Waits",
+        f"How long training waited for each of {count:,} batches.",
+        {
+            "batches": Columns(
+                {
+                    "time_s": time_s,
+                    "wait_ns": wait_ns,
+                    "arm": arm,
+                    "epoch": np.arange(count) // epoch,
+                    "batch": batch,
+                    "outlier": outlier,
+                }
+            )
+        },
+        span_s=(0.0, float(time_s[-1])),
+    )
+
+
+def system_metrics(span_s: float = 15.0, count: int = 150) -> Chart:
+    random = np.random.default_rng(8)
+    time_s = np.linspace(0.1, span_s, count)
+    lines = [
+        ("GPU busy", "%", "GPU 0", 60 + 30 * np.sin(time_s)),
+        ("GPU busy", "%", "GPU 1", 50 + 30 * np.cos(time_s)),
+        ("CPU in use", "cores", "training process", 1 + random.random(count)),
+        ("CPU in use", "cores", "workers", 1.9 + 0.1 * random.random(count)),
+        ("memory of the workers", "GB", "workers", np.linspace(1.0, 1.4, count)),
+    ]
+    return Chart(
+        "system metrics",
+        "System metrics",
+        "GPU use, CPU use and memory over the run.",
+        {
+            "readings": Columns(
+                {
+                    "panel": np.repeat([line[0] for line in lines], count),
+                    "unit": np.repeat([line[1] for line in lines], count),
+                    "subject": np.repeat([line[2] for line in lines], count),
+                    "time_s": np.tile(time_s, len(lines)),
+                    "value": np.concatenate([line[3] for line in lines]),
+                }
+            )
+        },
+        span_s=(0.0, span_s),
+    )
+
+
+def stages() -> Chart:
+    """Two workers that load a batch each in turn, for a training process that waits for them."""
+    rows: list[tuple[str, str, float, float, int]] = []
+    for batch in range(24):
+        worker = batch % 2
+        begin = 0.044 * (batch // 2) + 0.02 * worker
+        fetched, collated = begin + 0.035 + 0.002 * (batch % 3), begin + 0.041
+        rows += [
+            (f"worker {worker}", "fetch", begin, fetched, batch),
+            (f"worker {worker}", "collate", fetched, collated, batch),
+            ("training", "waiting", collated - 0.012, collated, batch),
+            ("training", "step", collated, collated + 0.010, batch),
+        ]
+    rows.sort(key=lambda row: (row[0] == "training", row[0]))
+    names = ("lane", "what", "begin_s", "end_s", "batch")
+    return Chart(
+        "stages",
+        "Inside the loader",
+        "Fetching takes 86% of loading a batch. Below, epoch 3, batches 0 to 23: what each worker "
+        "and the training process did when.",
+        {
+            "stages": Columns(
+                {
+                    "label": ["indices", "fetch", "  shrink", "  decode", "collate", "receive"],
+                    "stage": ["indices", "fetch", "fetch", "fetch", "collate", "receive"],
+                    "value": [41.3e3, 38.1 * MS, 23.9 * MS, 14.0 * MS, 3.85 * MS, 1.71 * MS],
+                    "share": [0.0009, 0.864, 0.542, 0.318, 0.087, 0.039],
+                    "on_cpu": [NAN, 30.1 * MS, NAN, NAN, 3.0 * MS, NAN],
+                    "waiting_for_cpu": [NAN, 6.0 * MS, NAN, NAN, 0.5 * MS, NAN],
+                    "blocked": [NAN, 2.0 * MS, NAN, NAN, 0.35 * MS, NAN],
+                }
+            ),
+            "lanes": Columns({name: [row[at] for row in rows] for at, name in enumerate(names)}),
+        },
+        unit="duration",
+    )
+
+
+def worker_curve() -> Chart:
+    workers = np.arange(0, 9)
+    predicted = np.minimum(363.0 * np.maximum(workers, 0.6), 1503.0)
+    return Chart(
+        "worker curve",
+        "Throughput by number of workers",
+        "727 images/s were measured with 2 workers; from 5 on the training step is the limit.",
+        {
+            "measured": Columns(
+                {"workers": [2], "value": [727.0], "low": [701.0], "high": [753.0]}
+            ),
+            "predicted": Columns(
+                {
+                    "workers": workers,
+                    "value": predicted,
+                    "low": predicted * 0.9,
+                    "high": predicted * 1.08,
+                }
+            ),
+            "marks": Columns({"workers": [4], "label": ["4 CPUs"]}),
+        },
+        unit="images/s",
+    )
+
+
+def every_chart() -> list[Chart]:
+    return [
+        real_beside_ideal(),
+        backends(),
+        time_per_batch(),
+        waits(),
+        system_metrics(),
+        stages(),
+        worker_curve(),
+    ]
+
+
+def report() -> list[Section]:
+    return [
+        Section(HEADLINE.title, HEADLINE.blocks, 1),
+        BATCH,
+        TO_DO,
+        WHY,
+        SURE,
+        MORE,
+        Section(
+            "Time lost",
+            [
+                Table(
+                    ("", "per batch", "of the time"),
+                    [
+                        ("time lost", ms(27.2, 26.1, 28.2), share(0.56, 0.549, 0.571)),
+                        ("  waiting", ms(18.6, 17.4, 19.8), share(0.384)),
+                        ("  contention", ms(4.12, 3.29, 4.96), share(0.085)),
+                        ("  epoch starts", ms(4.45, 4.01, 4.89), share(0.092)),
+                    ],
+                ),
+                real_beside_ideal(),
+                time_per_batch(),
+            ],
+        ),
+        Section(
+            "Backends",
+            [
+                backends(),
+                Table(
+                    ("images/s", "real", "ideal", "loader alone", "speed-up", "verdict"),
+                    [
+                        (
+                            "torch.utils.data.DataLoader with Pillow",
+                            Number(Estimate(727, 701, 753), "images/s"),
+                            Number(Estimate(1503, 1469, 1539), "images/s"),
+                            Number(Estimate(725, 667, 790), "images/s"),
+                            SPEEDUP,
+                            "highly input-bound",
+                        ),
+                        (
+                            "DALI",
+                            Number(Estimate(1310, 1290, 1330), "images/s"),
+                            Number(Estimate(1498, 1460, 1530), "images/s"),
+                            Number(4100.0, "images/s"),
+                            times(1.14, 1.1, 1.18),
+                            "moderately input-bound",
+                        ),
+                    ],
+                    caption="What each would gain",
+                ),
+            ],
+        ),
+        Section("Waits", [waits()]),
+        Section(
+            "Inside the loader",
+            [
+                stages(),
+                Heading("Lines of code"),
+                Table(
+                    ("line of code", "share", "blocked"),
+                    [
+                        (
+                            f"{FOLDER}/train/data/run.py:126 __getitem__ > shrink",
+                            share(0.637),
+                            share(0.0004),
+                        ),
+                        ("run.py:98 load_image", share(0.22), Number(0.0, "share")),
+                    ],
+                    caption="Where workers were seen",
+                    folded=True,
+                ),
+                Text("Workers were seen 720 times.", "entry"),
+                Text("A stage can take longer than training waits for it.", "entry"),
+            ],
+        ),
+        Section("System metrics", [system_metrics()]),
+        Section("Other numbers of workers", [worker_curve()]),
+        Section(
+            "Settings",
+            [
+                Facts(
+                    [
+                        ("loader", "DataLoader"),
+                        ("bytes per batch", Number(4_816_896, "size")),
+                        ("usable CPUs", "4"),
+                        ("log", "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/demo.jsonl"),
+                    ]
+                ),
+                Text("loadeval compare demo.jsonl --full --json --between 120s 180s", "command"),
+            ],
+        ),
+    ]

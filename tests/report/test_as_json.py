@@ -1,0 +1,76 @@
+"""Results as plain data for JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.report.as_json import as_json
+from tests.report.sample import Estimate
+
+
+class Loader(msgspec.Struct, tag="loader"):
+    name: str
+    workers: int | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    loader: Loader
+    speedup: Estimate
+    steps: Columns
+    readings: dict[tuple[str, str], float] = field(default_factory=dict)
+    path: Path | None = None
+
+    @property
+    def computed(self) -> int:
+        raise AssertionError
+
+
+def test_the_keys_are_the_fields() -> None:
+    """Of structs and dataclasses alike; what is computed of them is not among them."""
+    result = Result(
+        Loader("DataLoader"),
+        Estimate(2.28, 2.22, 2.33),
+        Columns({"wait_ns": [5, UNKNOWN], "seconds": [0.5, float("nan")], "first": [True, False]}),
+        {("gpu", "GPU 0"): 0.4},
+        Path("runs/demo.jsonl"),
+    )
+    assert as_json(result) == {
+        "loader": {"name": "DataLoader", "workers": None},
+        "speedup": {"value": 2.28, "low": 2.22, "high": 2.33},
+        "steps": {"wait_ns": [5, None], "seconds": [0.5, None], "first": [True, False]},
+        "readings": {"gpu GPU 0": 0.4},
+        "path": "runs/demo.jsonl",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (float("nan"), None),
+        (float("inf"), None),
+        (-1, -1),  # unknown it is in a column alone
+        (np.float64("nan"), None),
+        (np.int64(7), 7),
+        (np.array([[1, UNKNOWN], [2, 3]]), [[1, None], [2, 3]]),
+        (np.array(["a", "b"]), ["a", "b"]),
+        (np.empty(0), []),
+        ((1, "two", None), [1, "two", None]),
+        ({"b", "a"}, ["a", "b"]),
+    ],
+)
+def test_values_become_plain(value: object, plain: object) -> None:
+    assert as_json(value) == plain
+    json.dumps(as_json(value), allow_nan=False)
+
+
+def test_what_has_no_form_is_named() -> None:
+    with pytest.raises(TypeError, match="complex has no form in JSON"):
+        as_json([1, 2j])

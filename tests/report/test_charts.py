@@ -1,0 +1,321 @@
+"""The six charts: in a figure's file, and as the page's SVG."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+from loadeval.data.columns import Columns
+from loadeval.errors import UsageError
+from loadeval.report import charts
+from loadeval.report.blocks import Chart
+from loadeval.report.palette import LIGHT
+from tests.report import sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVERY = sample.every_chart()
+IDS = [chart.title for chart in EVERY]
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn(chart: Chart, **options: Any) -> ET.Element:
+    return ET.fromstring(charts.inline_svg(chart, "chart-1", **options))  # noqa: S314 - ours
+
+
+def texts(root: ET.Element) -> list[str]:
+    return [one.text or "" for one in root.iter(f"{SVG}text")]
+
+
+def titles(root: ET.Element) -> list[str]:
+    return [one.text or "" for one in root.iter(f"{SVG}title")]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("chart", EVERY, ids=IDS)
+def test_a_chart_stands_by_itself(chart: Chart, narrow: bool) -> None:
+    """Its ids are its own and are all there, its colours the page's, its type the reader's."""
+    source = charts.inline_svg(chart, "chart-1", narrow=narrow)
+    root = drawn(chart, narrow=narrow)
+    ids = [one.get("id", "") for one in root.iter() if one.get("id")]
+    assert len(set(ids)) == len(ids)
+    assert all(own.startswith("chart-1-") for own in ids)
+    assert set(re.findall(r'(?:href="|url\()#([^")]+)', source)) <= set(ids)
+    assert root.get("aria-label") == chart.title
+    assert re.findall(r"#[0-9a-f]{6}\b", source) == []
+    assert "font-family" not in source
+    assert "<style" not in source
+    width = root.get("viewBox", "").split()[2]
+    assert float(width) == (charts.NARROW if narrow else charts.WIDE)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+@pytest.mark.parametrize("chart", EVERY, ids=IDS)
+def test_nothing_is_cut_off(chart: Chart, narrow: bool) -> None:
+    """By the estimate of how wide each text is drawn, in a type as wide as DejaVu Sans."""
+    root = drawn(chart, narrow=narrow)
+    room = float(root.get("viewBox", "").split()[2])
+    for one in root.iter(f"{SVG}text"):
+        if "rotate(-90" in one.get("transform", ""):
+            continue
+        style = one.get("style", "")
+        size = float(re.findall(r"font-size:([\d.]+)px", style)[0])
+        bold = bool(re.search(r"font-weight:(700|bold)", style))
+        width = charts.width_of(one.text or "", size, bold=bold)
+        anchor = re.findall(r"text-anchor:(\w+)", style) or ["start"]
+        left = float(one.get("x", 0)) - {"start": 0, "middle": width / 2, "end": width}[anchor[0]]
+        assert left > -1, one.text
+        assert left + width < room + 1, one.text
+
+
+@pytest.mark.parametrize(
+    ("chart", "some"),
+    [
+        (sample.real_beside_ideal(), "ideal: 1,503 images/s [1,469, 1,539]"),
+        (sample.backends(), "DALI, loader alone: 4,100 images/s [3,977, 4,264]"),
+        (sample.time_per_batch(), "real: waiting 18.6 ms, 38.4%"),
+        (sample.waits(), "epoch start, epoch 0, batch 0: 133 ms at 0.15 s"),
+        (sample.system_metrics(), "GPU 1: GPU busy, 51.1% on average"),
+        (sample.stages(), "fetch, waiting for CPU: 6.00 ms"),
+        (sample.stages(), "worker 0, batch 2: collate 2.00 ms at 0.08 s"),
+        (sample.worker_curve(), "2 workers, measured: 727 images/s [701, 753]"),
+    ],
+)
+def test_a_mark_says_what_it_is(chart: Chart, some: str) -> None:
+    assert some in titles(drawn(chart))
+
+
+def test_every_batch_has_its_mark() -> None:
+    """Each once, with its title, where there are few enough."""
+    said = titles(drawn(sample.waits(200)))
+    assert len(said) == 200
+    assert sum(one.startswith("outlier") for one in said) == 3
+    assert sum(one.startswith("epoch start") for one in said) == 7
+
+
+def test_charts_over_time_stand_below_each_other() -> None:
+    """Their axes begin and end at the same places."""
+
+    def axis(chart: Chart) -> tuple[str, str]:
+        lines = [one.get("d", "") for one in drawn(chart).iter(f"{SVG}path")]
+        flat = [re.fullmatch(r"M ([\d.]+) ([\d.]+) L ([\d.]+) \2", line) for line in lines]
+        return max(((one[1], one[3]) for one in flat if one), key=lambda ends: float(ends[1]))
+
+    assert axis(sample.waits()) == axis(sample.system_metrics())
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_many_batches_are_thinned(narrow: bool) -> None:
+    """100,000 take under 200 kB, both for screens and for telephones, and no extreme is lost."""
+    chart = sample.waits(100_000, 1_000)
+    source = charts.inline_svg(chart, "chart-1", narrow=narrow)
+    assert len(source) < (60_000 if narrow else 135_000)
+    table = chart.tables["batches"]
+    usual = (table.arm == 0) & (table.batch > 0) & ~table.outlier
+    worst = np.flatnonzero(usual)[table.wait_ns[usual].argmax()]
+    assert f"real, epoch {table.epoch[worst]}, batch {table.batch[worst]}:" in source
+
+
+@pytest.mark.parametrize("buckets", [1, 7, 50])
+def test_extremes_are_kept(buckets: int) -> None:
+    values = np.random.default_rng(3).normal(size=1_000)
+    kept = charts.extremes(values, buckets)
+    assert len(kept) <= 2 * buckets
+    assert (np.diff(kept) > 0).all()
+    assert {values.argmin(), values.argmax()} <= set(kept.tolist())
+
+
+def test_few_waits_many_times_as_long_ask_for_a_logarithmic_axis() -> None:
+    """Where a wait of nothing stands at the foot."""
+    chart = sample.waits()
+    table = chart.tables["batches"]
+
+    def labels(wait_ns: Any) -> list[str]:
+        tables = {"batches": table.replace(wait_ns=wait_ns)}
+        return texts(drawn(Chart("waits", "", "", tables, span_s=chart.span_s)))
+
+    alike = np.full(len(table), 20_000_000)
+    assert {"0", "5 ms", "10 ms", "15 ms", "20 ms"} <= set(labels(alike))
+    once_none, once_long = np.arange(len(table)) == 7, np.arange(len(table)) == 9
+    differing = np.where(once_none, 0, np.where(once_long, 3_000_000_000, alike))
+    assert {"0", "10 ms", "100 ms", "1 s"} <= set(labels(differing))
+
+
+def test_a_whisker_far_beyond_all_bars_does_not_squeeze_them() -> None:
+    bars = sample.real_beside_ideal().tables["bars"].replace(high=[753.0, 1e9, 800.0])
+    chart = Chart("real beside ideal", "", "", {"bars": bars}, unit="images/s")
+    labels = [float(text.replace(",", "")) for text in texts(drawn(chart)) if text[0].isdigit()]
+    assert max(labels) < 3_000
+
+
+def test_waits_of_ranks_have_durations_at_their_axis() -> None:
+    ranks = Columns(
+        {
+            "row": ["rank 0", "rank 1"],
+            "series": ["waiting"] * 2,
+            "value": [18e6, 2e6],
+            "low": [sample.NAN] * 2,
+            "high": [sample.NAN] * 2,
+        }
+    )
+    root = drawn(Chart("real beside ideal", "", "", {"bars": ranks}, unit="duration"))
+    assert {"rank 0", "18.0 ms", "10 ms"} <= set(texts(root))
+    assert titles(root) == ["rank 0: 18.0 ms", "rank 1: 2.00 ms"]
+
+
+def test_batches_of_unknown_times_stand_by_their_numbers() -> None:
+    """Such are those of a file that another tool wrote."""
+    chart = sample.waits()
+    batches = chart.tables["batches"].replace(time_s=np.arange(384.0))
+    root = drawn(Chart("waits", "", "", {"batches": batches}))
+    assert "batch number" in texts(root)
+    assert "epoch start, epoch 0, batch 0: 133 ms" in titles(root)
+
+
+def test_a_quantity_that_was_never_read_has_no_line() -> None:
+    chart = sample.system_metrics()
+    readings = chart.tables["readings"]
+    unread = readings.replace(
+        value=np.where(readings.panel == "GPU busy", sample.NAN, readings.value)
+    )
+    said = titles(drawn(Chart("system metrics", "", "", {"readings": unread})))
+    assert "GPU 0: GPU busy, not measured on average" not in said
+    assert "workers: CPU in use, 1.95 cores on average" in said
+
+
+@pytest.mark.parametrize("kind", charts.DRAWN)
+def test_a_chart_of_nothing_says_so(kind: Any) -> None:
+    empty = Chart(kind, "", "", {"bars": Columns({})})
+    assert texts(drawn(empty)) == ["not measured"]
+
+
+NAMES = (
+    "$x^2$",
+    "</text><script>a</script>",
+    "a\x1b[2J\u202eb",
+    "数据",
+    "&lt;b&gt;",
+    'id="x',
+    "x" * 500,
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_names_are_drawn_as_they_are(name: str) -> None:
+    """No TeX, no markup, and no warning of a character that the font does not have."""
+    bars = sample.backends().tables["bars"]
+    named = bars.replace(row=np.where(bars.row == "DALI", name, bars.row))
+    root = drawn(Chart("real beside ideal", name, name, {"bars": named}, unit=name))
+    shown = {"a\x1b[2J\u202eb": r"a\x1b[2J\u202eb"}.get(name, name)
+    assert any(title.startswith(f"{shown[:100]}") for title in titles(root))
+    assert {one.tag for one in root.iter()} <= {
+        SVG + tag
+        for tag in ("svg", "g", "path", "text", "title", "use", "defs", "clipPath", "rect")
+    }
+    if len(name) < 20:
+        assert shown in texts(root)
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("extension", "beginning"),
+    [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")],
+)
+def test_a_figure_of_charts(extension: str, beginning: bytes, tmp_path: Path) -> None:
+    """The same again is the same file."""
+    figures = [tmp_path / f"{name}.{extension}" for name in "ab"]
+    for path in figures:
+        charts.save(path, "A headline", [sample.time_per_batch(), sample.stages()], ["A note."])
+    one, other = (path.read_bytes() for path in figures)
+    assert one.startswith(beginning)
+    assert one == other
+
+
+def test_a_figure_has_the_words_of_its_charts(tmp_path: Path) -> None:
+    path = tmp_path / "figure.svg"
+    charts.save(path, sample.HEADLINE.title, EVERY, ["A note."])
+    said = " ".join(texts(ET.parse(path).getroot()))  # noqa: S314 - ours
+    for words in (sample.HEADLINE.title, *IDS, sample.stages().says, "A note."):
+        assert words in said
+
+
+def test_a_word_of_any_length_fits(tmp_path: Path) -> None:
+    path = tmp_path / "figure.svg"
+    charts.save(path, "x" * 5_000, [sample.time_per_batch()])
+    (long,) = (text for text in texts(ET.parse(path).getroot()) if "xx" in text)  # noqa: S314
+    assert charts.width_of(long, charts.BIG, bold=True) <= charts.WIDE
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("figure.jpg", r"'\.jpg', where \.png, \.svg or \.pdf was expected; try figure\.png"),
+        ("no/figure.png", "cannot write the figure .*No such file"),
+    ],
+)
+def test_where_a_figure_cannot_go(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=message):
+        charts.save(tmp_path / name, "", [sample.time_per_batch()])
+
+
+def test_a_users_settings_change_nothing_and_stay() -> None:
+    """Nor is there anything of pyplot's, which would be the process's."""
+    plain = charts.inline_svg(sample.worker_curve(), "chart-1")
+    with mpl.rc_context({"font.size": 30.0, "axes.facecolor": "black", "text.usetex": True}):
+        assert charts.inline_svg(sample.worker_curve(), "chart-1") == plain
+        assert mpl.rcParams["font.size"] == 30.0
+        assert mpl.rcParams["text.usetex"]
+
+
+def in_a_fresh_process(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_pyplot_is_not_imported() -> None:
+    code = "import loadeval.report.charts, sys; print('matplotlib.pyplot' in sys.modules)"
+    assert in_a_fresh_process(code) == "False"
+
+
+def test_without_matplotlib_the_error_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from loadeval import UsageError\n"
+        "try: import loadeval.report.charts\n"
+        "except UsageError as error: print(error)"
+    )
+    assert 'pip install "loadeval[report]"' in in_a_fresh_process(code)
+
+
+# Colours
+
+
+def contrast(color: str, other: str) -> float:
+    """As WCAG 2.2 defines it, of two colours like #rrggbb."""
+
+    def luminance(of: str) -> float:
+        parts = (int(of[at : at + 2], 16) / 255 for at in (1, 3, 5))
+        linear = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return float(np.dot([0.2126, 0.7152, 0.0722], list(linear)))
+
+    dark, light = sorted((luminance(color), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("part", ["step", "waiting", "contention", "epoch_starts"])
+def test_what_is_written_in_bars_can_be_read(part: str) -> None:
+    assert contrast(LIGHT[part], LIGHT["paper"]) >= 4.5

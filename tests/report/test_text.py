@@ -1,0 +1,175 @@
+"""A report as text, on a terminal and in a file."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.cells import cell_len
+
+from loadeval.report import text
+from loadeval.report.blocks import Bars, Facts, Heading, Number, Section, Table, Text
+from tests.report import sample
+from tests.whole_outputs import trimmed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@pytest.fixture(autouse=True)
+def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tests are started in."""
+    for name in ("COLUMNS", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def printed(sections: Sequence[Section], height: int | None = None) -> str:
+    file = io.StringIO()
+    text.show(sections, file=file, height=height)
+    return file.getvalue()
+
+
+def lines_of(block: Facts | Table | Text | Bars, width: int = 80) -> list[str]:
+    return [line.plain for line in text.lines([Section("", [block])], width)]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "height"),
+    [("report-screen", 80, 32), ("report-full", 80, None), ("report-narrow", 50, None)],
+)
+def test_whole_outputs(
+    name: str,
+    width: int,
+    height: int | None,
+    golden: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    golden(f"{name}.txt", trimmed(printed(sample.report(), height)))
+
+
+def test_a_file_has_80_columns_and_no_colour() -> None:
+    output = printed(sample.report())
+    assert "\x1b" not in output
+    assert max(map(cell_len, output.splitlines())) == 80
+
+
+def test_a_terminal_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLORTERM", "truecolor")
+    assert "\x1b[38;2;133;131;125m████" in printed([sample.BATCH])  # the step
+    assert "\x1b[33mCaution" in printed([sample.SURE])
+
+
+def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bold and dim are no colours."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    output = printed([sample.BATCH, sample.SURE])
+    assert "\x1b[1mA batch's time" in output
+    assert "38;" not in output
+    assert "[33m" not in output
+
+
+def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By tables; sentences stay readable."""
+    monkeypatch.setenv("COLUMNS", "160")
+    output = printed(sample.report())
+    assert max(map(cell_len, output.splitlines())) > 120
+    assert "3. torch.set_num_threads(1) in the training process  run.py:12" in output
+    assert max(len(line.plain) for line in text.lines([sample.SURE], 160)) <= 100
+
+
+@pytest.mark.parametrize("height", range(4, 45, 3))
+def test_a_screen_has_what_fits_by_priority(height: int) -> None:
+    """The verdict is always there; what has no priority never is, nor are large figures."""
+    screen = [line.plain for line in text.lines(sample.report(), height=height)]
+    assert len(screen) <= height
+    assert screen[0].startswith("Data loading is the bottleneck")
+    assert not any(line.startswith(("Time lost", "Settings", "throughput")) for line in screen)
+    if "How sure" in screen:
+        assert "Why" in screen
+
+
+def test_a_finding_has_a_line_on_a_screen_and_all_of_it_in_full() -> None:
+    on_screen = text.lines([sample.WHY], height=10)
+    assert on_screen[-2].plain.rstrip() == "8.7%   Each epoch begins with a wait of 133 ms."
+    in_full = [line.plain for line in text.lines([sample.WHY])]
+    assert "  To do: persistent_workers=True" in in_full
+
+
+@pytest.mark.parametrize("width", range(40, 130, 9))
+def test_no_line_is_too_long(width: int) -> None:
+    """But that of a command, which is to be copied."""
+    rows = [line.plain for line in text.lines(sample.report(), width)]
+    assert max(cell_len(row) for row in rows if not row.startswith("loadeval compare")) <= width
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_a_long_path_is_whole(width: int) -> None:
+    """It goes on behind one of its separators."""
+    path = "/mnt/datasets/a-long-name-of-a-folder/runs/2026-11-28/with-another/demo.jsonl"
+    rows = lines_of(Facts([("log", path)]), width)
+    assert "".join(row[5:] for row in rows) == path
+    assert all(row.endswith("/") for row in rows[:-1])
+
+
+def test_a_number_stays_with_its_unit_and_its_interval() -> None:
+    sentence = "training would be 2.28x [2.22x, 2.33x] as fast, and a batch would take 21.3 ms"
+    for width in range(20, 80):
+        rows = lines_of(Text(sentence), width)
+        assert " ".join(rows) == sentence
+        assert sum("[2.22x, 2.33x]" in row for row in rows) == 1
+        assert sum("21.3 ms" in row for row in rows) == 1
+
+
+def test_columns_without_room_follow_below() -> None:
+    """Beside the names of the rows."""
+    table = Table(
+        ("backend", "real", "ideal"),
+        [("torch", sample.ms(21.3, 20.1, 22.9), sample.ms(12.3, 12.1, 12.9))],
+    )
+    assert lines_of(table, 40) == [
+        "backend  real",
+        "torch    21.3 ms [20.1 ms, 22.9 ms]",
+        "backend  ideal",
+        "torch    12.3 ms [12.1 ms, 12.9 ms]",
+    ]
+
+
+def test_wide_characters_keep_columns_straight() -> None:
+    rows = lines_of(Facts([("数据加载", "a"), ("loader", "b")]))
+    assert rows == ["数据加载  a", "loader    b"]
+
+
+def test_a_part_of_a_bar_that_takes_little_is_drawn() -> None:
+    drawn, _ = lines_of(Bars([("real", {"step": 1e9, "waiting": 1e3})]))
+    assert drawn.count("░") == 1
+
+
+def test_an_ascii_terminal_gets_ascii() -> None:
+    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    text.show([sample.BATCH], file=file)
+    file.seek(0)
+    assert "real   ####" in file.read()
+
+
+def test_text_of_a_run_steers_nothing() -> None:
+    evil = "\x1b[2J\x00[bold]a[/bold]\r:smile:\u202eb"
+    sections = [
+        Section(
+            evil,
+            [
+                Heading(evil),
+                Text(evil),
+                Text(evil, "command"),
+                Facts([(evil, evil)]),
+                Table((evil,), [(evil,), (Number(1.0, evil),)]),
+                Bars([(evil, {evil: 1.0})]),
+            ],
+        )
+    ]
+    output = printed(sections)
+    assert not set(output) & set("\x1b\x00\r\u202e")
+    assert r"\x1b[2J\x00[bold]a[/bold]\r:smile:\u202eb" in output

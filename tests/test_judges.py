@@ -1,0 +1,36 @@
+"""Instruments stand outside: they import public names, and read what commands print."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "bench"
+PUBLIC = {"loadeval", "loadeval.testing"}
+INSIDE = {
+    *("fuzz/commands.py", "fuzz/readers.py", "fuzz/seeds.py", "fuzz/test_found.py", "overhead.py"),
+    *("probes.py", "promises/test_reproductions.py"),
+    *("gpu/stand_in.py", "gpu/test_nvml.py", "gpu/visible.py"),
+    *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
+}
+"""Each says why beside its import; those that record logs are no judges."""
+
+
+def imported(path: Path) -> set[str]:
+    """The modules of loadeval that a file imports names of."""
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            modules.add(node.module or "")
+        elif isinstance(node, ast.Import):
+            modules.update(name.name for name in node.names)
+    return {module for module in modules if module.partition(".")[0] == "loadeval"}
+
+
+@pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.name)
+def test_an_instrument_imports_public_names(path: Path) -> None:
+    """But for a few."""
+    is_inside = path.relative_to(BENCH).as_posix() in INSIDE
+    assert bool(imported(path) - PUBLIC) is is_inside
