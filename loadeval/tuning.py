@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Mapping  # noqa: TC003 - a dataclass field
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, count, islice, product
 from pathlib import Path

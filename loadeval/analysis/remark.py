@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - dataclass fields
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum  # noqa: TC003 - a dataclass field
+from enum import Enum
 from typing import TypeAlias
 
 Value: TypeAlias = float | int | str | bool | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from difflib import get_close_matches
-from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer

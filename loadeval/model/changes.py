@@ -46,7 +46,7 @@ class Change:
 
 def asked_for(
     settings: Mapping[str, Any],
-    parts: Mapping[str, float],
+    parts: Mapping[str, Any],
     present: Mapping[str, Any],
     costs: Columns,
     offered: list[str],

@@ -168,7 +168,12 @@ def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
 
 def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Columns:
     """As if workers handed over what the training process loaded: batches of so many `tensors`."""
-    each = (tensors or 0.0, PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS, SHARED_NS_PER_BYTE * batch_bytes)
+    each: tuple[float, ...] = (
+        tensors or 0.0,
+        PICKLE_TENSOR_NS,
+        RECEIVE_TENSOR_NS,
+        SHARED_NS_PER_BYTE * batch_bytes,
+    )
     if tensors == 0:
         each = (batch_bytes, *PIPE_NS_PER_BYTE, 0.0)
     count, pickle_ns, receive_ns, shared_ns = each

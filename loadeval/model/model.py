@@ -206,7 +206,7 @@ class Model:
         best = max(speedups.values())
         if ENOUGH * best <= 1:
             return int(now)
-        return min(count for count, speedup in speedups.items() if speedup >= ENOUGH * best)
+        return min(int(count) for count, speedup in speedups.items() if speedup >= ENOUGH * best)
 
     def with_workers(self, count: int) -> Change:
         """So many workers; first ones live on between epochs."""
@@ -224,7 +224,7 @@ class Model:
         others = {other.loader.workers or 0: self._throughput_of(other) for other in self._others}
         return dict(sorted({**curve, **others, now: curve[now]}.items()))
 
-    def limit(self, change: Change = AS_IT_IS) -> str:
+    def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
         """What training is held up by then, one of LIMITS: "then the CPUs"."""
         growth = self.growth[1]
         costs, settings = self._changed(change, self._present(growth, self.in_turn[0])[0])
@@ -456,7 +456,7 @@ class Model:
             fetch_ns = float(of.work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
         starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
-        return max(starts_ns + more_ns / length, min(starts_ns, 0.0))
+        return float(max(starts_ns + more_ns / length, min(starts_ns, 0.0)))
 
     def _throughput_of(self, run: Run) -> Estimate:
         measured = gap_of(run)
@@ -501,4 +501,4 @@ def _crowding(costs: Columns, settings: Mapping[str, Any], iteration_ns: float) 
     training = round(min(training_ns / iteration_ns, 1.0))
     if settings["num_workers"] + training <= cpus - round(settings["others_cpus"]):
         return 0.0
-    return min((float(costs.cpu_ns.mean()) + training_ns) / iteration_ns / cpus, 1.0)
+    return float(min((costs.cpu_ns.mean() + training_ns) / iteration_ns / cpus, 1.0))

@@ -53,7 +53,7 @@ class Batch(NamedTuple):
     step_cpu_ns: float
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - the settings of a loader
     costs: Columns,
     *,
     num_workers: int,
@@ -72,11 +72,12 @@ def simulate(
     None is as many as they like. What a CPU does takes longer by `growth`, a share, for each
     further CPU in use.
     """
+    machine = _Machine(cpus, worker_cpus, others_cpus, growth)
     if not num_workers:
-        each_ns = costs.cpu_ns + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
+        _, speed, _ = machine.speeds(0, 1)
+        each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
         each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
         return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
-    machine = _Machine(cpus, worker_cpus, others_cpus, growth)
     return _DataLoader(costs, machine, num_workers, prefetch_factor, in_order, pins).run()
 
 
@@ -159,8 +160,8 @@ class _DataLoader:
     ) -> None:
         self._machine, self._in_order, self._pins = machine, in_order, pins
         waits_ns = costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns
-        columns = (costs.cpu_ns, costs.read_ns, waits_ns, costs.receive_ns, costs.pin_ns)
-        columns += (costs.index_ns, costs.lock_ns, costs.step_ns, costs.step_cpu_ns)
+        columns = [costs.cpu_ns, costs.read_ns, waits_ns, costs.receive_ns, costs.pin_ns]
+        columns += [costs.index_ns, costs.lock_ns, costs.step_ns, costs.step_cpu_ns]
         self._rows = cycle(list(zip(*(column.tolist() for column in columns), strict=True)))
         self._threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
         self._depth = workers * ahead

@@ -129,7 +129,7 @@ def shortages(model: Model, change: Change = AS_IT_IS) -> list[str]:
     return told
 
 
-def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:
+def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:  # noqa: C901 - one for each
     """What a prediction takes for granted, for the run does not show it."""
     settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
     least, _, most = model.growth

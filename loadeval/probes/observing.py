@@ -7,7 +7,7 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Mapping  # noqa: TC003 - a dataclass field
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -114,11 +114,12 @@ def _of_section(section: Section, width: int, brief: bool, ascii_only: bool) -> 
         return []
     if blocks and isinstance(first := blocks[0], Table) and first.head and not first.head[0]:
         blocks[0] = Table((title, *first.head[1:]), first.rows)
-    elif title:
-        found += _paragraph(title, width, "bold")
+    elif title and not (brief and section.priority != 1 and isinstance(blocks[0], Bars | Text)):
+        found += _paragraph(title, width, "bold")  # what the others are shows
     for before, block in zip([None, *blocks], blocks, strict=False):
-        if isinstance(block, Heading) or (isinstance(block, Table) and block.caption):
-            found += [] if before is None or isinstance(before, Heading) else [Line()]
+        is_apart = isinstance(block, Heading | Table | Facts)
+        if is_apart and before is not None and not isinstance(before, Heading | Text):
+            found.append(Line())
         found += _of_block(block, width, brief, ascii_only)
     return found
 
@@ -278,12 +279,12 @@ def _bars(block: Bars, width: int, glyphs: str) -> list[Line]:
 
 
 def _in_short(finding: FindingText) -> tuple[str, str]:
-    """What a finding costs without the interval, and what it says with its place."""
+    """What a finding costs without the interval, its name and its place."""
     cost = finding.cost
     if isinstance(cost, Number):
         cost = Number(cost.point, cost.unit)
-    where = f" ({finding.where})" if finding.where else ""
-    return _in_words(cost), f"{finding.says}{where}"
+    where = f": {finding.where}" if finding.where else ""
+    return _in_words(cost), f"{finding.name}{where}"
 
 
 def _finding(at: int, finding: FindingText, width: int) -> list[Line]:

@@ -94,7 +94,7 @@ def test_a_screen_has_what_fits_by_priority(height: int) -> None:
 
 def test_a_finding_has_a_line_on_a_screen_and_all_of_it_in_full() -> None:
     on_screen = text.lines([sample.WHY], height=10)
-    assert on_screen[-2].plain.rstrip() == "8.7%   Each epoch begins with a wait of 133 ms."
+    assert on_screen[-2].plain.rstrip() == "8.7%   epoch boundaries"
     in_full = [line.plain for line in text.lines([sample.WHY])]
     assert "  To do: persistent_workers=True" in in_full
 

@@ -18,9 +18,9 @@ from loadeval.analysis.attach.workers import (
     workers_report,
 )
 from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.rules.finding import Finding  # noqa: TC001 - a dataclass field
-from loadeval.probes.observing import ObservedMachine  # noqa: TC001 - a dataclass field
-from loadeval.probes.stacks import StackProblem  # noqa: TC001 - a dataclass field
+from loadeval.analysis.rules.finding import Finding
+from loadeval.probes.observing import ObservedMachine
+from loadeval.probes.stacks import StackProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

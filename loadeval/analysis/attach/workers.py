@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003 - a dataclass field
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.attach.marks import Activity, is_library, place_of, plain_name, read_stack
 from loadeval.analysis.attach.shares import share_of
-from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - a dataclass field
+from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.inside.stages import DISKS, FROM_DISK, LEAST_FROM_DISK, LOCKS, Blockage
 
 if TYPE_CHECKING:

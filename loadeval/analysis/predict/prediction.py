@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - dataclass fields
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - a dataclass field
+from loadeval.analysis.estimate.stats import Estimate
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Remark

@@ -24,7 +24,7 @@ import numpy as np
 from loadeval.analysis.estimate.arms import run_times
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.estimate.memory import memory_there
-from loadeval.analysis.estimate.stats import Estimate  # noqa: TC001 - dataclass fields
+from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.estimate.steady import steady
 from loadeval.analysis.estimate.summary import summarise
 from loadeval.analysis.estimate.throughput import throughputs

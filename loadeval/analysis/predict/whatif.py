@@ -10,7 +10,7 @@ is fitted where runs with different numbers of workers are given, and else taken
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping  # noqa: TC003 - dataclass fields
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, NamedTuple

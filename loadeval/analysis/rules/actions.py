@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from loadeval.analysis.predict.prediction import Limit, Range  # noqa: TC001 - dataclass fields
-from loadeval.analysis.remark import Remark  # noqa: TC001 - a dataclass field
+from loadeval.analysis.predict.prediction import Limit, Range
+from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Rule
 
 

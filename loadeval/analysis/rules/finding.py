@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from loadeval.analysis.remark import Remark  # noqa: TC001 - dataclass fields, read by Sphinx
+from loadeval.analysis.remark import Remark
 
 Severity = Literal["high", "moderate", "low"]
 Confidence = Literal["measured", "likely", "possible"]

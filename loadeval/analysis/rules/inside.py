@@ -13,7 +13,7 @@ import numpy as np
 from loadeval.analysis.inside.formats import slow_format
 from loadeval.analysis.inside.stages import FUTEX
 from loadeval.analysis.inside.timeline import Stage
-from loadeval.analysis.predict.recorded import Recorded  # noqa: TC001 - a dataclass field
+from loadeval.analysis.predict.recorded import Recorded
 from loadeval.analysis.predict.whatif import LoaderModel
 
 if TYPE_CHECKING:

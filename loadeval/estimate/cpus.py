@@ -1,0 +1,172 @@
+"""Who uses the CPUs that training may use: training itself, its workers, and other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from loadeval.data.lines import Arm
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.metrics import Quantity, quantities
+from loadeval.estimate.once import once_per_run
+from loadeval.estimate.steady import whole_windows
+
+BUSY = 0.9
+"""When this share of the CPUs is in use, nothing is left for anyone who wants more."""
+
+ByArm: TypeAlias = Mapping[Arm, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Cpus:
+    """CPUs in use, by arm, in the blocks that count; None where it was not read.
+
+    `usable` are those that the training process or its workers may use, of `every` one of the
+    machine. `computing` are those that worker processes compute on, all together, in the real arm.
+    `own`, `theirs` and `shared` are those that the training process, its workers and both may run
+    on, `first` the number of the workers' first one, and `fewest` what that worker may use which
+    may use the fewest. `kept_by` tells what keeps workers from some CPUs: the workers themselves,
+    the training process since it started, or whoever started it.
+    """
+
+    usable: int | None
+    every: int | None
+    training: ByArm
+    workers: ByArm
+    machine: ByArm
+    computing: float | None
+    own: int | None = None
+    theirs: int | None = None
+    shared: int | None = None
+    first: int | None = None
+    fewest: int | None = None
+    kept_by: Literal["workers", "process", "starter"] | None = None
+
+    def used(self, arm: Arm = "real") -> float | None:
+        """What training and its workers use."""
+        known = [use for use in (self.training[arm], self.workers[arm]) if use is not None]
+        return sum(known) if known else None
+
+    def others(self, arm: Arm = "real") -> float | None:
+        """What other programs use."""
+        used, all_of_it = self.used(arm), self.machine[arm]
+        return None if used is None or all_of_it is None else all_of_it - used
+
+    @property
+    def competing(self) -> float:
+        """What others use of the CPUs that training may use; 0 where that was not read.
+
+        Others are taken to use first those that training may not use.
+        """
+        elsewhere = self.every - self.usable if self.every and self.usable else 0
+        return max((self.others() or 0.0) - max(elsewhere, 0), 0.0)
+
+    @property
+    def step(self) -> float | None:
+        """What a step uses with ideal loading."""
+        ideal = self.training["ideal"]
+        return self.training["real"] if ideal is None else ideal
+
+    @property
+    def left(self) -> float | None:
+        """CPUs that training may use, less those of its steps and of others."""
+        if self.usable is None or self.step is None or self.others() is None:
+            return None
+        return max(self.usable - self.step - self.competing, 0.0)
+
+    @property
+    def are_busy(self) -> bool:
+        """Whether no CPU is left for more workers; False where that is not known too."""
+        used = self.used()
+        return (
+            self.usable is not None
+            and used is not None
+            and used + self.competing >= BUSY * self.usable
+        )
+
+    @property
+    def workers_differ(self) -> bool:
+        """Whether some worker may use fewer CPUs than the others."""
+        return self.fewest is not None and self.theirs is not None and self.fewest < self.theirs
+
+
+@once_per_run
+def cpus(run: Run) -> Cpus:
+    """What was read in `run`."""
+    read: dict[str, Quantity] = {}
+    for quantity in quantities(run):
+        if quantity.name == "cpu_cores" and quantity.probe == "host":
+            read.setdefault(quantity.subject, quantity)
+    training, workers, machine = (
+        {arm: _mean(read.get(subject), arm) for arm in ARMS}
+        for subject in ("process", "workers", "machine")
+    )
+    environment = run.header.environment
+    usable, every = (environment.get(name) for name in ("cpus_usable", "cpus"))
+    computing = workers["real"]
+    windows = whole_windows(run, "real")
+    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    # No CPU time at all may mean that the workers are threads of the training process.
+    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
+        computing = sum(spent) / elapsed_ns
+    known = Cpus(
+        usable if isinstance(usable, int) and usable > 0 else None,
+        every if isinstance(every, int) else None,
+        training,
+        workers,
+        machine,
+        computing,
+    )
+    return _with_affinity(run, known)
+
+
+def _mean(quantity: Quantity | None, arm: Arm) -> float | None:
+    level = None if quantity is None else quantity.real if arm == "real" else quantity.ideal
+    return None if level is None else level.mean
+
+
+def _with_affinity(run: Run, known: Cpus) -> Cpus:
+    """The same with the CPUs that each process was seen to be allowed."""
+
+    def allowed(subject: str, name: str) -> int | None:
+        table = run.readings.get(("host", subject))
+        values = table[name] if table is not None and name in table else np.empty(0)
+        values = np.sort(values[~np.isnan(values)])
+        return int(values[len(values) // 2]) if len(values) else None
+
+    own, theirs = allowed("process", "allowed_cpus"), allowed("workers", "allowed_cpus")
+    shared = allowed("workers", "shared_allowed_cpus")
+    if own is None or theirs is None or shared is None:
+        return known
+    threads = allowed("process", "threads_allowed_cpus") or own
+    at_start = run.header.environment.get("cpus_at_start")
+    most = max(own, threads, at_start if isinstance(at_start, int) else 0)
+    every = max(allowed("machine", "allowed_cpus") or 0, most, theirs)
+    kept_by: Literal["workers", "process", "starter"] | None = None
+    if theirs < every:
+        # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
+        is_bound = own < most or (bool(run.header.environment.get("cpu_binding")) and own == 1)
+        kept_by = "process" if is_bound else "starter"
+        if (theirs, shared) != (own, own):
+            kept_by = "workers"
+    # Each thread of a step may be bound to a CPU of its own, the main thread to one.
+    if round(known.step or 1.0) > 1:
+        own, shared = threads, min(theirs, threads)
+    return Cpus(
+        own + theirs - shared,
+        every,
+        known.training,
+        known.workers,
+        known.machine,
+        known.computing,
+        own,
+        theirs,
+        shared,
+        allowed("workers", "first_allowed_cpu"),
+        allowed("workers", "fewest_allowed_cpus"),
+        kept_by,
+    )

@@ -1,0 +1,463 @@
+"""Who lacks CPUs: steps, workers that wait or are confined, threads, other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from loadeval.data.run import ARMS
+from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
+from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
+from loadeval.model.changes import Change
+from loadeval.words import counted, duration, number, share
+
+MUCH = 0.5
+"""CPUs: when others use so many, it is said."""
+WAITS_FOR_CPU = 0.15
+"""Workers that are runnable without a CPU for this share of their time have too few CPUs."""
+OTHER_THREADS, DESPITE_OMP = 0.5, 1.0
+"""A worker's other threads are many that use this share of what the fetching thread does.
+
+That is without pickling. With `OMP_NUM_THREADS=1` they must use more: PyTorch can be told otherwise
+in a worker, and OpenCV and tokenizers do not read it.
+"""
+SPINS = 2.0
+"""Times the CPU time of a step with ideal loading: work that is the same takes about as much."""
+LONG_NS = 500_000
+"""A wait for Python's lock from which on it matters: a tenth of the switch interval."""
+TIMES_IDEAL = 3.0
+"""Several times what it is while nothing is loaded, or the training step itself holds the lock."""
+FEWEST_READINGS = 2
+"""Each arm needs so many readings of the lock."""
+LEAST_CPUS = 0.1
+"""Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
+SWITCH_INTERVAL_NS = 5_000_000
+"""Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
+TRAINING_THREAD = "training thread"
+
+
+@rule(
+    "contention",
+    source="difference of the steps between the real and the ideal arm",
+    of="contention",
+)
+def contention(c: Context) -> Finding | None:
+    """Loading takes CPUs, memory bandwidth or the GPU from the step.
+
+    Not where Python's lock is named for it.
+    """
+    c.needs_ideal()
+    slower = c.gap.contention
+    if slower is None or (slower.low is not None and slower.low <= 0) or c.contention < MATTERS:
+        return None
+    if _found(python_lock, c) is not None:
+        return None
+    used, usable = c.cpus.used(), c.cpus.usable
+    do: list[Set | Do] = [Do("cheaper transforms, fewer threads, fewer copies")]
+    if c.cpus.are_busy:
+        because = f"no CPU is free (training may use {usable})"
+        do = [Do("cheaper transforms, on the GPU, or more CPUs", because)]
+    elif used is not None and usable is not None:
+        because = (
+            f"{number(usable - used)} CPUs are free: memory bandwidth, Python's lock or the GPU"
+        )
+        do = [Do("cheaper transforms, fewer threads, fewer copies", because)]
+    return Finding(
+        f"A step takes {slower:duration} longer while batches are loaded: loading competes for "
+        "CPU, "
+        "memory bandwidth or the GPU.",
+        do,
+        {"slower step": slower, "CPUs in use by training and workers": used, "CPUs": usable},
+        cost=c.contention,
+    )
+
+
+@rule("shared machine", source="CPU time of the machine, less that of training and its workers")
+def shared_machine(c: Context) -> Finding | None:
+    """Others used the CPUs, so that the figures are not of this training alone."""
+    used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
+    if not used:
+        raise Skip("the machine's CPU time was not read during measured batches")
+    if max(used) < MUCH:
+        return None
+    return Finding(
+        f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
+        "with what else runs.",
+        [Do("measure again while nothing else runs", "unless training always shares the machine")],
+        {"CPUs in use by others, at most": max(used), "CPUs": c.cpus.usable},
+    )
+
+
+def with_all_cpus(c: Context) -> Change:
+    """Workers may use all CPUs, and training too."""
+    every = c.cpus.every
+    if every is None:
+        return Change()
+    slow = slow_worker_of(c)
+    if c.cpus.workers_differ and slow is not None:
+        return balanced(c)
+    elsewhere = max(every - (c.cpus.usable or every), 0)
+    others = max(c.cpus.competing, (c.cpus.others() or 0.0) - elsewhere, 0.0)
+    return Change({"cpus": float(every), "others_cpus": others})
+
+
+@rule(
+    "confined workers",
+    source="the CPUs that the system lets each process run on (its affinity), and a simulation of "
+    "the loader on all of them",
+    undo=with_all_cpus,
+)
+def confined(c: Context) -> Finding | None:
+    """Workers, or one of them, may use fewer CPUs than there are."""
+    cpus, workers = c.cpus, c.loader.workers
+    if not workers:
+        return None
+    if cpus.theirs is None or cpus.every is None:
+        raise Skip("the CPUs that workers may run on were not read")
+    slow = slow_worker_of(c) if cpus.workers_differ else None
+    let_go = "os.sched_setaffinity(0, range(os.cpu_count()))"
+    if slow is not None and lacks_cpu(c, slow[0]) and c.loses:
+        worker, own_ns, others_ns = slow
+        because = f"call {let_go} at its end, or take out what set the affinity"
+        return Finding(
+            f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}: "
+            "it "
+            "waits for a CPU. One of the workers may use only "
+            f"{counted(cpus.fewest or 1, 'CPU', 'CPUs')}, "
+            f"while the others may use {cpus.theirs}.",
+            [Do("let workers use all CPUs, in worker_init_fn", because, change=with_all_cpus(c))],
+            {"CPUs that one of the workers may use": cpus.fewest, "of the others": cpus.theirs},
+            sure=False,  # which of the workers may use fewer was not read
+        )
+    # They need one each, and one for training where it may use no other.
+    with_training = (cpus.own or 0) <= (cpus.shared or 0)
+    if cpus.kept_by is None or workers + with_training <= cpus.theirs or not c.loses:
+        return None
+    more = counted(cpus.every - cpus.theirs, "CPU", "CPUs")
+    says = (
+        f"{workers} workers share {counted(cpus.theirs, 'CPU', 'CPUs')} and may not use the other "
+        f"{more}"
+    )
+    variables = c.run.header.environment.get("cpu_binding")
+    unset = f"; unset {', '.join(variables)}" if variables else ""
+    facts = {"CPUs that the workers may use": cpus.theirs, "CPUs that there are": cpus.every}
+    if cpus.kept_by == "workers":
+        init = f" ({c.loader.worker_init})" if c.loader.worker_init else ""
+        says += (
+            f"; the training process may use {cpus.own}. Something set the affinity of the workers."
+        )
+        because = f"call {let_go} at the end of worker_init_fn{init}{unset}"
+        return Finding(
+            says, [Do("let workers use all CPUs", because, change=with_all_cpus(c))], facts
+        )
+    if cpus.kept_by == "process":
+        says += ". Something set the affinity of the training process after it started."
+        because = f"call {let_go} after the imports and before the first epoch{unset}"
+        return Finding(
+            says,
+            [Do("let training and its workers use all CPUs", because, change=with_all_cpus(c))],
+            facts,
+        )
+    says += ". It seems to have been so from the start, and may be intended."
+    because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
+    do = Do("start training with more CPUs, if that is not intended", because)
+    return Finding(says, [do], facts, sure=False, cost=0.0)
+
+
+def own_cpus(_: Context) -> Change:
+    """Nobody waits for a CPU."""
+    return Change(
+        {"cpus": None, "others_cpus": 0.0},
+        lambda costs: costs.replace(run_queue_ns=0 * costs.run_queue_ns),
+    )
+
+
+@rule(
+    "oversubscription",
+    source=(
+        "run-queue time of the workers; the warning that PyTorch gives for more workers than CPUs"
+    ),
+    undo=own_cpus,
+)
+def oversubscription(c: Context) -> Finding | None:
+    """Threads or workers wait for CPUs, or there are more of them than CPUs.
+
+    Not where workers are kept from CPUs that there are.
+    """
+    spinning = _spinning(c)
+    if spinning is not None:
+        return spinning
+    workers, usable = c.loader.workers, c.cpus.usable
+    if _found(confined, c) is not None:
+        return None
+    if c.model is not None and c.stages.run_queue_ns is not None:
+        if c.on_run_queue < WAITS_FOR_CPU or not c.loses:
+            return None
+        return _waiting_for_cpus(c)
+    if workers is None:
+        raise Skip("the loader's number of workers is not known")
+    if usable is None:
+        raise Skip("the number of usable CPUs is not known")
+    computing = c.cpus.computing
+    idle = not c.cpus.are_busy and computing is not None and computing < MOSTLY * usable
+    if workers <= usable or idle:
+        return None
+    name = c.setting("num_workers")
+    return Finding(
+        f"The loader has {workers} workers for {usable} CPUs: they compete for CPU, and each uses "
+        "memory.",
+        [Set(name, workers, usable)] if name else [Do(f"use {usable} workers")],
+        {"workers": workers, "CPUs": usable},
+        sure=c.cpus.are_busy,
+        cost=0.0,
+    )
+
+
+def _waiting_for_cpus(c: Context) -> Finding | None:
+    inside, workers, usable = c.stages, c.loader.workers or 0, c.cpus.usable
+    pickle = inside.share_of("pickle")  # in a thread that each worker has
+    beside_ns = (inside.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
+    in_one = c.run.header.environment.get("omp_num_threads") == 1
+    least = DESPITE_OMP if in_one else OTHER_THREADS
+    others = c.cpus.competing
+    if workers and beside_ns >= least * (inside.cpu_ns or 0.0) > 0:
+        because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
+        do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
+    elif others >= MUCH:
+        do = Do("free CPUs that others use", f"other programs use {number(others)} CPUs")
+    elif usable is not None and workers > usable and (name := c.setting("num_workers")):
+        do = Set(name, workers, usable, change=Change({"num_workers": usable}))
+    else:
+        return None  # loading and steps are too much for all CPUs, which others name
+    return Finding(
+        f"Loading is ready to run but waits for a CPU {share(c.on_run_queue)} of its time: more "
+        "threads compute than there are CPUs.",
+        [do],
+        {
+            "waiting for a CPU, share": c.on_run_queue,
+            "CPU time of other threads of a worker in a batch, ns": inside.other_cpu_ns,
+            "workers": workers,
+            "CPUs": usable,
+        },
+    )
+
+
+def _spinning(c: Context) -> Finding | None:
+    """The step's threads wait for each other by computing, which workers need the CPUs for."""
+    ideal_cpus, usable, workers = c.cpus.training["ideal"], c.cpus.usable, c.loader.workers
+    real_cpus, slower = c.cpus.training["real"], c.gap.contention
+    if (
+        None in (ideal_cpus, real_cpus, usable, slower)
+        or not workers
+        or c.gap.real is None
+        or c.gap.ideal is None
+    ):
+        return None
+    assert ideal_cpus is not None  # noqa: S101 - as above
+    assert real_cpus is not None  # noqa: S101
+    assert usable is not None  # noqa: S101
+    count = round(ideal_cpus)
+    if count <= 1 or count + workers <= usable or slower is None:
+        return None
+    handed_ns = 0.0
+    if c.model is not None:
+        handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
+    real_ns, ideal_ns = real_cpus * c.gap.real.value - handed_ns, ideal_cpus * c.gap.ideal.value
+    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * c.gap.real.value:
+        return None
+    fewer = max(usable - workers, 1)
+    because = (
+        f"torch.set_num_threads({fewer}) in the training process; the next run shows what else"
+    )
+    return Finding(
+        f"The training step computes with {count} threads beside {workers} workers, on {usable} "
+        "CPUs. "
+        "Its threads wait for each other by computing (they spin), so it takes far more CPU time "
+        "than "
+        "with ideal loading.",
+        [Do(f"try OMP_NUM_THREADS={fewer}", because)],
+        {"CPU time of a step, ns": real_ns, "with ideal loading, ns": ideal_ns},
+        cost=c.contention,
+    )
+
+
+# Pipelines of threads, and Python's lock
+
+
+@rule(
+    "slow operator",
+    source="task times of the stages by how many tasks they may work on at once, and their queues",
+)
+def slow_operator(c: Context) -> Finding | None:
+    """One stage of the loader's pipeline keeps the others waiting."""
+    report = operators(c.run)
+    if report is None or report.bottleneck is None or not c.loses or not c.waiting:
+        return None
+    slowest, workers = report.bottleneck, c.loader.workers
+    if report.limit == "busy":
+        says = (
+            f"{slowest.name} is busy {share(slowest.busy_share or 0.0)} of the time with "
+            f"{slowest.concurrency} at once."
+        )
+    elif report.limit == "threads busy":
+        busy = share(min(report.threads_share or 0.0, 1.0))
+        says = (
+            f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with "
+            f"{slowest.name}."
+        )
+    else:
+        says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
+    do: list[Set | Do] = [Do(f"make {slowest.name} cheaper")]
+    if _found(python_lock, c) is None:  # else only one of them works at a time
+        if report.limit == "threads busy":
+            do.insert(0, Do(f"give the pipeline more threads than {workers}"))
+        elif slowest.task_ns is not None:  # a source does one thing at a time
+            name = c.setting("concurrency") or "concurrency"
+            do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
+    facts = {
+        "busy, share": slowest.busy_share,
+        "a task, ns": slowest.task_ns,
+        "of it on a CPU, ns": slowest.cpu_ns,
+        "tasks a batch": slowest.tasks_per_batch,
+    }
+    return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
+
+
+@rule("Python lock", source="how long a thread waits for the GIL, in both arms", of="contention")
+def python_lock(c: Context) -> Finding | None:
+    """Threads that load in the training process hold Python's lock (GIL), or take it often.
+
+    It costs the time by which steps are slower. Of the waiting it explains what the pipeline's
+    threads neither computed nor waited for a CPU, in as far as the lock is held.
+    """
+    report = threads(c.run, c.ideal)
+    in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
+    if in_processes or c.loader.workers == 0:
+        reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
+        if not reads_ahead or c.contention < MATTERS:
+            return None
+    if report is None:
+        if c.loader.workers is None:
+            return None
+        raise Skip("the threads of the process were not read")
+    if not c.loses or c.loads_on_request:
+        return None
+    real, ideal = report.lock_wait["real"], report.lock_wait["ideal"]
+    read = [0 if wait is None else wait.readings for wait in (real, ideal)]
+    if real is None or ideal is None or min(read) < FEWEST_READINGS:
+        raise Skip(
+            f"the wait for Python's lock was read {min(read)} times in an arm, and "
+            f"{FEWEST_READINGS} "
+            "are needed; let it run longer"
+        )
+    held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
+    stopped_ns, slower = _stopped_ns(c, report), c.gap.contention
+    often = (
+        c.contention >= MATTERS
+        and _loading_cpus(report) >= LEAST_CPUS
+        and slower is not None
+        and stopped_ns >= MOSTLY * slower.value
+    )
+    if not held and not often:
+        return None
+    names = next((use.name for use in _beside_training(report)), "threads of the loader")
+    says = (
+        f"Threads that load batches ({names}) hold Python's lock (GIL): a thread waits "
+        f"{duration(real.wait_ns)} for it, and {duration(ideal.wait_ns)} with ideal loading."
+    )
+    if not held:
+        says = (
+            f"While threads load batches ({names}), a step stops for {duration(stopped_ns)} longer "
+            "than with ideal loading, though it has a CPU: its many short calls wait for Python's "
+            "lock (GIL)."
+        )
+    waits = c.waiting * _in_lock(operators(c.run), report, real)
+    queued_ns = _queued_ns(c, report)
+    if in_processes:
+        do = [Do(f"do less with a batch in {names}", "convert and collate in the workers")]
+    else:
+        because = "a DataLoader's num_workers, or SPDL's run_pipeline_in_subprocess"
+        do = [
+            Do("load in processes instead of threads", because),
+            Do("load with functions that release the GIL", "as compiled code can"),
+        ]
+    return Finding(
+        says,
+        do,
+        {
+            "wait for the GIL, real, ns": real.wait_ns,
+            "wait for the GIL, ideal, ns": ideal.wait_ns,
+            "longer stops of the training thread in a step, ns": stopped_ns,
+        },
+        sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
+        cost=c.contention + waits,
+    )
+
+
+def _found(asked: Any, c: Context) -> Finding | None:
+    """What another rule found; None where it found nothing, or could not tell."""
+    try:
+        found: Finding | None = asked(c)
+    except Skip:
+        return None
+    return found
+
+
+def _beside_training(report: Threads) -> list[Any]:
+    return [
+        use
+        for use in report.threads
+        if use.name != TRAINING_THREAD and not use.name.startswith("loadeval")
+    ]
+
+
+def _loading_cpus(report: Threads) -> float:
+    """CPUs that threads use in the real arm more than in the ideal one."""
+    return sum(
+        max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0)
+        for use in _beside_training(report)
+    )
+
+
+def _times_ns(c: Context) -> Mapping[str, float]:
+    real, ideal = c.gap.real, c.gap.ideal
+    return {"real": real.value if real else 0.0, "ideal": ideal.value if ideal else 0.0}
+
+
+def _stopped_ns(c: Context, report: Threads) -> float:
+    """How much longer a real step neither computes nor waits for a CPU than an ideal one."""
+    use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
+    if use is None or None in use.cpu_cores.values():
+        return 0.0
+    stops_ns = {
+        arm: max(1 - (use.cpu_cores[arm] or 0.0) - (use.run_queue_cores[arm] or 0.0), 0.0)
+        * _times_ns(c)[arm]
+        for arm in ARMS
+    }
+    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
+    return max(stops_ns["real"] - stops_ns["ideal"] - waiting_ns, 0.0)
+
+
+def _queued_ns(c: Context, report: Threads) -> float:
+    """How much longer the training thread waits for a CPU in a real batch than in an ideal one."""
+    use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
+    if use is None:
+        return 0.0
+    queued = {arm: (use.run_queue_cores[arm] or 0.0) * _times_ns(c)[arm] for arm in ARMS}
+    return max(queued["real"] - queued["ideal"], 0.0)
+
+
+def _in_lock(pipeline: Operators | None, report: Threads, real: LockWait) -> float:
+    """The share of the pipeline's work that is waiting for Python's lock."""
+    timed = [] if pipeline is None else list(pipeline.operators)
+    run_ns = sum(each.batch_ns or 0.0 for each in timed if each.cpu_ns is not None)
+    cpu_ns = sum((each.cpu_ns or 0.0) * each.tasks_per_batch for each in timed)
+    if not run_ns:
+        return 0.0
+    loading = [use for use in report.threads if use.name != TRAINING_THREAD]
+    cores = sum(use.cpu_cores["real"] or 0.0 for use in loading)
+    queued = sum(use.run_queue_cores["real"] or 0.0 for use in loading)
+    queued_ns = cpu_ns * queued / cores if cores else 0.0
+    blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
+    return blocked * min(real.wait_ns / SWITCH_INTERVAL_NS, 1.0)

@@ -1,0 +1,453 @@
+"""Every rule asked of a run, what each finding costs, and what to do about them, in order.
+
+A rule is a function from a Context to a Finding, None, or `Skip`, under `@rule`. The engine names
+none of them: it asks all, sorts what was found by the time that undoing it gains, gives each only
+the time that those before it left, and predicts what is to be done, each thing on top of those
+before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from loadeval.data.columns import Column, Columns
+from loadeval.data.lines import LoaderInfo
+from loadeval.data.run import Run
+from loadeval.errors import UsageError
+from loadeval.estimate.cpus import Cpus, cpus
+from loadeval.estimate.gap import Gap, gap
+from loadeval.estimate.metrics import Quantity, quantities
+from loadeval.estimate.stats import Estimate
+from loadeval.estimate.steady import steady
+from loadeval.inside.stages import Stage, Stages, stages
+from loadeval.model.changes import Change
+from loadeval.model.model import Model
+
+ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "run", "gpu")
+"""The files of this folder that have rules."""
+
+MATTERS = 0.05
+"""Of the time: less is no finding (TensorFlow's input-pipeline analyser)."""
+WORTH = 0.03
+"""Of the time: what gains less is no action, and a finding that others leave less is none."""
+LIKE = 0.2
+"""Two actions that gain within a fifth of each other are alike: a setting comes before code."""
+DOMINATES = 0.4
+"""Of fetching and collating: the function that takes so much is named for it alone."""
+CHARGED = 0.2
+"""Of the loader's time: a stage that is waited for so long is a cause of its own."""
+BLOCKED = 0.4
+"""Of fetching and collating: workers that are blocked so long do not lack CPUs."""
+MOSTLY = 0.5
+"""More than half of it: what takes so much of a thing is what it is."""
+FEWEST_LOGGED = 8
+"""A log by itself needs so many steady batches to say why training waits for them."""
+
+NOT_LOOKED_INTO = "the loader was not looked into: use mode='alternate', or stages=True"
+NO_IDEAL = "ideal loading was not measured: use mode='alternate'"
+
+Part: TypeAlias = Literal["waiting", "contention", "epoch starts"]
+
+
+class Skip(Exception):  # noqa: N818 - it is none
+    """Why a rule could not tell, and what would measure it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """A setting to change, by the user's name of it; `change` is what the model makes of it."""
+
+    setting: str
+    present: Any
+    proposed: Any
+    because: str = ""
+    change: Change | None = None
+
+    @property
+    def says(self) -> str:
+        """What to do."""
+        return f"{self.setting} {self.present} -> {self.proposed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Do:
+    """Something to do that is no setting; `where` is a line of the program.
+
+    `change` is what the model makes of it, if that can be predicted, and `because` more about it.
+    """
+
+    says: str
+    because: str = ""
+    where: str | None = None
+    change: Change | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: what it is, what to do, and the facts that show it.
+
+    `facts` are Estimates, numbers with their unit in the name, or text. `sure` is False where other
+    causes would look the same. `cost` is the share of the training time, over whole epochs, that
+    it takes and no finding before it; None where that is not known. `rule` and `source` are those
+    of the rule that found it.
+    """
+
+    says: str
+    do: Sequence[Set | Do] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    sure: bool = True
+    cost: float | None = None
+    rule: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, and what training gains by it and all actions before it.
+
+    `speedup` is None where nothing is predicted. `findings` are the rules that ask for it.
+    """
+
+    says: str
+    because: str
+    where: str | None
+    speedup: Estimate | None
+    findings: tuple[str, ...]
+    is_setting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found, the costliest first, and what to do; every other rule, and why.
+
+    `nothing` are the rules that found nothing, `skipped` those that could not tell, and why.
+    `limit` is what holds training up once the predicted actions are done; "" where none is.
+    """
+
+    findings: tuple[Finding, ...]
+    actions: tuple[Action, ...]
+    nothing: tuple[str, ...]
+    skipped: Mapping[str, str]
+    limit: str = ""
+
+
+class Rule(NamedTuple):
+    """A rule, by its name; `undo` is the change that takes away what it finds."""
+
+    name: str
+    source: str
+    ask: Callable[[Context], Finding | None]
+    undo: Callable[[Context], Change] | None
+    of: Part
+
+
+RULES: list[Rule] = []
+
+
+def rule(
+    name: str,
+    *,
+    source: str,
+    undo: Callable[[Context], Change] | None = None,
+    of: Part = "waiting",
+) -> Callable[[Callable[[Context], Finding | None]], Callable[[Context], Finding | None]]:
+    """Registers a rule. What it finds takes a part `of` the time lost, unless it has no cost."""
+
+    def register(ask: Callable[[Context], Finding | None]) -> Callable[[Context], Finding | None]:
+        @wraps(ask)
+        def once(c: Context) -> Finding | None:
+            if name not in c.answers:
+                try:
+                    c.answers[name] = ask(c)
+                except Skip as why:
+                    c.answers[name] = why
+            answer = c.answers[name]
+            if isinstance(answer, Skip):
+                raise answer
+            return answer
+
+        RULES.append(Rule(name, source, once, undo, of))
+        return once
+
+    return register
+
+
+@dataclass(frozen=True, eq=False)
+class Context:
+    """A run, its figures, and what rules ask of both. `ideal` is the run that replayed, if any.
+
+    `others` are runs of other loaders of the same training, by their role, and `answers` what
+    rules have said so far.
+    """
+
+    run: Run
+    ideal: Run | None = None
+    others: Mapping[str, Run] = field(default_factory=dict)
+    answers: dict[str, Finding | Skip | None] = field(default_factory=dict)
+
+    @cached_property
+    def gap(self) -> Gap:
+        """Real against ideal; of a log by itself what it waited."""
+        return gap(self.run, self.ideal)
+
+    @cached_property
+    def stages(self) -> Stages:
+        """Inside the loader. Raises Skip where nobody looked."""
+        known = stages(self.run)
+        if known is None:
+            raise Skip(NOT_LOOKED_INTO)
+        return known
+
+    @cached_property
+    def model(self) -> Model | None:
+        """What other settings or costs would bring; None where nothing can be predicted."""
+        try:
+            return Model(self.run, self.gap, stages(self.run))
+        except UsageError:
+            return None
+
+    @property
+    def cpus(self) -> Cpus:
+        """Who uses the CPUs."""
+        return cpus(self.run)
+
+    @property
+    def loader(self) -> LoaderInfo:
+        """What is known of the loader."""
+        return self.run.loader
+
+    @cached_property
+    def rows(self) -> Column:
+        """The steady real batches, as rows of the run's steps."""
+        return np.flatnonzero(steady(self.run, "real"))
+
+    @cached_property
+    def batches(self) -> Columns:
+        """The same as a table of steps."""
+        return self.run.steps.take(self.rows)
+
+    @property
+    def is_log(self) -> bool:
+        """Whether ideal loading was not measured."""
+        return self.gap.ideal is None
+
+    @cached_property
+    def waiting(self) -> float:
+        """The share of the steady state that is lost in waiting; of a log all that it waited."""
+        real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
+        if real is None or waited is None or not real.value:
+            return 0.0
+        # Where steps are faster than ideal ones, waiting exceeds what is lost.
+        most_ns = real.value if ideal is None else real.value - ideal.value
+        return max(min(waited.value, most_ns), 0.0) / real.value
+
+    @cached_property
+    def contention(self) -> float:
+        """The rest of what the steady state loses, in slower steps."""
+        speedup = self.gap.steady_speedup
+        return 0.0 if speedup is None else max(1 - 1 / speedup.value - self.waiting, 0.0)
+
+    @cached_property
+    def loses(self) -> bool:
+        """Whether the steady state surely loses time that matters; of a log: waits for it.
+
+        Raises Skip where that was not measured.
+        """
+        if self.is_log:
+            if self.run.header.mode != "log" or self.ideal is not None:
+                raise Skip(NO_IDEAL if self.gap.pairs is None else "no pair of blocks is whole yet")
+            if len(self.rows) < FEWEST_LOGGED:
+                raise Skip(f"{len(self.rows)} steady batches, of {FEWEST_LOGGED} needed")
+            return self.waiting >= MATTERS
+        speedup = self.gap.steady_speedup
+        if speedup is None:
+            raise Skip("an arm has no batch that counts")
+        is_sure = speedup.low is None or speedup.low > 1
+        return is_sure and 1 - 1 / speedup.value >= MATTERS
+
+    def needs_ideal(self) -> None:
+        """Raises Skip where ideal loading was not measured."""
+        if self.gap.steady_speedup is None:
+            raise Skip(NO_IDEAL)
+
+    @cached_property
+    def loads_on_request(self) -> bool:
+        """Whether the loader works only while training waits for it.
+
+        It does without workers, unless a thread reads it ahead, so that the mean real wait is by
+        far shorter than loading takes. Where workers are not known, by that wait alone: for such a
+        loader it is all of its own time, for one that loads ahead what exceeds the step's.
+        """
+        if self.loader.workers or self.loader.prefetch_depth:
+            return False
+        alone, ideal, wait = self.gap.loader_only, self.gap.ideal, self.gap.real_wait
+        if alone is None or ideal is None or wait is None:
+            return self.loader.workers == 0
+        if self.loader.workers == 0:
+            return not 0 < wait.value < alone.value / 4
+        return wait.value >= alone.value - min(alone.value, ideal.value) / 2
+
+    def charged(self, *of: Stage) -> float:
+        """The share of the loader's time that these stages were waited for."""
+        return self.stages.charged_share(*of) or 0.0
+
+    @property
+    def work_ns(self) -> float:
+        """What a worker does for a batch: fetch and collate."""
+        return self.stages.fetch_ns + self.stages.collate_ns
+
+    @property
+    def blocked(self) -> float:
+        """The share of that in which it is neither on a CPU nor waiting for one."""
+        if self.model is not None:
+            return self.model.blocked
+        return (self.stages.blocked_ns or 0.0) / max(self.work_ns, 1.0)
+
+    @property
+    def on_run_queue(self) -> float:
+        """The share of it that is waiting for a CPU."""
+        return (self.stages.run_queue_ns or 0.0) / max(self.work_ns, 1.0)
+
+    def read(self, subject: str, name: str) -> Quantity | None:
+        """What was read of one quantity while batches that count were served."""
+        found = (
+            each
+            for each in quantities(self.run, self.ideal)
+            if (each.subject, each.name) == (subject, name) and each.probe != "threads"
+        )
+        return next(found, None)
+
+    def setting(self, name: str) -> str | None:
+        """What the user calls a setting of the loader; None where it has none of the kind."""
+        names = self.loader.setting_names
+        if names is None:  # an older log, or a loader of which only torch's own names are known
+            is_torchs = self.loader.backend.startswith("torch.")
+            return name if is_torchs or self.loader.persistent_workers is not None else None
+        return names.get(name)
+
+
+def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
+    """What `real` says is wrong: an alternating run, or one that logged, with `ideal` replayed.
+
+    `others` are runs of other loaders of the same training, such as `validation`. Raises UsageError
+    when the two runs cannot be compared.
+    """
+    for room in ROOMS:
+        import_module(f"loadeval.findings.{room}")
+    if ideal is None and real.header.mode == "replay":
+        why = "the run replayed, and loaded nothing"
+        return Diagnosis((), (), (), {each.name: why for each in RULES})
+    c = Context(real, ideal, others)
+    found: list[tuple[Rule, Finding]] = []
+    nothing: list[str] = []
+    skipped: dict[str, str] = {}
+    for each in RULES:
+        try:
+            finding = each.ask(c)
+        except Skip as reason:
+            skipped[each.name] = str(reason)
+            continue
+        if finding is None:
+            nothing.append(each.name)
+        else:
+            found.append((each, replace(finding, rule=each.name, source=each.source)))
+    findings = _costs(c, found)
+    nothing += [each.name for each, _ in found if each.name not in {f.rule for f in findings}]
+    actions, limit = _actions(c, findings)
+    return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
+
+
+def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901 - one list, in order
+    """The findings, the costliest first, each with the time that those before it left.
+
+    Those whose time others have are gone. Those without a cost come after the others.
+    """
+    left: dict[Part, float] = {"waiting": c.waiting, "contention": c.contention}
+    starts = max(c.gap.share("epoch starts"), 0.0)
+    left = {part: share * (1 - starts) for part, share in left.items()}
+    left["epoch starts"] = starts
+    costs: dict[str, float] = {}
+    undos: dict[str, Change] = {}
+    for each, finding in found:
+        if finding.cost is not None:
+            costs[each.name] = finding.cost
+        elif each.undo is not None and c.model is not None:
+            undos[each.name] = each.undo(c)
+            costs[each.name] = _gained(c, undos[each.name])
+    ordered = sorted(found, key=lambda pair: -costs.get(pair[0].name, -1.0))
+    findings, undone, gained = [], Change(), 0.0
+    for each, finding in ordered:
+        if each.name not in costs:
+            findings.append(finding)
+            continue
+        cost = costs[each.name]
+        if each.name in undos:
+            both = undone + undos[each.name]
+            cost = max(_gained(c, both) - gained, 0.0)
+        # Whoever takes the CPUs slows the step too.
+        parts: tuple[Part, ...] = (each.of,)
+        if each.of == "waiting" and c.cpus.are_busy:
+            parts = ("waiting", "contention")
+        cost = min(cost, sum(left[part] for part in parts))
+        if cost < WORTH:
+            continue
+        if each.name in undos:
+            undone, gained = both, gained + cost
+        rest = cost
+        for part in parts:
+            taken = min(rest, left[part])
+            left[part], rest = left[part] - taken, rest - taken
+        findings.append(replace(finding, cost=cost))
+    return sorted(findings, key=lambda finding: (finding.cost is None, -(finding.cost or 0.0)))
+
+
+def _gained(c: Context, change: Change) -> float:
+    """The share of the time that is gone with a change."""
+    assert c.model is not None  # noqa: S101 - who asks has looked
+    speedup = c.model.simulate(change).value
+    return max(1 - 1 / speedup, 0.0)
+
+
+def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
+    """What to do, the largest gain first; what is not predicted comes last.
+
+    Each is simulated on top of those before it. What then gains too little, or may as well lose, is
+    left out, and so is what comes after a finding's predicted advice without a prediction.
+    """
+    asked: dict[str, tuple[Set | Do, list[str]]] = {}
+    for finding in findings:
+        for do in finding.do:
+            asked.setdefault(do.says, (do, []))[1].append(finding.rule)
+    predicted = [each for each in asked.values() if c.model and each[0].change is not None]
+    actions: list[Action] = []
+    done, reached = Change(), 1.0
+    while predicted and c.model is not None:
+        tried = []
+        for do, rules in predicted:
+            both = done + do.change if do.change else done
+            tried.append((c.model.simulate(both), do, rules, both))
+        best = max(speedup.value for speedup, *_ in tried)
+        alike = [each for each in tried if each[0].value >= best - LIKE * abs(best - reached)]
+        speedup, do, rules, both = min(alike, key=lambda each: not isinstance(each[1], Set))
+        predicted = [each for each in predicted if each[0] is not do]
+        if speedup.value < reached * (1 + WORTH) or speedup.bounds[0] <= 1:
+            break
+        done, reached = both, speedup.value
+        actions.append(_action(c, do, rules, speedup))
+    told = {name for action in actions for name in action.findings}
+    for do, rules in asked.values():
+        if do.change is None and not told & set(rules):
+            told |= set(rules)
+            actions.append(_action(c, do, rules, None))
+    return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
+
+
+def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
+    where = c.loader.made_at if isinstance(do, Set) else do.where
+    return Action(do.says, do.because, where, speedup, tuple(rules), isinstance(do, Set))

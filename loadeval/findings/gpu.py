@@ -1,0 +1,80 @@
+"""What the GPU tells: idle with ideal loading too, hidden waits, memory that is not pinned."""
+
+from __future__ import annotations
+
+from loadeval.data.columns import UNKNOWN
+from loadeval.estimate.metrics import quantities
+from loadeval.estimate.steady import steady
+from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.words import duration, share
+
+IDLE_UNDER = 70.0
+"""Percent of the time with ideal loading, under which the step itself keeps the GPU waiting."""
+LEAST_WAIT_SHARE = 0.01
+"""Waiting for a smaller share of the iterations needs no explanation."""
+
+
+@rule("unpinned memory", source="PyTorch's documentation of pinned memory and non_blocking copies")
+def unpinned_memory(c: Context) -> Finding | None:
+    """Batches lie in memory that the GPU cannot read by itself."""
+    if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
+        raise Skip("there is no CUDA device")
+    if c.loader.pinned is None:
+        raise Skip("whether batches are pinned is not known")
+    if c.loader.pinned or str(c.loader.device or "cpu").startswith(("cuda", "gpu")):
+        return None
+    name = c.setting("pin_memory") or "pin_memory"
+    because = "and copy with .to(device, non_blocking=True): nothing waits for the copy then"
+    return Finding(
+        "Batches are copied to the GPU from memory that is not pinned.",
+        [Set(name, False, True, because)],
+        {"batches that are not pinned": c.run.batches},
+        sure=False,
+    )
+
+
+@rule("hidden waits", source="CUDA events recorded around each wait")
+def hidden_waits(c: Context) -> Finding | None:
+    """Training waits, and its GPU has work meanwhile."""
+    steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
+    if not len(steps):
+        raise Skip("there is no CUDA device")
+    wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
+    matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + float(steps.step_ns.mean()))
+    if not matters or idle_ns >= MOSTLY * wait_ns:
+        return None
+    return Finding(
+        f"Training waits {duration(wait_ns)} for a batch, but the GPU is idle for only "
+        f"{duration(idle_ns)} of it: it has work from the step before.",
+        [Do("leave the loader as it is: these waits cost nothing")],
+        {"wait, mean, ns": wait_ns, "GPU idle while waiting, ns": idle_ns},
+    )
+
+
+@rule("idle GPU", source="NVML's utilization (any kernel running) in the ideal arm")
+def idle_gpu(c: Context) -> Finding | None:
+    """Loading is not the limit, and the GPU is idle all the same."""
+    c.needs_ideal()
+    busy = [
+        (each.ideal.mean, each.subject)
+        for each in quantities(c.run, c.ideal)
+        if each.name == "kernel_busy_percent" and each.ideal is not None
+    ]
+    if not busy:
+        raise Skip("no GPU was read")
+    least, gpu = min(busy)
+    speedup = c.gap.steady_speedup
+    if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= IDLE_UNDER:
+        return None
+    because = (
+        "many small kernels (larger batches, torch.compile and CUDA graphs help), .item() and "
+        "print "
+        "in each step; torch.profiler and Nsight Systems show which"
+    )
+    return Finding(
+        f"Loading is not the limit: even with ideal loading {gpu} is idle "
+        f"{share(1 - least / 100)} of "
+        "the time.",
+        [Do("profile the step, not the loader", because)],
+        {"GPU busy with ideal loading, share": least / 100},
+    )

@@ -1,0 +1,520 @@
+"""What takes too long of loading a batch: a transform, a line, a format, collating, pinning."""
+
+from __future__ import annotations
+
+import re
+
+from loadeval.data.columns import Columns
+from loadeval.estimate.memory import copies
+from loadeval.findings.engine import (
+    BLOCKED,
+    CHARGED,
+    DOMINATES,
+    MATTERS,
+    MOSTLY,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    rule,
+)
+from loadeval.findings.workers import SIMULATED, more_workers
+from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
+from loadeval.inside.code import slow_format as slow_format_of
+from loadeval.inside.stages import CodeLine, TransformTime
+from loadeval.model.changes import Change
+from loadeval.model.costs import in_share
+from loadeval.words import duration, number, share, size
+
+TWICE = 2.0
+LARGEST_PART = 0.3
+"""Where no transform dominates, the largest of several that do together is named from this on."""
+MUCH_SMALLER = 4.0
+"""A transform had better come after one that makes samples so many times smaller."""
+SAME_SIZE = 2.0
+"""A transform whose samples become so many times larger or smaller changes their size itself."""
+LEAST_COPIED = 16_000_000
+"""Python itself, and what it has imported, make a worker copy some megabytes."""
+SAMPLED_TOO_OFTEN = 0.1
+"""The share of a line in fetching and collating may be seen too large by as much."""
+SLOWEST_COPY_BYTES_PER_NS = 0.4
+"""The slowest way of passing a batch between processes: 0.4 GB/s.
+
+Measured with torch 2.13 on four cores, as waits in `next()` for one worker's batches: NumPy arrays
+through a pipe, 19 MB in 40 ms (0.48 GB/s) and 2 MB in 4.9 ms (0.41 GB/s); tensors through shared
+memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 kB no longer.
+"""
+LEAST_TRANSFER_NS = 600_000
+"""Passing any batch takes nearly so long, however small: 0.2 to 0.5 ms were measured."""
+BYTES_OF_FEW = 1000
+"""Some five tensors are pickled to so many bytes: two hundred bytes each."""
+TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
+"""Functions and classes that tokenise are called so: `PreTrainedTokenizerFast`, `tokenise`."""
+FASTER = (
+    "smaller inputs, a faster library, once for the whole batch or on the GPU, or before training"
+)
+REMEDIES = {
+    r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))": (
+        "decode images faster",
+        "Image.draft or reduce for smaller ones, a faster decoder: loadeval backends FOLDER",
+    ),
+    r"(.+\.)?(resize|thumbnail|Resize\w*)": (
+        "resize faster",
+        "decode to a smaller size (Image.draft), a cheaper filter, or smaller files on disk",
+    ),
+}
+"""By the library function that a line calls: what to do, and how."""
+OF_FORMAT = {
+    "a compressed archive is unpacked": (
+        "store arrays uncompressed, mapped",
+        "as .npy files that np.load(path, mmap_mode='r') maps, or by a fast codec (zstd, lz4)",
+    ),
+    "a row of a table is selected": (
+        "take the columns as arrays, in __init__",
+        (
+            "frame['column'].to_numpy(): to select one row of a DataFrame costs as much as "
+            "thousands of elements of an array"
+        ),
+    ),
+    "a tensor is built from Python objects": (
+        "keep the data as one array, and use torch.from_numpy(array[index])",
+        "tensors are slow to build from lists or dicts of Python numbers",
+    ),
+    "text is parsed": (
+        "parse once, before training or in __init__",
+        "and store what is used of it as arrays",
+    ),
+    "a part of a columnar file is read": (
+        "read rows in the order of the file, or make row groups smaller",
+        (
+            "a row group is read and decoded whole; rows that are read in random order are better "
+            "stored as arrays (.npy, Arrow IPC)"
+        ),
+    ),
+    "a chunked array is read": (
+        "store one sample in a chunk",
+        (
+            "uncompressed or by a fast codec (lzf, lz4), or read the samples of a batch at once "
+            "(__getitems__): a chunk is read and unpacked whole"
+        ),
+    ),
+    "a file with an index is opened": (
+        "open the file once in each worker, and keep it",
+        "its index is read whenever it is opened",
+    ),
+    AMPLIFIED: (
+        "read only what is used",
+        (
+            "split large files, map them, seek to a sample by an index, or keep what was read for "
+            "the samples after it"
+        ),
+    ),
+}
+"""By the form of the data: what to do, and why."""
+
+
+def without(*names: str) -> Change:
+    """Nothing of these costs."""
+    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
+
+
+def less(part: float) -> Change:
+    """Fetching and collating without a part of it."""
+    return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
+
+
+def twice_as_fast(part: float) -> Change:
+    """Fetching and collating with a part of it twice as fast."""
+    return less(part / TWICE)
+
+
+def computes(c: Context) -> bool:
+    """Whether training waits for workers that fetch, and have a CPU for most of that."""
+    return c.loses and c.blocked < BLOCKED and c.charged("fetch", "collate") >= CHARGED
+
+
+def part_of(c: Context) -> TransformTime | None:
+    """The transform that takes so much that it is named; None where none does."""
+    transforms, line = c.stages.transforms, c.stages.line
+    if transforms and transforms[0].share >= DOMINATES:
+        # In its own code may be transforms that are not timed, such as a closure's.
+        in_line = transforms[0].calls_others and line is not None and line.share >= DOMINATES
+        return None if in_line else transforms[0]
+    largest = next((part for part in transforms if not part.calls_others), None)
+    if largest is None or 1 - sum(part.share for part in transforms) >= DOMINATES:
+        return None
+    return largest if largest.share >= LARGEST_PART else None
+
+
+def format_of(c: Context) -> SlowFormat | None:
+    """The form of the data that makes it slow to read; None where none does."""
+    return slow_format_of(c.stages, _batch_bytes(c), DOMINATES)
+
+
+def _batch_bytes(c: Context) -> float | None:
+    known = c.batches.nbytes[c.batches.nbytes >= 0]
+    return float(known.mean()) if len(known) else None
+
+
+def tokenising_of(c: Context) -> tuple[float, str]:
+    """The share of tokenising in loading, by lines, calls or transforms; and where it is."""
+    inside = c.stages
+    lines = [(line.name, f"{line.function} {line.leaf}", line.share) for line in inside.code]
+    calls = [(call.name, call.function, call.share) for call in inside.calls]
+    transforms = [(part.name, part.name, part.share) for part in inside.transforms]
+    # A call may be seen as not all of them.
+    seen = [
+        [(part, name) for name, text, part in parts if TOKENISER.search(text)]
+        for parts in (lines, calls, transforms)
+    ]
+    most = max(seen, key=lambda parts: sum(part for part, _ in parts))
+    return min(sum(part for part, _ in most), 1.0), most[0][1] if most else ""
+
+
+def tokenises(c: Context) -> bool:
+    """Whether training waits for workers that tokenise for a large part of their time.
+
+    They are blocked meanwhile, by a futex, where threads of the tokeniser do it.
+    """
+    line = c.stages.blocked_line
+    by_threads = line is not None and FUTEX in line.blocked_in
+    at_work = by_threads or c.blocked < BLOCKED
+    return (
+        c.loses
+        and tokenising_of(c)[0] >= DOMINATES
+        and at_work
+        and c.charged("fetch", "collate") >= CHARGED
+    )
+
+
+def collates(c: Context) -> bool:
+    """Whether training waits for workers that collate for a large part of their time."""
+    collate_ns = c.stages.collate_ns
+    return (
+        c.loses
+        and collate_ns >= DOMINATES * c.work_ns > 0
+        and c.charged("fetch", "collate") >= CHARGED
+    )
+
+
+def by_lines(c: Context) -> list[Set | Do]:
+    """To make the lines faster that workers are seen in most, each by its own remedy."""
+    do: list[Set | Do] = []
+    for line in c.stages.code[:3]:
+        if line.share < MATTERS or line.function in c.stages.callers:
+            continue
+        says, because = _remedy(line)
+        do.append(Do(says, because, line.place, twice_as_fast(line.share)))
+    return do
+
+
+def _remedy(line: CodeLine) -> tuple[str, str]:
+    for leaf, remedy in REMEDIES.items():
+        if re.fullmatch(leaf, line.leaf):
+            says, because = remedy
+            return f"{says} ({line.place}, {share(line.share)} of loading)", because
+    called = f", which calls {line.leaf}" if line.leaf else ""
+    return f"make {line.place}{called} twice as fast ({share(line.share)} of loading)", FASTER
+
+
+@rule(
+    "slow transform",
+    source=SIMULATED,
+    undo=lambda c: less(part.share if (part := part_of(c)) else 0.0),
+)
+def slow_transform(c: Context) -> Finding | None:
+    """One transform takes most of loading a batch. Not tokenising, which has a rule of its own."""
+    part = part_of(c)
+    if part is None or not computes(c) or tokenises(c):
+        return None
+    return Finding(
+        f"{part.name} takes {share(part.share)} of loading a batch: "
+        f"{duration(part.ns / part.calls)} "
+        f"a call, {part.calls:,g} calls a batch.",
+        [*_behind_what_shrinks(c, part), _cheaper_transform(c, part), *more_workers(c)],
+        {
+            "its share of loading a batch": part.share,
+            "in a batch, ns": part.ns,
+            "calls": part.calls,
+        },
+    )
+
+
+def _cheaper_transform(c: Context, part: TransformTime) -> Do:
+    own = (
+        line
+        for line in c.stages.code
+        if line.function == part.function or line.function.startswith(f"{part.function}.")
+    )
+    line = next((line for line in own if line.share >= MOSTLY * part.share), None)
+    if line is None and c.stages.line and min(c.stages.line.share, part.share) >= DOMINATES:
+        line = c.stages.line
+    because = FASTER if line is None else f"most of it is in {line.name}; {FASTER}"
+    says = f"make {part.name} twice as fast"
+    return Do(says, because, None if line is None else line.place, twice_as_fast(part.share))
+
+
+def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
+    """To call it after a transform behind it that leaves so much less of a sample.
+
+    It must not itself change how large a sample is.
+    """
+    sizes = list(c.stages.sizes)
+    at = next((at for at, each in enumerate(sizes) if each.name == part.name), None)
+    if at is None:
+        return []
+    own = sizes[at]
+    handled = min(own.before, own.after)
+    if max(own.before, own.after) >= SAME_SIZE * max(handled, 1.0):
+        return []
+    for smaller in sizes[at + 1 :]:
+        left = max(smaller.after, 1.0)
+        if handled >= MUCH_SMALLER * left:
+            because = (
+                f"it handles {number(handled)} numbers a sample (pixels times channels), and "
+                f"{smaller.name} leaves {number(smaller.after)}"
+            )
+            change = less(part.share * (1 - left / handled))  # its time is in proportion
+            return [Do(f"call {part.name} after {smaller.name}", because, change=change)]
+    return []
+
+
+@rule(
+    "copied pages",
+    source="page faults and kernel time of the workers while they load, memory that they share",
+    undo=lambda c: _without_copies(c),  # noqa: PLW0108 - it stands below
+)
+def copied_pages(c: Context) -> Finding | None:
+    """Forked workers copy the pages of the Python objects that they read.
+
+    Not where pages are new rather than copied, as those of arrays that are made for each sample, or
+    where the kernel has little to do.
+    """
+    workers = c.loader.workers
+    if not workers or c.loader.start_method not in (None, "fork"):
+        raise Skip("workers are not forked")
+    copied = copies(c.run)
+    if copied is None:
+        raise Skip("the memory and page faults of workers were not read")
+    if not c.loses or copied.copied_bytes < LEAST_COPIED or copied.of_faults < MOSTLY:
+        return None
+    because = (
+        "texts as packed bytes with an array of offsets; where garbage collection touches the "
+        "objects, gc.freeze() before workers start. spawn is no cure: it copies all at once"
+    )
+    return Finding(
+        f"Each worker has copied {size(copied.copied_bytes)} of the {size(copied.shared_bytes)} "
+        f"that it shared with the training process, {size(copied.copied_bytes * workers)} in all, "
+        f"which takes {share(copied.share)} of the CPU time of loading: reading a Python object "
+        "changes its reference count, and so copies its page in a forked worker.",
+        [Do("hold the dataset in NumPy arrays or tensors", because, change=_without_copies(c))],
+        {
+            "copied by each worker, bytes": copied.copied_bytes,
+            "pages copied for a batch": copied.faults,
+            "Python objects of the dataset, estimated": c.loader.dataset_objects,
+        },
+    )
+
+
+def _without_copies(c: Context) -> Change:
+    copied = copies(c.run)
+    left = 1.0 if copied is None else 1 - copied.share
+
+    def costs(before: Columns) -> Columns:
+        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
+
+    return Change(costs=costs)
+
+
+@rule(
+    "data format",
+    source=f"lines of code, the library functions that they call, and bytes read; {SIMULATED}",
+    undo=lambda c: less(form.share if (form := format_of(c)) else 0.0),
+)
+def data_format(c: Context) -> Finding | None:
+    """The data is in a form that is slow to read sample by sample."""
+    form = format_of(c)
+    if form is None and c.stages.code and not c.stages.calls:
+        raise Skip("no calls of library functions were recorded")
+    if form is None or part_of(c) is not None or not computes(c):
+        return None
+    says = f"{share(form.share)} of loading a batch is spent in {form.name}: {form.form}."
+    if form.amplification is not None and form.amplification >= MUCH_READ:
+        says = (
+            f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
+            f"{form.amplification:,.0f} "
+            f"times what it hands out; {share(form.share)} of it is spent in {form.name}."
+        )
+    do, because = OF_FORMAT[form.form]
+    place = form.name.partition(" > ")[0]
+    return Finding(
+        says,
+        [Do(do, because, place, less(form.share)), *more_workers(c)],
+        {"its share of loading a batch": form.share, "read in a batch, bytes": c.stages.read_bytes},
+    )
+
+
+@rule(
+    "slow fetch",
+    source=SIMULATED,
+    undo=lambda c: less(line.share if (line := c.stages.line) else 0.0),
+)
+def slow_fetch(c: Context) -> Finding | None:
+    """One function of the dataset takes most of loading a batch, besides what it copies.
+
+    Not where a transform, collating, the data's format or tokenising is named for it.
+    """
+    line = c.stages.line
+    if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
+        return None
+    copied = copies(c.run) if (c.loader.workers and copied_found(c)) else None
+    if line is None or line.share - (copied.share if copied else 0.0) < DOMINATES:
+        return None
+    return Finding(
+        f"{share(line.share)} of loading a batch is spent in {line.name}.",
+        [*by_lines(c), *more_workers(c)],
+        {f"{each.name}, share": each.share for each in c.stages.code[:3]},
+    )
+
+
+def copied_found(c: Context) -> bool:
+    """Whether copied pages were found."""
+    try:
+        return copied_pages(c) is not None
+    except Skip:
+        return False
+
+
+@rule(
+    "slow collate",
+    source=SIMULATED,
+    undo=lambda c: less(c.stages.collate_ns / max(c.work_ns, 1.0)),
+)
+def slow_collate(c: Context) -> Finding | None:
+    """Collating takes a large part of loading a batch. Not where that is tokenising."""
+    if not collates(c) or tokenises(c) or format_of(c):
+        return None
+    part, line = c.stages.collate_ns / c.work_ns, c.stages.line
+    # A line that was seen for longer than fetching takes is the collate function's.
+    is_named = line is not None and line.share >= max(1 - part + SAMPLED_TOO_OFTEN, DOMINATES)
+    name = line.function if line is not None and is_named else "The collate function"
+    because = (
+        "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
+    )
+    where = line.place if line is not None and is_named else None
+    do = Do("make collate_fn twice as fast", because, where, twice_as_fast(part))
+    return Finding(
+        f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
+        "worker does.",
+        [do, *more_workers(c)],
+        {"collate, ns": c.stages.collate_ns, "fetch, ns": c.stages.fetch_ns},
+    )
+
+
+@rule("tokenising", source=SIMULATED, undo=lambda c: less(tokenising_of(c)[0]))
+def tokenising(c: Context) -> Finding | None:
+    """Texts are tokenised while they are loaded, in every epoch anew."""
+    if not tokenises(c):
+        return None
+    part, place = tokenising_of(c)
+    again = c.loader.sampler is not None and len({*c.run.steps.epoch.tolist()}) > 1
+    because = (
+        "keep the token ids as arrays, in a file that workers map, or by dataset.map(..., "
+        "batched=True); texts that differ in each epoch are tokenised faster a batch at a time"
+    )
+    return Finding(
+        f"{share(part)} of loading a batch is tokenising, in {place}"
+        f"{': the same texts in each epoch' if again else ''}.",
+        [Do("tokenise once, before training", because, change=less(part)), *more_workers(c)],
+        {"tokenising, share of loading a batch": part},
+    )
+
+
+@rule(
+    "transfer",
+    source=SIMULATED,
+    undo=lambda _: without("lock_ns", "pickle_ns", "receive_ns"),
+)
+def transfer(c: Context) -> Finding | None:
+    """Passing a batch from its worker to the training process takes long."""
+    parts = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
+    transfer_ns = sum(each.work_ns for each in parts)
+    if not c.loses or c.charged("pickle", "receive") < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
+        return None
+    pickled = c.stages.pickled_bytes or 0.0
+    receive_ns = sum(each.work_ns for each in parts if each.stage == "receive")
+    lock_ns, in_training = 0.0, without("lock_ns", "pickle_ns", "receive_ns")
+    if c.model is not None and c.model.costs.lock_ns.any():
+        lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
+    says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
+    if lock_ns >= MOSTLY * transfer_ns:
+        says += (
+            ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
+            "while "
+            "it loads the next batch."
+        )
+        do = Do(
+            "call torch.multiprocessing.set_sharing_strategy('file_system')",
+            "at the start of the script: tensors are then passed by name",
+            change=without("lock_ns"),
+        )
+    elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
+        says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
+        because = "torch.from_numpy in collate_fn: they go through shared memory"
+        do = Do("return tensors from the workers, not arrays", because, change=in_training)
+    elif pickled < BYTES_OF_FEW:
+        says += ": handing tensors from one process to another takes time for each, however small."
+        because = "or set_sharing_strategy('file_system'), which takes about half the time"
+        do = Do("larger batches", because, change=_halved())
+    else:
+        says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
+        do = Do(
+            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=_halved()
+        )
+    name, none = c.setting("num_workers"), Change({"num_workers": 0})
+    zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
+    facts = {f"{each.stage}, ns": each.work_ns for each in parts}
+    return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
+
+
+def _halved() -> Change:
+    return Change(
+        costs=lambda costs: costs.replace(
+            pickle_ns=costs.pickle_ns / TWICE, receive_ns=costs.receive_ns / TWICE
+        )
+    )
+
+
+@rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
+def slow_sampler(c: Context) -> Finding | None:
+    """The training process takes long to choose what is loaded next."""
+    index = c.stages.share_of("indices")
+    index_ns = 0.0 if index is None else index.work_ns
+    step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
+    if not c.loses or (not c.loader.workers and c.charged("indices") < DOMINATES):
+        return None
+    if c.charged("indices") < CHARGED and index_ns < CHARGED * step_ns:
+        return None
+    change = Change(costs=lambda costs: costs.replace(index_ns=costs.index_ns / TWICE))
+    because = "draw all indices of an epoch at once, without a loop over weights for each batch"
+    return Finding(
+        f"The training process spends {duration(index_ns)} a batch on "
+        f"{c.loader.sampler or 'the sampler'}, which chooses what is loaded next.",
+        [Do("make the sampler twice as fast", because, change=change)],
+        {"indices of a batch, ns": index_ns},
+    )
+
+
+@rule("pinning", source=SIMULATED, undo=lambda _: without("pin_ns"))
+def pinning(c: Context) -> Finding | None:
+    """The thread that pins batches cannot keep up."""
+    pin = c.stages.share_of("pin")
+    if not c.loses or pin is None or c.charged("pin") < CHARGED:
+        return None
+    change = Change(costs=lambda costs: costs.replace(pin_ns=costs.pin_ns / TWICE))
+    return Finding(
+        f"Copying a batch to pinned memory takes {duration(pin.work_ns)}.",
+        [Do("send fewer and larger tensors", "stack those of a kind in collate_fn", change=change)],
+        {"pinning a batch, ns": pin.work_ns},
+    )

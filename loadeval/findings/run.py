@@ -1,0 +1,315 @@
+"""How a run goes: stalls, outliers, trends, memory that grows, padding, the validation loader."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import Run
+from loadeval.estimate.epochs import length_of_epochs
+from loadeval.estimate.epochs import outliers as outliers_of
+from loadeval.estimate.gap import mean_of
+from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
+from loadeval.estimate.metrics import padding as padding_of
+from loadeval.estimate.stats import slope, spearman
+from loadeval.estimate.steady import steady
+from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
+from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
+from loadeval.words import duration, number, share, size
+
+FEWEST_FOR_STALLS = 200
+"""Batches of which the slowest hundredth is at least two."""
+TOP = 0.01
+FEWEST_GAPS = 4
+REGULAR = 0.8
+"""This share of the gaps between stalls must be about equal for there to be a period."""
+MOST_OUTLIERS = 0.05
+"""If they are a larger share of the batches, they are not out of the ordinary."""
+WORTH_SAYING = 0.01
+"""A smaller share of the time is not worth saying."""
+FEWEST_FOR_CHANGE = 40
+"""Steady-state batches, under which nothing is said of a change."""
+PARTS = 20
+"""Stretches of as many batches each, by whose medians a trend is found."""
+HOURS_OF_A_DAY, PER_BATCHES = 24, 1000
+MUCH_PADDING = 0.2
+STRONG = 0.5
+SIGNIFICANT = 3.3
+"""So many standard errors come about by chance once in a thousand times."""
+
+
+def _needs(c: Context, batches: int) -> None:
+    if len(c.rows) < batches:
+        raise Skip(f"{len(c.rows)} steady-state batches, of {batches} needed")
+
+
+@rule("stalls", source="share of the waiting in the slowest 1% of the batches")
+def stalls(c: Context) -> Finding | None:
+    """Most of the waiting is for a hundredth of the batches.
+
+    Not where slow samples, or batches that wait for them, are found to make them.
+    """
+    _needs(c, FEWEST_FOR_STALLS)
+    wait_ns, total_ns = c.batches.wait_ns, int((c.batches.wait_ns + c.batches.step_ns).sum())
+    waited_ns, count = int(wait_ns.sum()), len(c.rows)
+    top = np.sort(np.argsort(wait_ns, kind="stable")[-math.ceil(TOP * count) :])
+    stalled_ns = int(wait_ns[top].sum())
+    if waited_ns < MATTERS * total_ns or stalled_ns < MOSTLY * waited_ns:
+        return None
+    for other in (head_of_line, slow_samples):
+        try:
+            if other(c) is not None:
+                return None
+        except Skip:  # noqa: PERF203 - two of them
+            pass
+    period, workers = _period(c, top), c.loader.workers
+    look = Do(
+        "find what slows a few batches", "large files, a shard boundary, a cold cache, retries"
+    )
+    if period and workers and period % workers == 0:
+        because = f"the stalls come every {period:,} batches, a multiple of the {workers} workers"
+        look = Do("find what one worker does that the others do not", because)
+    elif period:
+        look = Do(f"find what the loader does every {period:,} batches", "such as opening a shard")
+    return Finding(
+        f"{len(top):,} of {count:,} batches cause {share(stalled_ns / waited_ns)} of the waiting, "
+        f"{share(stalled_ns / total_ns)} of the training time.",
+        [look, *(deeper_queue(c) if workers else [])],
+        {
+            "their mean wait, ns": stalled_ns / len(top),
+            "median wait of all, ns": float(np.median(wait_ns)),
+            "period, batches": period,
+        },
+        cost=min(stalled_ns / total_ns, c.waiting),
+    )
+
+
+def _period(c: Context, top: np.ndarray) -> int | None:
+    """The number of batches from one stall to the next; None where that is not regular."""
+    if c.run.header.mode == "alternate":  # of which the batches that count have gaps
+        return None
+    rows = c.rows[top]
+    gaps = np.diff(rows)[np.diff(c.run.steps.epoch[rows]) == 0]
+    if len(gaps) < FEWEST_GAPS:
+        return None
+    period = int(np.median(gaps))
+    close = np.abs(gaps - period) <= max(1.0, 0.05 * period)
+    return period if period > 1 and close.mean() >= REGULAR else None
+
+
+@rule("outliers", source="twice the median, as in Amazon SageMaker's PT_dataloader_analysis")
+def outliers(c: Context) -> Finding | None:
+    """A few batches take more than twice the median, and nothing else that was found makes them."""
+    _needs(c, PARTS)
+    slow = outliers_of(c.run)
+    rows = slow.row[np.isin(slow.row, c.rows)]
+    steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
+    median_ns = float(np.median(iteration_ns))
+    beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - median_ns
+    cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
+    if cost < WORTH_SAYING or len(rows) > MOST_OUTLIERS * len(c.rows):
+        return None
+    waiting = int((steps.wait_ns[rows] > steps.step_ns[rows]).sum())
+    stepping = len(rows) - waiting
+    do: list[Set | Do] = []
+    if waiting:
+        do.append(
+            Do("find what slows a few batches", "large files, a shard boundary, a cold cache")
+        )
+    if stepping:
+        because = "a checkpoint, a validation, Python's garbage collection, another program"
+        do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
+    return Finding(
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median ({waiting:,} mostly "
+        f"waiting, {stepping:,} with a slow step). They cost {share(cost)} of the training time.",
+        do,
+        {"median iteration, ns": median_ns, "longest iteration, ns": int(iteration_ns.max())},
+    )
+
+
+@rule("falling throughput", source="Theil-Sen slope of the medians of twenty parts of the run")
+def falling_throughput(c: Context) -> Finding | None:
+    """Throughput falls all the time: both halves of the run become slower."""
+    _needs(c, FEWEST_FOR_CHANGE)
+    iteration_ns = c.batches.wait_ns + c.batches.step_ns
+    medians = np.array([np.median(part) for part in np.array_split(iteration_ns, PARTS)])
+    at = np.arange(PARTS, dtype=np.float64)
+    trend = slope([(at, medians)])
+    # One step, wherever it is, cannot make both halves slower.
+    halves = [
+        slope([part])
+        for part in zip(np.array_split(at, 2), np.array_split(medians, 2), strict=True)
+    ]
+    if trend is None or not all(half and half.low and half.low > 0 for half in halves):
+        return None
+    rise = trend.value * (PARTS - 1) / float(np.median(medians))
+    if rise < 2 * MATTERS:
+        return None
+    first, second = np.array_split(c.batches.wait_ns, 2)
+    before, after = np.array_split(iteration_ns, 2)
+    because = "losses or outputs kept with their autograd graph, a metric over all batches, heat"
+    do = Do("find what grows in the step", because)
+    if second.mean() - first.mean() > (after.mean() - before.mean()) / 2:
+        because = "a list or cache that it searches, files that it never closes, a storage's burst"
+        do = Do("find what grows in the loader", because)
+    return Finding(
+        f"Training keeps getting slower: an iteration takes {share(rise)} longer at the end of the "
+        "run than at its start.",
+        [do],
+        {
+            "iteration at the beginning, ns": float(medians[: PARTS // 4].mean()),
+            "iteration at the end, ns": float(medians[-PARTS // 4 :].mean()),
+        },
+    )
+
+
+@rule("drift", source="difference of the halves' mean iterations, beyond its 95% CI")
+def drift(c: Context) -> Finding | None:
+    """One half of the run was slower than the other, and throughput does not fall all the time."""
+    _needs(c, FEWEST_FOR_CHANGE)
+    if falling_throughput(c) is not None:
+        return None
+    iteration_ns = (c.batches.wait_ns + c.batches.step_ns).astype(np.float64)
+    halves = [c.batches.take(rows) for rows in np.array_split(np.arange(len(c.rows)), 2)]
+    first, second = (
+        mean_of(
+            half.replace(
+                total_ns=half.wait_ns + half.step_ns,
+                amount=np.ones(len(half)),
+                block=np.zeros(len(half), np.int64),
+            )
+        )
+        for half in halves
+    )
+    change = second - first
+    low, high = change.bounds
+    part = abs(change.value) / max(float(iteration_ns.mean()), 1.0)
+    if change.low is None or low <= 0 <= high or part < MATTERS:
+        return None
+    slower = change.value > 0
+    do = Do("look for other work on the machine, heat and growing memory")
+    if not slower:
+        do = Do(
+            "run an epoch before the one that you measure", "a page cache that fills reads faster"
+        )
+    return Finding(
+        f"The second half of the run was {share(part)} {'slower' if slower else 'faster'} than the "
+        "first: figures of the whole run average the two.",
+        [do],
+        {"iteration, first half": first, "iteration, second half": second},
+    )
+
+
+@rule("not representative", source="rank correlation of steps with their batches' size and place")
+def not_representative(c: Context) -> Finding | None:
+    """A step's time depends on its batch, and only some batches were replayed."""
+    if c.run.header.mode == "alternate":
+        return None  # it serves every batch once
+    if c.ideal is None:
+        raise Skip("no batches were replayed")
+    correlations = {
+        "place in the epoch": _dependence(c.run, "batch"),
+        "size in bytes": max((_dependence(run, "nbytes") for run in (c.run, c.ideal)), key=abs),
+    }
+    correlations = {what: rho for what, rho in correlations.items() if rho}
+    if not correlations:
+        return None
+    return Finding(
+        "The step time depends on the batch, its size or its place in the epoch, so the kept "
+        "batches "
+        "may not stand for the epoch.",
+        [Do("measure with mode='alternate'", "it serves every batch once")],
+        {f"rank correlation with {what}": rho for what, rho in correlations.items()},
+    )
+
+
+def _dependence(run: Run, column: str) -> float:
+    """The rank correlation of the steady steps with a column; 0.0 if weak, or maybe chance."""
+    steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
+    rho = spearman(steps.step_ns, steps[column])
+    sure = abs(rho) >= STRONG and abs(rho) * math.sqrt(max(len(steps) - 1, 0)) >= SIGNIFICANT
+    return rho if sure else 0.0
+
+
+@rule("process memory", source="Theil-Sen slope of the memory readings")
+def process_memory(c: Context) -> Finding | None:
+    """The training process keeps more and more."""
+    return _growing(c, "process", "find what keeps losses or batches", "detach() or item() them")
+
+
+@rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
+def worker_memory(c: Context) -> Finding | None:
+    """The loader's workers keep more and more."""
+    because = "a cache or list that the dataset appends to: bound it"
+    kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
+    if kept and workers and available is not None and c.gap.real is not None:
+        batches = available / kept
+        length = length_of_epochs(c.run) or 1.0
+        left_ns = batches * c.gap.real.value
+        anew = len({start.epoch for start in c.run.worker_starts}) > 1
+        if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
+            return Finding(
+                f"Each of the {workers} workers keeps {size(PER_BATCHES * kept / workers)} more "
+                "after "
+                f"1,000 batches, which does not level off: at this rate the {size(available)} "
+                "that are "
+                f"left are full after {batches:,.0f} batches ({number(batches / length)} epochs), "
+                "in "
+                f"{duration(left_ns)}.",
+                [Do("find what the dataset keeps", because)],
+                {
+                    "kept by all workers of each batch, bytes": kept,
+                    "memory that is left, bytes": available,
+                },
+            )
+    return _growing(c, "workers", "keep dataset lists in arrays, and bound caches", because)
+
+
+def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
+    grown = growth(c.run, subject)
+    rate, limit = grown.bytes_per_hour, grown.limit_bytes
+    if rate is None or limit is None:
+        raise Skip(grown.says)
+    if not grown.grows:
+        return None
+    return Finding(
+        f"The memory of the {subject} grows by {size(rate.value)} an hour, "
+        f"{share(rate.value / limit)} of the available {size(limit)}.",
+        [Do(do, because)],
+        {"growth in an hour, bytes": rate, "total memory, bytes": limit},
+    )
+
+
+@rule(
+    "padding",
+    source="masks, lengths or token ids of some batches, and the Theil-Sen slope of their steps",
+)
+def padding(c: Context) -> Finding | None:
+    """Much of the batches is padding, and steps take longer for it. It is not lost to loading."""
+    told = padding_of(c.run)
+    if told is None:
+        raise Skip("no batch told its padding: a mask, lengths, or token ids")
+    gain = None
+    if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
+        gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
+    if told.share.value < MUCH_PADDING or (gain is not None and gain < MATTERS):
+        return None
+    brings = f"; a step without it: at most {1 / (1 - min(gain, 0.99)):.2f}x" if gain else ""
+    because = f"a batch sampler that sorts windows by length, or group_by_length=True{brings}"
+    do = [Do("batches of like length", because)]
+    says = f"{told.share:share} of the tokens are padding"
+    if told.length is not None and told.longest < told.length:
+        because = "padding='longest' in place of 'max_length', or DataCollatorWithPadding"
+        do.insert(0, Do("pad to the longest of each batch", because))
+        says += (
+            f": every batch is padded to {told.length:,}, and the longest sequence of a batch is "
+            f"{told.longest:,g} at the median"
+        )
+    return Finding(
+        f"{says}.",
+        do,
+        {"padding": told.share, "batches looked at": told.batches},
+        sure=gain is not None,
+    )

@@ -1,0 +1,484 @@
+"""Loaders that cannot keep up: too few workers, none, a queue that is too shallow, or the order."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.findings.engine import (
+    FEWEST_LOGGED,
+    MATTERS,
+    MOSTLY,
+    Context,
+    Do,
+    Finding,
+    Set,
+    Skip,
+    rule,
+)
+from loadeval.model.changes import Change
+from loadeval.model.costs import in_share
+from loadeval.words import duration, number, share
+
+MOST_DOUBLED = 4
+"""A prefetch factor is doubled no more often: each batch in the queue takes memory."""
+ENOUGH = 0.98
+"""The least setting that comes so near the best is enough."""
+TIMES_MEDIAN = 2.0
+"""A wait over so many times the median is a stall by what it exceeds that."""
+MOST_IN_STALLS = 0.2
+"""Where stalls hold a larger share of the waiting, waits for batches are not about equal."""
+SLOWER_WORKER = 1.5
+"""A worker is slow that takes so many times as long as the median one."""
+FEWEST_BATCHES = 4
+"""A worker must have loaded so many batches before it is said to be slow."""
+LEAST_TAIL = 2.0
+"""An epoch has a tail if so many batches for each worker come after the last one of some worker."""
+GONE = 1e9
+"""So many times as fast: nothing is left of it."""
+TORCHS = "PyTorch's documentation of multi-process data loading"
+TIMES = "times of real, ideal and loader-only batches"
+SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
+
+
+def best_workers(c: Context) -> Change:
+    """As many workers as bring the most; none where that is as many as there are."""
+    if c.model is None or c.model.best_workers() == c.loader.workers:
+        return Change()
+    return c.model.with_workers(c.model.best_workers())
+
+
+def more_workers(c: Context) -> list[Set | Do]:
+    """To raise the number of workers, if that helps, and to keep them."""
+    change, name = best_workers(c), c.setting("num_workers")
+    proposed = change.settings.get("num_workers")
+    if proposed is None or name is None or proposed <= (c.loader.workers or 0):
+        return []
+    do: list[Set | Do] = [Set(name, c.loader.workers, proposed, change=change)]
+    kept = c.setting("persistent_workers")
+    if kept and c.loader.persistent_workers is False and not c.loader.workers:
+        do.append(Set(kept, False, True, "they start once, not in each epoch"))
+    return do
+
+
+def best_prefetch(c: Context) -> Change:
+    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    if c.model is None or not c.loader.workers:
+        return Change()
+    now = c.model.settings["prefetch_factor"]
+    changes = [
+        Change({"prefetch_factor": now << doubled}) for doubled in range(1, MOST_DOUBLED + 1)
+    ]
+    gains = [c.model.simulate(change).value for change in changes]
+    return next(
+        change for change, gain in zip(changes, gains, strict=True) if gain >= ENOUGH * max(gains)
+    )
+
+
+def deeper_queue(c: Context) -> list[Set | Do]:
+    """To keep more batches ready."""
+    depth, workers = c.loader.prefetch_depth, c.loader.workers or 1
+    change = best_prefetch(c)
+    factor, total = c.setting("prefetch_factor"), c.setting("prefetch_depth")
+    if depth and factor:
+        present = depth // workers
+        return [
+            Set(factor, present, change.settings.get("prefetch_factor", 2 * present), change=change)
+        ]
+    if depth and total:
+        return [Set(total, depth, 2 * depth)]
+    return [Do("prefetch more batches")]
+
+
+def largest_parts(c: Context) -> dict[str, float]:
+    """What most of loading a batch goes into, by name."""
+    inside = c.stages
+    named = [(part.name, part.share) for part in inside.transforms]
+    named = named or [(line.place, line.share) for line in inside.code]
+    named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
+    return {f"{name}, share": part for name, part in sorted(named, key=lambda each: -each[1])[:3]}
+
+
+@rule(
+    "capacity",
+    source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
+    undo=best_workers,
+)
+def capacity(c: Context) -> Finding | None:
+    """The loader is too slow even on its own: more workers, cheaper loading, or more CPUs.
+
+    Not for a loader that loads while it is waited for: it has a rule of its own. It has what no
+    single line, stage or cause takes.
+    """
+    c.needs_ideal()
+    if not c.loses or c.loads_on_request or not c.waiting:
+        return None
+    required = c.gap.required
+    if required is None:
+        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+    if required.value <= 1:
+        return None
+    do = more_workers(c)
+    facts: dict[str, Any] = {"loader alone": c.gap.loader_only, "ideal": c.gap.ideal}
+    says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
+    if c.model is not None:
+        facts |= largest_parts(c)
+        parts = ", ".join(
+            f"{name.removesuffix(', share')} {share(part)}"
+            for name, part in largest_parts(c).items()
+        )
+        because = f"most of it is in {parts}" if parts else ""
+        do.append(Do("make loading cheaper", because, None, None))
+        cpu_ns = c.stages.cpu_ns or 0.0
+        if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
+            says = (
+                f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
+                f"must be {required:times} faster to keep up."
+            )
+    elif not do:
+        do = [Do("try more workers or threads, or make loading cheaper", _of_cpus(c))]
+    return Finding(
+        says,
+        do,
+        facts | _cpu_facts(c),
+        sure=required.low is None or required.low > 1,
+        cost=None if c.model is not None else c.waiting,
+    )
+
+
+def _of_cpus(c: Context) -> str:
+    if c.cpus.are_busy:
+        return f"no CPU is free (training may use {c.cpus.usable})"
+    if c.cpus.left is None:
+        return "how many CPUs were free was not measured"
+    return f"{number(c.cpus.left)} CPUs are left for workers"
+
+
+def _cpu_facts(c: Context) -> dict[str, float | None]:
+    facts = {"CPUs used by the workers": c.cpus.computing, "CPUs left for workers": c.cpus.left}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+@rule("zero workers", source=TORCHS, undo=best_workers)
+def zero_workers(c: Context) -> Finding | None:
+    """Nothing is loaded ahead: each batch is loaded while training waits for it.
+
+    Not where another thread reads the loader, which may load ahead.
+    """
+    if c.loader.workers is None and c.gap.loader_only is None:
+        raise Skip("the loader's number of workers is not known")
+    if not c.loses or not c.loads_on_request:
+        return None
+    if any(event.kind == "read in a thread" for event in c.run.events):
+        raise Skip("the loader is read in another thread than the main one, which may load ahead")
+    waited, real = c.gap.real_wait, c.gap.real
+    assert waited is not None  # noqa: S101 - it loses time
+    assert real is not None  # noqa: S101
+    do = more_workers(c)
+    if not do:
+        name, step_ns = c.setting("num_workers"), max(real.value - waited.value, 1.0)
+        needed = max(math.ceil(waited.value / step_ns), 1)
+        most = max((c.cpus.usable or 2) - 1, 1)
+        if c.model is not None:
+            do = []  # workers bring nothing: what takes the time is named by others
+        elif name and c.loader.workers == 0:
+            do = [Set(name, 0, min(needed, most), "measure: workers take time to start")]
+        else:
+            do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
+    return Finding(
+        f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
+        "while each batch is loaded.",
+        do,
+        {"wait": waited, "iteration": real},
+        cost=c.waiting if c.is_log else None,
+    )
+
+
+@rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch)
+def shallow_queue(c: Context) -> Finding | None:
+    """The loader alone is fast enough, and its queue runs empty now and then."""
+    waited = _fast_enough_and_waited_for(c)
+    if waited is None or _in_stalls(c) <= MOST_IN_STALLS:
+        return None
+    if c.loader.prefetch_depth is None:
+        raise Skip("the loader's prefetch depth is not known")
+    required = c.gap.required
+    return Finding(
+        f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
+        f"{share(c.waiting)} of its time.",
+        deeper_queue(c),
+        {"waiting, share": c.waiting, "of it in stalls, share": _in_stalls(c)},
+        sure=required is not None and required.high is not None and required.high <= 1,
+        cost=None if c.model is not None else c.waiting,
+    )
+
+
+@rule(
+    "per-batch cost",
+    source="equal waits, and how fast batches pass between processes in torch 2.13",
+)
+def per_batch_cost(c: Context) -> Finding | None:
+    """The loader alone is fast enough, and training waits about equally long for every batch.
+
+    Only where nobody looked into the loader: else its stages tell.
+    """
+    if (
+        _fast_enough_and_waited_for(c) is None
+        or c.model is not None
+        or _in_stalls(c) > MOST_IN_STALLS
+    ):
+        return None
+    typical_ns = float(np.median(c.batches.wait_ns))
+    return Finding(
+        "The loader alone is fast enough, but training waits about equally long for every batch, "
+        f"typically {duration(typical_ns)}: each has a fixed cost, and the queue is not empty.",
+        [Do("fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
+        {"waiting, share": c.waiting, "wait, median, ns": typical_ns},
+        sure=False,
+        cost=c.waiting,
+    )
+
+
+@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser")
+def waiting(c: Context) -> Finding | None:
+    """Time is lost in waiting, and what for was not measured."""
+    if not c.loses or c.loader.workers == 0 or c.gap.required is not None or not c.waiting:
+        return None
+    measure = [Do("measure with mode='alternate'", "it times the loader alone, and looks inside")]
+    if c.is_log:
+        says = (
+            f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
+            "without "
+            "these waits was not measured: it may be less or more."
+        )
+        return Finding(says, measure, {"waited, share": c.waiting}, sure=False, cost=c.waiting)
+    if c.loads_on_request:
+        return None
+    says = (
+        f"Training waits {share(c.waiting)} of its time. Whether the loader is too slow or its "
+        "queue too shallow was not measured."
+    )
+    return Finding(says, measure, {"waiting, share": c.waiting}, cost=c.waiting)
+
+
+def _fast_enough_and_waited_for(c: Context) -> float | None:
+    """The share waited, where the loader alone is fast enough and that matters."""
+    c.needs_ideal()
+    if not c.loses or c.loads_on_request:
+        return None
+    if c.gap.required is None:
+        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+    return c.waiting if c.gap.required.value <= 1 and c.waiting >= MATTERS else None
+
+
+def _in_stalls(c: Context) -> float:
+    """The share of the waiting that is above twice the median wait."""
+    wait_ns = c.batches.wait_ns
+    beyond_ns = wait_ns - TIMES_MEDIAN * np.median(wait_ns)
+    return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
+
+
+@rule("head-of-line blocking", source=SIMULATED, undo=lambda _: Change({"in_order": False}))
+def head_of_line(c: Context) -> Finding | None:
+    """Finished batches wait for slower ones before them. Not where one worker is slow."""
+    waited_ns = c.stages.head_of_line_ns
+    if not c.loses or waited_ns is None or c.gap.real is None or slow_worker_of(c) is not None:
+        return None
+    of_time = waited_ns / c.gap.real.value
+    if of_time < MATTERS:
+        return None
+    do: list[Set | Do] = []
+    if c.loader.in_order is not None:
+        because = "if training may see batches in another order (torch 2.6 or later)"
+        do.append(Set("in_order", True, False, because, Change({"in_order": False})))
+    if c.stages.slow_samples:
+        do.append(fix_samples(c))
+    return Finding(
+        f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
+        "training waits while a later batch is ready.",
+        do,
+        {"waited while a later batch lay ready, ns": waited_ns},
+    )
+
+
+@rule("slow samples", source=SIMULATED, undo=lambda c: without_slow_samples(c))  # noqa: PLW0108 - below
+def slow_samples(c: Context) -> Finding | None:
+    """A few samples take far longer than the others. Not where finished batches wait for them."""
+    slow = c.stages.slow_samples
+    if not c.loses or not slow or c.model is None or head_of_line(c) is not None:
+        return None
+    slow_ns = c.model.costs["part slow samples"]
+    # The same ones may come again in many batches; others are what samples are like.
+    most = MOSTLY if any(sample.times > 1 for sample in slow) else 0.1
+    if (slow_ns > 0).mean() > most:
+        return None
+    return Finding(
+        f"A few samples take up to {duration(slow[0].longest_ns)}, where a typical one takes "
+        f"{duration(c.stages.sample_ns or 0.0)}: those with index {_indices(c)}.",
+        [fix_samples(c)],
+        {"slowest sample, ns": slow[0].longest_ns, "typical sample, ns": c.stages.sample_ns},
+    )
+
+
+def without_slow_samples(_: Context) -> Change:
+    """Slow samples take as long as others."""
+    return Change(costs={"slow samples": GONE})
+
+
+def fix_samples(c: Context) -> Do:
+    """To make slow samples smaller, or to leave them out."""
+    because = "make them smaller, or leave them out"
+    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
+
+
+def _indices(c: Context) -> str:
+    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
+    return ", ".join(str(sample.index) for sample in shown)
+
+
+def slow_worker_of(c: Context) -> tuple[int, float, float] | None:
+    """The worker that is slower than the others: its number, its batch, and theirs in ns."""
+    workers = [each for each in c.stages.workers if each.batches >= FEWEST_BATCHES]
+    if len(workers) <= 1:
+        return None
+    slowest = max(workers, key=lambda each: each.typical_ns)
+    others_ns = float(np.median([each.typical_ns for each in workers if each is not slowest]))
+    if slowest.typical_ns < max(SLOWER_WORKER * others_ns, 1.0):
+        return None
+    return slowest.worker, slowest.typical_ns, others_ns
+
+
+def lacks_cpu(c: Context, worker: int) -> bool:
+    """Whether a worker would not be slow if it did not wait for a CPU."""
+    if c.model is None:
+        return False
+    costs = c.model.costs
+    own = costs.worker == worker
+    if not own.any() or own.all():
+        return False
+    taken_ns = costs.cpu_ns + costs.blocked_ns + costs.read_ns
+    return bool(np.median(taken_ns[own]) < SLOWER_WORKER * np.median(taken_ns[~own]))
+
+
+def balanced(c: Context) -> Change:
+    """The slow worker takes as long as the others."""
+    slow = slow_worker_of(c)
+    if slow is None:
+        return Change()
+    worker, own_ns, others_ns = slow
+    return Change(
+        costs=lambda costs: in_share(
+            costs, np.where(costs.worker == worker, others_ns / own_ns, 1.0)
+        )
+    )
+
+
+@rule("slow worker", source=SIMULATED, undo=balanced)
+def slow_worker(c: Context) -> Finding | None:
+    """One worker takes longer for a batch than the others, and not for want of a CPU."""
+    slow = slow_worker_of(c)
+    if not c.loses or slow is None or lacks_cpu(c, slow[0]):
+        return None
+    worker, own_ns, others_ns = slow
+    because = (
+        "larger samples or shards, another disk, a busy CPU; shards of equal size, or "
+        "in_order=False, balance the workers"
+    )
+    return Finding(
+        f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
+        [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
+        {"a batch in this worker, ns": own_ns, "in the others, ns": others_ns},
+    )
+
+
+@rule(
+    "few shards",
+    source=SIMULATED,
+    undo=lambda c: Change({"num_workers": c.loader.workers}),
+)
+def few_shards(c: Context) -> Finding | None:
+    """Some workers have nothing to load: the dataset has fewer shards than workers."""
+    workers = c.loader.workers or 0
+    if c.model is None:
+        raise Skip("the loader was not looked into, or ideal loading not measured")
+    idle = workers - c.model.settings["num_workers"]
+    # Epochs of few batches leave workers without one, too.
+    longest = max(len(part) for _, part in c.run.stages.by("epoch"))
+    if not c.loses or idle <= 0 or longest < FEWEST_LOGGED * workers:
+        return None
+    shards, made_by = c.loader.shards, c.setting("num_shards")
+    told = f": the dataset has {shards} shards" if shards is not None and shards < workers else ""
+    because = (
+        f"of equal size; any more workers only take memory{f' ({made_by})' if made_by else ''}"
+    )
+    return Finding(
+        f"{idle} of {workers} workers made no batch{told}.",
+        [
+            Do(
+                f"split the data into {workers} shards or more",
+                because,
+                change=Change({"num_workers": workers}),
+            )
+        ],
+        {"workers without a batch": idle, "shards": shards},
+    )
+
+
+@rule("uneven shards", source="waits before the last batch of any worker, and after it")
+def uneven_shards(c: Context) -> Finding | None:
+    """Some workers are done long before the epoch is, whose tail the others load."""
+    if not c.loses:
+        return None
+    stages, workers = c.run.stages, c.loader.workers or 0
+    if not c.stages.workers:
+        return None
+    whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
+    epochs = [part for epoch, part in stages.by("epoch") if epoch in whole]
+    if not epochs or not len(c.rows):
+        raise Skip("no epoch was served to its end")
+    tails = [_tail(part) for part in epochs]
+    if sum(tail.any() for tail in tails) <= len(tails) / 2:
+        return None
+    parts, tail = Columns.concat(epochs), np.concatenate(tails)
+    wait_ns = parts.delivered_ns - parts.requested_ns
+    begin_ns = np.sort(c.batches.request_ns)
+    end_ns = begin_ns + c.batches.wait_ns[np.argsort(c.batches.request_ns, kind="stable")]
+    at = np.searchsorted(begin_ns, parts.requested_ns, side="right") - 1
+    counts = (at >= 0) & (parts.requested_ns <= end_ns[at]) & (parts.delivered_ns != UNKNOWN)
+    in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
+    if min(len(in_tail), len(before)) < FEWEST_LOGGED:
+        raise Skip("too few steady batches in the tails of epochs")
+    tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
+    lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
+    step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value
+    # Blocks of an alternating run hold more or less of the tail than epochs do.
+    cost = lost_ns / (step_ns + before_ns + lost_ns)
+    if cost < MATTERS:
+        return None
+    left = min(len(np.unique(part.worker[-workers:])) for part in epochs)
+    shards = c.loader.shards
+    because = f"shards of equal size, and a multiple of {workers} of them"
+    if shards is not None and shards % workers:
+        because += f": {shards} cannot be divided evenly"
+    return Finding(
+        f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
+        f"from fewer of the {workers} workers, in the end from {left}. Training waits "
+        f"{duration(tail_ns)} for each of these, and {duration(before_ns)} for one before.",
+        [Do(f"give all {workers} workers as many samples", because)],
+        {"wait in the tail, ns": tail_ns, "wait before, ns": before_ns, "shards": shards},
+        cost=cost,
+    )
+
+
+def _tail(epoch: Columns) -> np.ndarray:
+    """Which batches came after the last one of some worker; none where few did."""
+    workers = np.unique(epoch.worker[epoch.worker != UNKNOWN]).tolist()
+    places = np.arange(len(epoch))
+    last = min(
+        (int(places[epoch.worker == worker].max()) for worker in workers), default=len(epoch)
+    )
+    tail = places > last
+    return tail if tail.sum() >= LEAST_TAIL * len(workers) else np.zeros_like(tail)

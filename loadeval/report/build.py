@@ -1,0 +1,766 @@
+"""What a report says of a run, in the order in which it is read: a function is a section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.lines import Arm
+from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
+from loadeval.estimate.before_after import BATCHES
+from loadeval.estimate.cautions import cautions, not_measured
+from loadeval.estimate.epochs import epochs, first_waits, outliers, workers_started
+from loadeval.estimate.gap import Gap, gap, throughput
+from loadeval.estimate.metrics import (
+    THREADS,
+    Level,
+    Metrics,
+    PaddingShare,
+    Quantity,
+    metrics,
+    padding,
+)
+from loadeval.estimate.stats import Estimate
+from loadeval.estimate.steady import steady
+from loadeval.estimate.verdict import Verdict, verdict
+from loadeval.findings.engine import MATTERS, Diagnosis, Do, diagnose
+from loadeval.inside.lanes import lanes, spans
+from loadeval.inside.operators import Operators, Threads, operators, threads
+from loadeval.inside.stages import Stages, stages, why_no_stages
+from loadeval.report.blocks import (
+    Bars,
+    Block,
+    Cell,
+    Chart,
+    Facts,
+    Findings,
+    FindingText,
+    Number,
+    Section,
+    Table,
+    Text,
+)
+from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
+
+MOST_SAMPLES = 3
+"""Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
+MOST_OUTLIERS = 10
+OPEN, COUNTS_NOT = -1, 2
+"""Of an arm in a chart: 2 is that of batches that do not count."""
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """All that is known of a run, or of one beside the `ideal` that replayed.
+
+    Its fields are the keys of the JSON.
+    """
+
+    run: Run
+    ideal: Run | None
+    gap: Gap
+    verdict: Verdict
+    diagnosis: Diagnosis
+    cautions: tuple[str, ...]
+    not_measured: tuple[str, ...]
+    throughput: Mapping[str, Estimate]
+    unit: str
+    epochs: Columns
+    workers_started: int | None
+    outliers: Columns
+    stages: Stages | None
+    operators: Operators | None
+    threads: Threads | None
+    metrics: Metrics
+    padding: PaddingShare | None
+
+    @property
+    def runs(self) -> dict[Arm, Run]:
+        """The run that has the batches of each arm."""
+        return {"real": self.run, "ideal": self.ideal or self.run}
+
+
+def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
+    """Everything that a report of a run says; see findings.engine.diagnose."""
+    measured = gap(run, ideal)
+    by_sample = measured.samples_per_batch is not None
+    return Result(
+        run=run,
+        ideal=ideal,
+        gap=measured,
+        verdict=verdict(measured, run, ideal),
+        diagnosis=diagnose(run, ideal, **others),
+        cautions=tuple(cautions(measured, run, ideal)),
+        not_measured=tuple(not_measured(measured, run)),
+        throughput=throughput(run, by_sample),
+        unit=measured.unit if by_sample else BATCHES,
+        epochs=epochs(run),
+        workers_started=workers_started(run),
+        outliers=outliers(run),
+        stages=stages(run),
+        operators=operators(run),
+        threads=threads(run, ideal),
+        metrics=metrics(run, ideal),
+        padding=padding(run),
+    )
+
+
+def sections(r: Result, commands: Sequence[str] = ()) -> list[Section]:
+    """The report of a run; `commands` are those that say more."""
+    made = [make(r) for make in SECTIONS]
+    more = Section("", [Text(command, "command") for command in commands], priority=4)
+    at = SECTIONS.index(how_sure) + 1
+    return [section for section in (*made[:at], more, *made[at:]) if section.blocks]
+
+
+# The screen
+
+
+def headline(r: Result) -> Section:
+    """The verdict and the figures to see first."""
+    g = r.gap
+    figures: list[tuple[str, Cell]] = [
+        ("speed-up if loading were free", Number(g.speedup, "times")),
+        ("of the time lost", Number(g.lost_share, "share")),
+        ("now", Number(r.throughput.get("real"), f"{r.unit}/s")),
+        ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
+    ]
+    if g.ideal is not None:
+        return Section(r.verdict.headline, [Facts(figures, large=True)], priority=1)
+    figures = [("now", Number(r.throughput.get("real"), f"{r.unit}/s"))]
+    if g.real is None or g.waiting is None:
+        return Section(
+            r.verdict.headline, [Text(advice) for advice in r.verdict.advice], priority=1
+        )
+    whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
+    title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
+    if starts >= MATTERS:
+        title += f", {share(starts)} for epochs to start"
+    said = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
+    return Section(title, [said, Facts(figures, large=True)], priority=1)
+
+
+def batch_time(r: Result) -> Section:
+    """One bar of a batch's time, and the ideal below it."""
+    g = r.gap
+    if g.real is None:
+        return Section("")
+    parts = {name: part.value for name, part in g.parts() if part.value > 0}
+    whole = (g.whole or g.real).value
+    bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
+    if g.ideal is not None:
+        bars.append(("ideal", {"step": g.ideal.value}))
+    return Section("a batch's time", [Bars(bars)], priority=2)
+
+
+def what_to_do(r: Result) -> Section:
+    """What to change, the largest gain first, each on top of those before it."""
+    actions, blocks = r.diagnosis.actions, list[Block]()
+    if not actions:
+        return Section("")
+    rows = [
+        (f"{at}. {_at(action.says, action.where)}", _predicted(action.speedup))
+        for at, action in enumerate(actions, 1)
+    ]
+    blocks.append(Table(("", "training"), rows))
+    predicted = [action.speedup for action in actions if action.speedup is not None]
+    if predicted and r.diagnosis.limit and r.gap.speedup is not None:
+        blocks.append(
+            Text(
+                f"After that {r.diagnosis.limit} is the limit: {times(predicted[-1].value)} of the "
+                f"{times(r.gap.speedup.value)} that free loading would give."
+            )
+        )
+    return Section("what to do", blocks, priority=3)
+
+
+def _at(says: str, where: str | None) -> str:
+    """What is said, and the line that it is of."""
+    line = (where or "").partition(" ")[0]
+    return f"{says} ({line})" if line else says
+
+
+def findings(r: Result) -> Section:
+    """What is wrong: on a screen in a line each."""
+    found = [
+        FindingText(
+            name=finding.rule,
+            says=finding.says,
+            cost="" if finding.cost is None else Number(finding.cost, "share"),
+            where=next((do.where for do in finding.do if isinstance(do, Do) and do.where), ""),
+            do=[f"{do.says} ({do.because})" if do.because else do.says for do in finding.do],
+            facts=[
+                (_label(name), _cell(name, value))
+                for name, value in finding.facts.items()
+                if value is not None
+            ],
+            source=finding.source + ("" if finding.sure else "; other causes would look alike"),
+        )
+        for finding in r.diagnosis.findings
+    ]
+    return Section("why", [Findings(found)] if found else [], priority=5)
+
+
+def how_sure(r: Result) -> Section:
+    """What was measured, and what makes it mean less."""
+    g = r.gap
+    batches = f"{g.real_batches:,} real"
+    if g.ideal is not None:
+        batches += f" and {g.ideal_batches:,} ideal"
+    pairs = "" if g.pairs is None else f" in {counted(g.pairs, 'pair')} of blocks"
+    said = [Text(f"Measured: {batches} batches{pairs}.")]
+    notes = [*r.run.notes, *(r.ideal.notes if r.ideal else ())]
+    said += [Text(note, "caution") for note in dict.fromkeys([*notes, *r.cautions])]
+    said += [Text(why, "note") for why in r.not_measured]
+    return Section("how sure", said, priority=6)
+
+
+# The rest
+
+
+def lost(r: Result) -> Section:
+    """What the time lost consists of."""
+    g = r.gap
+    if g.lost is None:
+        return Section("")
+    rows: list[tuple[Cell, ...]] = [
+        ("time lost", Number(g.lost, "duration"), Number(g.lost_share, "share")),
+        *(
+            (f"  {name}", Number(part, "duration"), Number(g.share(name), "share"))
+            for name, part in g.parts()
+        ),
+    ]
+    facts: list[tuple[str, Cell]] = [
+        ("verdict", r.verdict.reason),
+        ("speed-up, steady state", Number(g.steady_speedup, "times")),
+        ("loader alone", Number(g.loader_only, "duration")),
+        ("faster to keep up", Number(g.required, "times")),
+    ]
+    if g.gpu_idle is not None:
+        facts.append(("GPU without work in the wait", Number(g.gpu_idle, "duration")))
+    advice = [Text(advice, "entry") for advice in r.verdict.advice]
+    return Section(
+        "whole epochs", [Table(("", "per batch", "of the time"), rows), Facts(facts), *advice]
+    )
+
+
+def nothing_found(r: Result) -> Section:
+    """The rules that found nothing, as a number, and those that could not tell."""
+    d = r.diagnosis
+    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {_rules(d)}.")]
+    reasons: dict[str, list[str]] = {}
+    for name, why in d.skipped.items():
+        reasons.setdefault(why, []).append(name)
+    said += [Text(f"{', '.join(names)}: {why}", "entry") for why, names in reasons.items()]
+    if reasons:
+        said.insert(1, Text("Not measured:"))
+    return Section("what else was looked for", said)
+
+
+def _rules(d: Diagnosis) -> int:
+    return len(d.nothing) + len(d.skipped) + len(d.findings)
+
+
+def arms(r: Result) -> Section:
+    """Throughput and times of each arm."""
+    g = r.gap
+    columns: dict[str, dict[str, Cell]] = {}
+    for arm, iteration in zip(ARMS, (g.real, g.ideal), strict=True):
+        run = r.runs[arm]
+        steps = run.steps.take(steady(run, arm))
+        if iteration is not None and len(steps):
+            p50, p95, p99, longest = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
+            columns[arm] = {
+                "throughput": Number(r.throughput.get(arm), f"{r.unit}/s"),
+                "a batch": Number(iteration, "duration"),
+                "step": Number(float(steps.step_ns.mean()), "duration"),
+                "wait": Number(float(steps.wait_ns.mean()), "duration"),
+                "  p50": Number(p50, "duration"),
+                "  p95": Number(p95, "duration"),
+                "  p99": Number(p99, "duration"),
+                "  longest": Number(longest, "duration"),
+            }
+    if g.loader_only is not None:
+        rate = Number(r.throughput.get("loader_only"), f"{r.unit}/s")
+        columns["loader alone"] = {"throughput": rate, "a batch": Number(g.loader_only, "duration")}
+    if not columns:
+        return Section("")
+    labels = dict.fromkeys(label for column in columns.values() for label in column)
+    rows = [(label, *(column.get(label, "") for column in columns.values())) for label in labels]
+    head = ("", *columns)
+    bars = [
+        (name, *_bounds(r.throughput[key]))
+        for name, key in (("real", "real"), ("ideal", "ideal"), ("loader", "loader_only"))
+        if key in r.throughput
+    ]
+    names, values = [bar[0] for bar in bars], np.array([bar[1:] for bar in bars]).reshape(-1, 3).T
+    table = Columns(
+        {
+            "row": np.array([{"loader": "loader alone"}.get(name, name) for name in names]),
+            "series": np.array(names),
+            **dict(zip(("value", "low", "high"), values, strict=True)),
+        }
+    )
+    title = "Throughput, real beside ideal"
+    says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
+    chart = Chart("real beside ideal", title, says, {"bars": table}, f"{r.unit}/s")
+    return Section("steady state", [Table(head, rows), *([chart] if names else [])])
+
+
+def by_epoch(r: Result) -> Section:
+    """Each epoch, and how long their starts took."""
+    table, firsts = r.epochs, first_waits(r.run)
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{epoch:g}",
+            f"{batches:,}",
+            Number(total, "duration"),
+            Number(mean, "duration"),
+            Number(std, "duration"),
+            Number(samples if r.unit != BATCHES else per_s, f"{r.unit}/s"),
+        )
+        for epoch, batches, total, mean, std, samples, per_s in zip(
+            *(table[name].tolist() for name in table.names), strict=True
+        )
+    ]
+    head = ("epoch", "batches", "in all", "a batch", "standard deviation", "throughput")
+    blocks: list[Block] = [Table(head, rows, "each epoch", folded=True)] if rows else []
+    facts: list[tuple[str, Cell]] = []
+    if len(firsts):
+        waited = firsts.wait_ns.astype(np.float64)
+        facts.append(
+            ("first batch of an epoch, median", Number(float(np.median(waited)), "duration"))
+        )
+        facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
+    if r.workers_started is not None:
+        facts.append(("worker processes started", f"{r.workers_started:,}"))
+    return Section("epochs", [*blocks, *([Facts(facts)] if facts else [])])
+
+
+def inside(r: Result) -> Section:
+    """Where the loader's time goes: stages, transforms, lines of code, samples, workers."""
+    s = r.stages
+    if s is None:
+        return Section("inside the loader", [Text(f"Not measured: {why_no_stages(r.run)}.")])
+    of = {"loader alone": "with the loader alone", "waits": "that training waited for"}[s.basis]
+    about = Text(
+        f"{duration(s.total_ns)} a batch {of}, over {counted(s.batches, 'batch', 'batches')}."
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.stage,
+            Number(each.work_ns, "duration"),
+            Number(each.charged_ns, "duration"),
+            Number(s.share(each.charged_ns), "share"),
+        )
+        for each in s.stages
+    ]
+    left = ("not attributed", "", Number(s.not_attributed_ns, "duration"))
+    rows.append((*left, Number(s.share(s.not_attributed_ns), "share")))
+    head = ("stage", "work", "waited for", "share")
+    blocks: list[Block] = [about, Table(head, rows), _stages_chart(r, s)]
+    if s.transforms:
+        blocks.append(
+            Table(
+                ("transform", "a batch", "of loading", "calls a batch"),
+                [
+                    (
+                        each.name,
+                        Number(each.ns, "duration"),
+                        Number(each.share, "share"),
+                        f"{each.calls:.1f}",
+                    )
+                    for each in s.transforms
+                ],
+            )
+        )
+    if s.code:
+        blocks.append(
+            Table(
+                ("line of code", "of loading", "blocked"),
+                [
+                    (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
+                    for line in s.code
+                ],
+            )
+        )
+    if s.slow_samples:
+        blocks.append(
+            Table(
+                ("slowest samples", "longest", "times the typical one", "times seen"),
+                [
+                    (
+                        f"{each.index}",
+                        Number(each.longest_ns, "duration"),
+                        Number(each.times_typical, "times"),
+                        f"{each.times}",
+                    )
+                    for each in s.slow_samples[:MOST_SAMPLES]
+                ],
+            )
+        )
+    if len(s.workers) > 1:
+        blocks.append(
+            Table(
+                ("worker", "batches", "a batch", "median"),
+                [
+                    (
+                        f"{each.worker}",
+                        f"{each.batches:,}",
+                        Number(each.batch_ns, "duration"),
+                        Number(each.typical_ns, "duration"),
+                    )
+                    for each in s.workers
+                ],
+            )
+        )
+    work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
+    facts: list[tuple[str, float | None, str]] = [
+        ("fetch and collate: on a CPU", s.cpu_ns and s.cpu_ns / work_ns, "share"),
+        ("  waiting for one", s.run_queue_ns and s.run_queue_ns / work_ns, "share"),
+        ("  blocked", s.blocked_ns and s.blocked_ns / work_ns, "share"),
+        ("waited while a later batch lay ready", s.head_of_line_ns, "duration"),
+        ("a batch lay in the queue", s.queue_ns, "duration"),
+        ("pickled for a batch", s.pickled_bytes, "size"),
+        ("read for a batch", s.read_bytes, "size"),
+        ("of that from the disk", s.disk_bytes, "size"),
+    ]
+    known = [(label, Number(value, unit)) for label, value, unit in facts if value is not None]
+    return Section("inside the loader", [*blocks, *([Facts(known)] if known else [])])
+
+
+def _stages_chart(r: Result, s: Stages) -> Chart:
+    rows: list[tuple[object, ...]] = []
+    for each in s.stages:
+        parts = [
+            np.nan if part is None else part
+            for part in (each.cpu_ns, each.run_queue_ns, each.blocked_ns)
+        ]
+        rows.append(
+            (each.stage, each.stage, each.charged_ns, s.share(each.charged_ns) or 0.0, *parts)
+        )
+        if each.stage == "fetch":
+            rows += [
+                (
+                    f"  {one.name}",
+                    "fetch",
+                    (s.transform_share(one) or 0.0) * s.total_ns,
+                    s.transform_share(one) or 0.0,
+                    *[np.nan] * 3,
+                )
+                for one in s.transforms
+            ]
+    left = s.not_attributed_ns
+    rows.append(("not attributed", "not_attributed", left, s.share(left) or 0.0, *[np.nan] * 3))
+    names = ("label", "stage", "value", "share", "on_cpu", "waiting_for_cpu", "blocked")
+    tables = {
+        "stages": Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+    }
+    says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
+    shown = lanes(r.run)
+    if shown is not None:
+        bars: list[tuple[object, ...]] = []
+        for stage, (begin_ns, took_ns) in spans(shown.batches).items():
+            columns = (begin_ns, took_ns, shown.batches.worker, shown.batches.batch)
+            bars += [
+                (_lane(stage, worker), stage, begin / SECOND_NS, (begin + took) / SECOND_NS, batch)
+                for begin, took, worker, batch in zip(
+                    *(each.tolist() for each in columns), strict=True
+                )
+                if begin != UNKNOWN and took > 0
+            ]
+        bars += [
+            ("training", "step", start / SECOND_NS, end / SECOND_NS, OPEN)
+            for start, end in zip(
+                shown.steps.start_ns.tolist(), shown.steps.end_ns.tolist(), strict=True
+            )
+        ]
+        bars.sort(key=lambda bar: (bar[0] != "training", str(bar[0])))
+        of_lanes = ("lane", "what", "begin_s", "end_s", "batch")
+        if bars:
+            tables["lanes"] = Columns(
+                dict(zip(of_lanes, map(np.array, zip(*bars, strict=True)), strict=True))
+            )
+            says += f". {shown.says}"
+    return Chart("stages", "Inside the loader", says, tables, "duration")
+
+
+def _lane(stage: str, worker: int) -> str:
+    """Who did a stage: the training process, or a worker."""
+    return (
+        "training"
+        if worker == UNKNOWN or stage in ("indices", "receive", "pin")
+        else f"worker {worker}"
+    )
+
+
+def operators_and_threads(r: Result) -> Section:
+    """Operators of a pipeline, and threads of the training process."""
+    blocks: list[Block] = []
+    if r.operators is not None:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                each.name,
+                Number(each.task_ns, "duration"),
+                Number(each.cpu_ns, "duration"),
+                "" if each.concurrency is None else f"{each.concurrency}",
+                Number(each.busy_share, "share"),
+                Number(each.queue_share, "share"),
+            )
+            for each in r.operators.operators
+        ]
+        blocks.append(
+            Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), rows)
+        )
+    known = r.threads
+    if known is not None and known.threads:
+        rows = [
+            (
+                each.name,
+                f"{each.threads:.0f}",
+                _by_arm(each.cpu_cores),
+                _by_arm(each.run_queue_cores),
+            )
+            for each in known.threads
+        ]
+        head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
+        blocks.append(Table(head, rows, "threads", folded=True))
+        locks = {arm: wait for arm, wait in known.lock_wait.items() if wait is not None}
+        facts = [
+            (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
+            for arm, wait in locks.items()
+        ]
+        blocks += [Facts(facts)] if facts else []
+    return Section("operators and threads", blocks)
+
+
+def _by_arm(cores: Mapping[Arm, float | None]) -> str:
+    return ", ".join("-" if (count := cores[arm]) is None else f"{count:.2f}" for arm in ARMS)
+
+
+def timeline(r: Result) -> Section:
+    """The waits along the run, and its outliers by their time."""
+    blocks: list[Block] = []
+    for arm, run in r.runs.items():
+        if len(run.steps) and (arm == "real" or r.ideal is not None):
+            blocks.append(_waits_chart(r, run, "" if r.ideal is None else f", {arm}"))
+    steps, table = r.run.steps, r.outliers
+    order = np.argsort(-table.times_median, kind="stable")[:MOST_OUTLIERS]
+    rows: list[tuple[Cell, ...]] = []
+    for row, factor, worker in zip(
+        *(table[name][order].tolist() for name in ("row", "times_median", "worker")), strict=True
+    ):
+        took = float(steps.wait_ns[row] + steps.step_ns[row])
+        at = moment(float(steps.request_ns[row])) if steps.request_ns[row] != UNKNOWN else ""
+        rows.append(
+            (
+                at,
+                f"epoch {steps.epoch[row]}, batch {steps.batch[row]}",
+                Number(took, "duration"),
+                Number(float(steps.wait_ns[row]), "duration"),
+                Number(factor, "times"),
+                "" if worker == UNKNOWN else f"{worker}",
+            )
+        )
+    if rows:
+        head = ("at", "batch", "took", "waited", "of the median", "worker")
+        blocks.append(Table(head, rows, "outliers", folded=True))
+    return Section("along the run", blocks)
+
+
+def _waits_chart(r: Result, run: Run, of: str) -> Chart:
+    steps = run.steps
+    arm = np.full(len(steps), COUNTS_NOT)
+    for code, name in enumerate(ARMS):
+        arm[steady(run, name)] = code
+    is_timed = bool((steps.request_ns != UNKNOWN).all())
+    end_ns = steps.request_ns + steps.wait_ns
+    outlier = np.zeros(len(steps), np.bool_)
+    if run is r.run:
+        outlier[r.outliers.row] = True
+    table = Columns(
+        {
+            "time_s": end_ns / SECOND_NS if is_timed else np.arange(len(steps)).astype(np.float64),
+            "wait_ns": steps.wait_ns,
+            "arm": arm,
+            "epoch": steps.epoch,
+            "batch": steps.batch,
+            "outlier": outlier,
+        }
+    )
+    span = (float(table.time_s.min()), float(table.time_s.max())) if is_timed else None
+    says = (
+        f"The wait for each of {counted(len(steps), 'batch', 'batches')}, "
+        f"{counted(int(outlier.sum()), 'outlier')} marked"
+    )
+    return Chart("waits", f"Waits{of}", says, {"batches": table}, "duration", span)
+
+
+def system_metrics(r: Result) -> Section:
+    """What the probes read, in each arm, and along the run."""
+    m = r.metrics
+    blocks: list[Block] = []
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{each.subject or each.probe} {named(each.name)[0]}",
+            *(_level(each, level) for level in (each.real, each.ideal)),
+        )
+        for each in m.quantities
+    ]
+    if rows:
+        blocks.append(Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True))
+    blocks += [Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing]
+    blocks += [
+        Text(
+            f"Memory of the {each.subject}: {each.says}, "
+            f"{worded(each.bytes_per_hour, 'size')} an hour."
+        )
+        for each in m.growths
+        if each.bytes_per_hour is not None
+    ]
+    if r.padding is not None:
+        facts: list[tuple[str, Cell]] = [
+            ("padding of a batch", Number(r.padding.share, "share")),
+            ("a step would be shorter by", Number(r.padding.saved_ns, "duration")),
+        ]
+        blocks.append(Facts(facts))
+    if (chart := _metrics_chart(r.run)) is not None:
+        blocks.append(chart)
+    return Section("system metrics", blocks)
+
+
+def _metrics_chart(run: Run) -> Chart | None:
+    parts: dict[str, list[Values]] = {
+        name: [] for name in ("panel", "unit", "subject", "time_s", "value")
+    }
+    for (probe, subject), table in run.readings.items():
+        if probe == THREADS:
+            continue
+        for name in table.names[1:]:
+            values = np.asarray(table[name], np.float64)
+            if not np.isfinite(values).any():
+                continue
+            panel, unit = named(name)
+            count = len(values)
+            parts["panel"].append(np.full(count, panel))
+            parts["unit"].append(np.full(count, unit))
+            parts["subject"].append(np.full(count, subject or probe))
+            parts["time_s"].append(table.time_ns / SECOND_NS)
+            parts["value"].append(values)
+    if not parts["value"]:
+        return None
+    readings = Columns({name: np.concatenate(column) for name, column in parts.items()})
+    span = (float(readings.time_s.min()), float(readings.time_s.max()))
+    says = "What the probes read along the run"
+    return Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)
+
+
+UNITS = {
+    "_bytes_per_s": "bytes/s",
+    "_per_s": "/s",
+    "_bytes": "size",
+    "_percent": "%",
+    "_share": "share",
+    "_flag": "share",
+    "_watts": "W",
+    "_celsius": "C",
+    "_hz": "Hz",
+    "_cores": "cpus",
+}
+"""The unit of a quantity whose name ends so; the first that fits."""
+
+
+def named(quantity: str) -> tuple[str, str]:
+    """A quantity's name in words, and its unit."""
+    for end, unit in UNITS.items():
+        if quantity.endswith(end):
+            return quantity.removesuffix(end).replace("_", " "), unit
+    return quantity.replace("_", " "), ""
+
+
+def _level(quantity: Quantity, level: Level | None) -> Cell:
+    if level is None:
+        return NOT_MEASURED
+    unit = named(quantity.name)[1]
+    return f"{worded(level.mean, unit)} ({worded(level.p95, unit)})"
+
+
+def settings(r: Result) -> Section:
+    """What was measured: the loader, its settings, the machine."""
+    loader, header = r.run.loader, r.run.header
+    facts: list[tuple[str, Cell]] = [
+        ("run", header.name),
+        ("mode", header.mode),
+        ("recorded", wall_clock(datetime.fromisoformat(header.created))),
+        ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
+    ]
+    known = {
+        "workers": loader.workers,
+        "prefetch depth": loader.prefetch_depth,
+        "batch size": loader.batch_size,
+        "batches in an epoch": loader.length,
+        "start method": loader.start_method,
+        "persistent workers": loader.persistent_workers,
+        "pinned": loader.pinned,
+        "dataset": loader.dataset,
+        "sampler": loader.sampler,
+        "made at": loader.made_at,
+        "usable CPUs": header.environment.get("cpus_usable"),
+        "host": header.environment.get("host"),
+    }
+    facts += [
+        (
+            label,
+            {True: "yes", False: "no"}.get(value, str(value))
+            if isinstance(value, bool)
+            else str(value),
+        )
+        for label, value in known.items()
+        if value is not None
+    ]
+    if loader.overrides:
+        facts.append(
+            (
+                "in place of the program's",
+                ", ".join(f"{k}={v!r}" for k, v in loader.overrides.items()),
+            )
+        )
+    return Section("what was measured", [Facts(facts)])
+
+
+def _predicted(speedup: Estimate | None) -> Cell:
+    return "not predicted" if speedup is None else Number(speedup, "times")
+
+
+def _bounds(estimate: Estimate) -> tuple[float, float, float]:
+    if estimate.low is None or estimate.high is None:
+        return estimate.value, np.nan, np.nan
+    return estimate.value, estimate.low, estimate.high
+
+
+ENDS = {"ns": "duration", "bytes": "size", "share": "share", "times": "times", "CPUs": "cpus"}
+"""What stands behind the comma in the name of a fact, and how its number is worded."""
+
+
+def _label(name: str) -> str:
+    return name.rpartition(", ")[0] or name
+
+
+def _cell(name: str, value: object) -> Cell:
+    if isinstance(value, Estimate):
+        unit = ENDS.get(name.rpartition(", ")[2], "duration")
+        return Number(value, unit)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return NOT_MEASURED if value is None else str(value)
+    return Number(value, ENDS.get(name.rpartition(", ")[2], "number"))
+
+
+SECTIONS: tuple[Callable[[Result], Section], ...] = (
+    *(headline, batch_time, what_to_do, findings, how_sure),
+    *(lost, arms, by_epoch, inside, operators_and_threads, timeline, system_metrics),
+    *(nothing_found, settings),
+)
