@@ -19,6 +19,7 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
+from loadeval.estimate.cpus import cpus
 from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
@@ -120,11 +121,10 @@ class Model:
                 "from it; expected a run of a loader that loadeval looks into, such as PyTorch's "
                 "DataLoader, without stages=False"
             )
-        in_use = of.cpus_in_use(run)
-        step_cpus = in_use.get(("process", "ideal"), in_use.get(("process", "real"), 1.0))
+        use = cpus(run)
         costs = None
         if gap.real is not None and gap.ideal is not None and gap.whole is not None:
-            costs = of.costs_of(run, stages, gap.ideal.value, step_cpus)
+            costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
         if costs is None:
             raise UsageError(
@@ -132,7 +132,7 @@ class Model:
                 "the loading of its batches was not measured; let it run for more batches"
             )
         self.run, self.gap, self.stages, self._others = run, gap, stages, others
-        self.costs, self.settings, self._in_use = costs, of.settings_of(run, in_use), in_use
+        self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
         self._presents: dict[tuple[float, bool], tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
         self._estimates: dict[object, Estimate] = {}
@@ -330,7 +330,7 @@ class Model:
     @property
     def spins(self) -> bool:
         """Whether threads of the step wait for each other by computing, while workers need CPUs."""
-        ideal, real = (self._in_use.get(("process", arm)) for arm in ("ideal", "real"))
+        ideal, real = self._use.training["ideal"], self._use.training["real"]
         workers, cpus = self.settings["num_workers"], self.settings["cpus"]
         if ideal is None or real is None or not workers or cpus is None:
             return False
@@ -382,7 +382,8 @@ class Model:
         if (growth, in_turn) in self._presents:
             return self._presents[growth, in_turn]
         measured_ns, costs = self._real.value, self.costs
-        if ("machine", "real") in self._in_use or self.settings["worker_cpus"] is not None:
+        is_read = self._use.others() is not None or self.settings["worker_cpus"] is not None
+        if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
         costs = of.read_in_turn(costs, measured_ns) if in_turn else costs
         settings = {**self.settings, "growth": growth}
