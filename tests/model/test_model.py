@@ -88,12 +88,27 @@ def test_a_step_that_workers_made_longer_tells_how_much_cpus_slow_each_other() -
     assert contended < 0.95 * quiet
 
 
+def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
+    """On two CPUs: a first one takes longer than none, as far as is known; the run shows how far."""
+    two = {"cpus_usable": 2, "cpus": 2}
+    runs = [
+        looked_into(fetch=27, step=3.5, real=real, workers=count, environment=two)
+        for count, real in ((0, 3.5), (1, 30), (1, 7))
+    ]
+    none, slowed, fair = (cores_read(run, process=2.0, workers=1.0) for run in runs)
+    assert speedup(none, num_workers=1) < 0.9
+    assert speedup(slowed, num_workers=2) < 1.45
+    assert speedup(fair, num_workers=2) > 1.55
+    assumed = whatif(slowed, num_workers=2).assumptions[-1]
+    assert assumed.startswith("The 2 threads of a training step wait for each other: where they")
+
+
 def test_runs_with_other_workers_tell_it_too() -> None:
     one, six = (
         looked_into(fetch=200 * (1 + 0.3 * (count - 1)), step=2.0, workers=count)
         for count in (1, 6)
     )
-    assert Model.of([one, six]).growth[1] > 2 * Model.of(six).growth[1]
+    assert Model.of([one, six]).guesses[0].growth > 2 * Model.of(six).guesses[0].growth
 
 
 def test_changes_add_up() -> None:
