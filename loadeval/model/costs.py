@@ -28,7 +28,7 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
 from loadeval.data.run import Run, keys_of
 from loadeval.errors import UsageError
-from loadeval.estimate.metrics import quantities
+from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CALLS, Stages, slow_from_ns, split_of, typical_sample_ns
@@ -307,57 +307,23 @@ def _left_ns(batches: Columns) -> Values:
     return left
 
 
-def cpus_in_use(run: Run) -> dict[tuple[str, str], float]:
-    """CPUs that "process", "workers" and "machine" used while each arm was served, if read."""
-    return {
-        (each.subject, arm): level.mean
-        for each in quantities(run)
-        for arm, level in (("real", each.real), ("ideal", each.ideal))
-        if each.probe == "host" and each.name == "cpu_cores" and level is not None
-    }
+def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
+    """The settings that are simulated: of the workers only those count that have something to do.
 
-
-def settings_of(run: Run, in_use: Mapping[tuple[str, str], float]) -> dict[str, Any]:
-    """The settings that are simulated, with the CPUs that training and its workers may use.
-
-    Of the workers only those count that have something to do.
+    Of `cpus`, which training shares with its workers, these may use `worker_cpus`.
     """
-    loader, environment = run.loader, run.header.environment
-    workers, depth = loader.workers or 0, loader.prefetch_depth or 0
+    workers, depth = run.loader.workers or 0, run.loader.prefetch_depth or 0
     busy = set(run.stages.worker[run.stages.samples > 0].tolist()) - {UNKNOWN}
-
-    def allowed(subject: str, name: str) -> int | None:
-        table = run.readings.get(("host", subject))
-        values = np.empty(0) if table is None else table.get(name, np.empty(0))
-        known = np.sort(values[~np.isnan(values)])
-        return int(known[len(known) // 2]) if len(known) else None
-
-    usable, every = environment.get("cpus_usable"), environment.get("cpus")
-    cpus = float(usable) if isinstance(usable, int) and usable > 0 else None
-    own, theirs = allowed("process", "allowed_cpus"), allowed("workers", "allowed_cpus")
-    shared, worker_cpus = allowed("workers", "shared_allowed_cpus"), None
-    if own is not None and theirs is not None and shared is not None:
-        if (
-            round(in_use.get(("process", "ideal"), 1.0)) > 1
-        ):  # each of its threads may be bound to a CPU of its own
-            own = allowed("process", "threads_allowed_cpus") or own
-            shared = min(theirs, own)
-        cpus = float(own + theirs - shared)
-        worker_cpus = float(theirs) if theirs < cpus else None
-    mine = [in_use[key] for key in (("process", "real"), ("workers", "real")) if key in in_use]
-    others = 0.0
-    if mine and ("machine", "real") in in_use:
-        # Others are taken to use first the CPUs that training may not use.
-        elsewhere = max(every - cpus, 0.0) if isinstance(every, int) and cpus else 0.0
-        others = max(in_use["machine", "real"] - sum(mine) - elsewhere, 0.0)
+    cpus = None if use.usable is None else float(use.usable)
+    is_kept = cpus is not None and use.theirs is not None and use.theirs < cpus
     return {
         "num_workers": min(len(busy) or workers, workers),
         "prefetch_factor": max(depth // workers, 1) if workers else USUAL_PREFETCH,
-        "in_order": loader.in_order is not False,
+        "in_order": run.loader.in_order is not False,
         "pins": bool((run.stages.pin_ns > 0).any()),
         "cpus": cpus,
-        "worker_cpus": worker_cpus,
-        "others_cpus": others,
+        "worker_cpus": float(use.theirs or 0) if is_kept else None,
+        "others_cpus": use.competing,
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
+from loadeval.estimate.cpus import cpus
 from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
@@ -34,12 +35,14 @@ from loadeval.model.simulate import Simulated, simulate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-GROWTH, GROWTH_ERROR = 0.04, 0.04
-"""For each further CPU in use a batch takes this share more CPU time; and one standard error."""
-LEAST_GROWTH_ERROR = 0.02
-"""What a step and a batch may differ by in it."""
-TRIED = (0.0, 0.12)
-"""Growths between which one that was measured is looked for."""
+GROWTH, GROWTH_ERROR, LEAST_GROWTH_ERROR = 0.04, 0.04, 0.02
+"""For each further CPU in use a batch takes this share more CPU time; one standard error, and the
+least, for steps and batches differ."""
+SLOWED, SLOWED_ERROR, LEAST_SLOWED_ERROR = 4.0, 0.5, 0.2
+"""How many times as long a step of several threads takes as its share of the CPUs says where it
+lacks them: threads that wait for each other spin. The errors are of its logarithm."""
+TRIED = {"growth": (0.0, 0.06, 0.12, 0.3), "step_slowed": (1.0, 2.0, 4.0, 8.0, 16.0)}
+"""Values between which one is looked for that explains what was measured."""
 LEAST_HELP = 0.03
 """What makes an iteration shorter by less is no help."""
 NO_EFFECT = 0.01
@@ -62,8 +65,6 @@ each of them, and by that at most, if they are in use all the time; see the same
 CROWDED_ERROR = 0.12
 MATTERS = 0.05
 """A share of the time that matters."""
-SPINS = 2.0
-"""Times the CPU time of an ideal step: work that is the same takes about as much."""
 ENOUGH = 0.98
 """As many workers as reach this share of the best throughput are enough."""
 
@@ -93,6 +94,23 @@ AS_IT_IS = Change()
 NOTHING_GAINED = Estimate(1.0, 1.0, 1.0)
 
 
+class Guess(NamedTuple):
+    """What a run shows of its machine in part alone.
+
+    `growth` and `step_slowed` are as of `simulate`; `in_turn` tells whether storage serves workers
+    one after the other.
+    """
+
+    growth: float
+    step_slowed: float
+    in_turn: bool
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """What of it is simulated."""
+        return {"growth": self.growth, "step_slowed": self.step_slowed}
+
+
 class Model:
     """A recorded loader, and what training would do if it were changed.
 
@@ -120,11 +138,10 @@ class Model:
                 "from it; expected a run of a loader that loadeval looks into, such as PyTorch's "
                 "DataLoader, without stages=False"
             )
-        in_use = of.cpus_in_use(run)
-        step_cpus = in_use.get(("process", "ideal"), in_use.get(("process", "real"), 1.0))
+        use = cpus(run)
         costs = None
         if gap.real is not None and gap.ideal is not None and gap.whole is not None:
-            costs = of.costs_of(run, stages, gap.ideal.value, step_cpus)
+            costs = of.costs_of(run, stages, gap.ideal.value, 1.0 if use.step is None else use.step)
             self._real, self._ideal_ns, self._whole_ns = gap.real, gap.ideal.value, gap.whole.value
         if costs is None:
             raise UsageError(
@@ -132,8 +149,8 @@ class Model:
                 "the loading of its batches was not measured; let it run for more batches"
             )
         self.run, self.gap, self.stages, self._others = run, gap, stages, others
-        self.costs, self.settings, self._in_use = costs, of.settings_of(run, in_use), in_use
-        self._presents: dict[tuple[float, bool], tuple[Columns, Simulated]] = {}
+        self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
+        self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
         self._estimates: dict[object, Estimate] = {}
 
@@ -157,12 +174,9 @@ class Model:
         if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
             return NOTHING_GAINED
         if key not in self._estimates:
-            usual_ns = self._steady_ns(change)
-            cases_ns = [
-                self._steady_ns(change, growth, in_turn)
-                for growth in self.growth
-                for in_turn in self.in_turn
-            ]
+            likely, *others = self.guesses
+            usual_ns = self._steady_ns(change, likely)
+            longer = [self._steady_ns(change, guess) / usual_ns for guess in others]
             low, high = self._real.bounds
             noise = (high - low) / 2 / self._real.value
             work_ns = of.work_of(self.costs)
@@ -170,8 +184,10 @@ class Model:
             further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
             crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
             error = math.hypot(USUAL_ERROR + further, noise, spread, crowded)
-            slowest_ns = usual_ns * (1 + math.hypot(max(cases_ns) / usual_ns - 1, error))
-            fastest_ns = usual_ns / (1 + math.hypot(usual_ns / min(cases_ns) - 1, error))
+            slowest_ns = usual_ns * (1 + math.hypot(error, *(max(each - 1, 0) for each in longer)))
+            fastest_ns = usual_ns / (
+                1 + math.hypot(error, *(max(1 / each - 1, 0) for each in longer))
+            )
             unsure_ns = abs(starts_ns - starts_now_ns) / 2
             self._estimates[key] = Estimate(
                 self._whole_ns / (usual_ns + starts_ns),
@@ -226,18 +242,18 @@ class Model:
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
         """What training is held up by then, one of LIMITS: "then the CPUs"."""
-        growth = self.growth[1]
-        costs, settings = self._changed(change, self._present(growth, self.in_turn[0])[0])
+        guess = self.guesses[0]
+        costs, settings = self._changed(change, self._present(guess)[0])
 
         def iteration_ns(costs: Columns = costs, **changed: Any) -> float:
-            return self._simulation(costs, {**settings, "growth": growth, **changed}).iteration_ns
+            return self._simulation(costs, {**settings, **guess.settings, **changed}).iteration_ns
 
         then_ns, free_ns = iteration_ns(), iteration_ns(of.in_share(costs, 0.0))
         if then_ns <= (1 + LEAST_HELP) * free_ns:
             if free_ns > 1.1 * float(costs.step_ns.mean()):
                 return "the training process"
             starts_ns = self._starts_ns(change)
-            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change))
+            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess))
             return "the starts of epochs" if starts_late else "the training step"
         workers, helps_ns = settings["num_workers"], (1 - LEAST_HELP) * then_ns
         if not workers:
@@ -324,33 +340,21 @@ class Model:
     @property
     def unlike(self) -> float:
         """What a simulation of the present settings takes, over what was measured."""
-        _, now = self._present(self.growth[1], self.in_turn[0])
+        _, now = self._present(self.guesses[0])
         return now.iteration_ns / self._real.value
 
     @property
-    def spins(self) -> bool:
-        """Whether threads of the step wait for each other by computing, while workers need CPUs."""
-        ideal, real = (self._in_use.get(("process", arm)) for arm in ("ideal", "real"))
-        workers, cpus = self.settings["num_workers"], self.settings["cpus"]
-        if ideal is None or real is None or not workers or cpus is None:
-            return False
-        handed_ns = self.costs.receive_ns + self.costs.pin_ns + self.costs.index_ns
-        spent_ns = real * self._real.value - float(handed_ns.mean())
-        slower_ns = 0.0 if self.gap.contention is None else self.gap.contention.value
-        is_crowded = round(ideal) > 1 and round(ideal) + workers > cpus
-        is_slower = slower_ns >= MATTERS * self._real.value
-        return is_crowded and is_slower and spent_ns >= SPINS * ideal * self._ideal_ns
+    def threads(self) -> int:
+        """How many threads a step computes with."""
+        return max(round(float(self.costs.step_cpu_ns.mean()) / max(self._ideal_ns, 1.0)), 1)
 
     # Simulations
 
-    def _steady_ns(
-        self, change: Change, growth: float | None = None, in_turn: bool | None = None
-    ) -> float:
+    def _steady_ns(self, change: Change, guess: Guess) -> float:
         """What an iteration takes in the steady state, for a batch of the run."""
-        growth = self.growth[1] if growth is None else growth
-        present, now = self._present(growth, self.in_turn[0] if in_turn is None else in_turn)
+        present, now = self._present(guess)
         costs, settings = self._changed(change, present)
-        then = self._simulation(costs, {**settings, "growth": growth})
+        then = self._simulation(costs, {**settings, **guess.settings})
         longer = _crowded(costs, settings, then.iteration_ns)
         longer /= _crowded(present, self.settings, now.iteration_ns)
         ratio = then.iteration_ns / self.batches_in(change) / now.iteration_ns
@@ -373,19 +377,20 @@ class Model:
             costs = costs.replace(blocked_ns=blocked_ns)
         return costs, settings
 
-    def _present(self, growth: float, in_turn: bool) -> tuple[Columns, Simulated]:
+    def _present(self, guess: Guess) -> tuple[Columns, Simulated]:
         """What batches take with one CPU in use, and the simulation of the present settings.
 
         What fetching takes is scaled until that takes as long as was measured. What workers waited
         for a CPU is left out where the simulation makes them wait.
         """
-        if (growth, in_turn) in self._presents:
-            return self._presents[growth, in_turn]
+        if guess in self._presents:
+            return self._presents[guess]
         measured_ns, costs = self._real.value, self.costs
-        if ("machine", "real") in self._in_use or self.settings["worker_cpus"] is not None:
+        is_read = self._use.others() is not None or self.settings["worker_cpus"] is not None
+        if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
-        costs = of.read_in_turn(costs, measured_ns) if in_turn else costs
-        settings = {**self.settings, "growth": growth}
+        costs = of.read_in_turn(costs, measured_ns) if guess.in_turn else costs
+        settings = {**self.settings, **guess.settings}
         costs = costs.replace(cpu_ns=costs.cpu_ns / self._simulation(costs, settings).grown)
         scale, now = 1.0, self._simulation(costs, settings)
         for _ in range(CALIBRATIONS):
@@ -398,38 +403,61 @@ class Model:
             scale += 0.1 * scale * (measured_ns - now.iteration_ns) / more_ns
             scale = min(max(scale, SCALES[0]), SCALES[1])
             now = self._simulation(of.scaled(costs, scale), settings)
-        self._presents[growth, in_turn] = of.scaled(costs, scale), now
-        return self._presents[growth, in_turn]
+        self._presents[guess] = of.scaled(costs, scale), now
+        return self._presents[guess]
 
     @cached_property
-    def growth(self) -> tuple[float, float, float]:
-        """The share that each further CPU in use adds to CPU time: least, usual, most.
+    def guesses(self) -> tuple[Guess, ...]:
+        """What may be true of the machine: the likeliest, and each part of it at both its ends.
 
-        What is usual, and what the run shows: beside workers, steps became longer by as much as was
-        measured; and what other runs do, each with its number of workers. Each weighs as much as it
-        is exact.
+        It is what is usual, and what the run shows: beside workers steps became longer by as much
+        as was measured, for want of CPUs where there are too few for its threads, and else because
+        each slows the others. And what other runs do, with other numbers of workers. Each weighs as
+        much as it is exact.
         """
-        workers, contention = self.settings["num_workers"], self.gap.contention
-        measured: list[tuple[list[float], float, float]] = []
+        threads = self.threads
+        workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
+        likely = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
+        growths, slowed = [(GROWTH, GROWTH_ERROR)], [(math.log(SLOWED), SLOWED_ERROR)]
+        contention = self.gap.contention
         if workers and contention is not None and contention.low is not None:
-            steps = [self._present(growth, self.in_turn[0])[1].step_ns for growth in TRIED]
-            error = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
-            measured.append((steps, self._ideal_ns + contention.value, error))
+            error_ns = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
+            name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
+            steps_ns = {
+                value: self._present(likely._replace(**{name: value}))[1].step_ns
+                for value in TRIED[name]
+            }
+            shown = _shown(steps_ns, self._ideal_ns + contention.value, error_ns)
+            if shown is not None and name == "growth":
+                growths.append(
+                    (shown[1], math.hypot(shown[2] - shown[0], 2 * LEAST_GROWTH_ERROR) / 2)
+                )
+            elif shown is not None:
+                low, value, high = (math.log(each) for each in shown)
+                slowed.append((value, math.hypot(high - low, 2 * LEAST_SLOWED_ERROR) / 2))
         for other in self._others if workers else ():
             count, theirs = other.loader.workers, gap_of(other).real
             if count and count != workers and theirs is not None:
                 change = Change({"num_workers": count})
-                then = [self._steady_ns(change, growth, self.in_turn[0]) for growth in TRIED]
-                measured.append((then, theirs.value, USUAL_ERROR * theirs.value))
-        seen, weights = [GROWTH], [1 / GROWTH_ERROR**2]
-        for (first_ns, last_ns), seen_ns, error_ns in measured:
-            slope = (last_ns - first_ns) / (TRIED[1] - TRIED[0])
-            if slope:
-                seen.append((seen_ns - first_ns) / slope)
-                weights.append(1 / ((error_ns / slope) ** 2 + LEAST_GROWTH_ERROR**2))
-        usual = max(float(np.average(seen, weights=weights)), 0.0)
-        error = SIGMAS / math.sqrt(sum(weights))
-        return max(usual - error, 0.0), usual, usual + error
+                iterations_ns = {
+                    value: self._steady_ns(change, likely._replace(growth=value))
+                    for value in TRIED["growth"]
+                }
+                shown = _shown(iterations_ns, theirs.value, USUAL_ERROR * theirs.value)
+                if shown is not None:
+                    growths.append(
+                        (shown[1], math.hypot(shown[2] - shown[0], 2 * LEAST_GROWTH_ERROR) / 2)
+                    )
+        growth, error = _weighed(growths)
+        slow, slow_error = _weighed(slowed) if threads > 1 else (0.0, 0.0)
+        likely = Guess(max(growth, 0.0), math.exp(slow), self.in_turn[0])
+        ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
+        if threads > 1:
+            ends += [
+                likely._replace(step_slowed=max(math.exp(slow + each), 1.0))
+                for each in (-slow_error, slow_error)
+            ]
+        return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any]) -> Simulated:
         key = _key(costs, settings)
@@ -464,6 +492,29 @@ class Model:
         if measured.real is None or measured.whole is None:
             return rate
         return rate * (measured.real.value / measured.whole.value)
+
+
+def _shown(
+    times_ns: Mapping[float, float], measured_ns: float, error_ns: float
+) -> tuple[float, float, float] | None:
+    """Which value explains a measured time, and those of a standard error less and more.
+
+    `times_ns` are simulated with some values. None where the value makes no difference.
+    """
+    values, simulated_ns = np.array(list(times_ns)), np.array(list(times_ns.values()))
+    if np.ptp(simulated_ns) < NO_EFFECT * measured_ns:
+        return None
+    order = np.argsort(simulated_ns)
+    around_ns = [measured_ns - error_ns, measured_ns, measured_ns + error_ns]
+    low, value, high = np.interp(around_ns, simulated_ns[order], values[order]).tolist()
+    return min(low, high), value, max(low, high)
+
+
+def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The mean of values with standard errors, by their inverse squares; and 95% around it."""
+    weights = [1 / error**2 for _, error in known]
+    mean = np.average([value for value, _ in known], weights=weights)
+    return float(mean), SIGMAS / math.sqrt(sum(weights))
 
 
 def spread(first: int, last: int) -> list[int]:

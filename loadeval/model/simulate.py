@@ -64,15 +64,17 @@ def simulate(  # noqa: PLR0913 - the settings of a loader
     worker_cpus: float | None = None,
     others_cpus: float = 0.0,
     growth: float = 0.0,
+    step_slowed: float = 1.0,
 ) -> Simulated:
     """What a DataLoader of these settings comes to whose batches take `costs`: see `costs_of`.
 
     `pins` tells that a thread of the training process receives and pins batches. Of the `cpus` that
     it shares with its workers, these may use `worker_cpus`, and other programs want `others_cpus`;
     None is as many as they like. What a CPU does takes longer by `growth`, a share, for each
-    further CPU in use.
+    further CPU in use. A step of several threads, which wait for each other again and again, takes
+    `step_slowed` times as long as its share of the CPUs says where they are too few for it.
     """
-    machine = _Machine(cpus, worker_cpus, others_cpus, growth)
+    machine = _Machine(cpus, worker_cpus, others_cpus, growth, step_slowed)
     if not num_workers:
         _, speed, _ = machine.speeds(0, 1)
         each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
@@ -85,10 +87,15 @@ class _Machine:
     """CPUs that are shared equally by who computes, and a clock."""
 
     def __init__(
-        self, cpus: float | None, worker_cpus: float | None, others: float, growth: float
+        self,
+        cpus: float | None,
+        worker_cpus: float | None,
+        others: float,
+        growth: float,
+        step_slowed: float,
     ) -> None:
-        self.cpus = cpus or math.inf
-        self.worker_cpus, self.others, self.growth = worker_cpus or math.inf, others, growth
+        self.cpus, self.worker_cpus = cpus or math.inf, worker_cpus or math.inf
+        self.others, self.growth, self.step_slowed = others, growth, step_slowed
         self.now_ns = 0.0
         self.progress_ns = self.spent_ns = self.alone_ns = 0.0
         """How far a worker got that computed all the time; and of all workers, CPU time."""
@@ -119,7 +126,8 @@ class _Machine:
         if threads > 1 and wanted > self.cpus:  # the slowest of them shares its CPU with most
             most, part = divmod(wanted, 1)
             queued = [math.ceil(each / self.cpus) for each in (most, most + 1)]
-            share = 1 / (queued[0] + part * (queued[1] - queued[0]))
+            slower = [each * (self.step_slowed if each > 1 else 1) for each in queued]
+            share = 1 / (slower[0] + part * (slower[1] - slower[0]))
         return of_worker / longer, share / longer, longer
 
     def next(self) -> Process:

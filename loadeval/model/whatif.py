@@ -132,7 +132,7 @@ def shortages(model: Model, change: Change = AS_IT_IS) -> list[str]:
 def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:  # noqa: C901 - one for each
     """What a prediction takes for granted, for the run does not show it."""
     settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
-    least, _, most = model.growth
+    growths = [guess.growth for guess in model.guesses]
     if settings["num_workers"] > max(now, 1):
         if model.blockage == "lock":
             told.append(
@@ -152,7 +152,8 @@ def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:  # noqa: 
                 "that takes no longer."
             )
         told.append(
-            f"For each further CPU in use, a batch takes {least:.0%} to {most:.0%} more CPU time."
+            f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
+            "more CPU time."
         )
         if settings["cpus"] is None:
             told.append(
@@ -172,11 +173,13 @@ def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:  # noqa: 
         told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")
-    if model.spins:
+    cpus = settings["cpus"]
+    if model.threads > 1 and cpus is not None and settings["num_workers"] + model.threads > cpus:
+        slowed = [guess.step_slowed for guess in model.guesses]
         told.append(
-            "The threads of a training step go on as now. In this run they spin while workers need "
-            "the CPUs, so all of this may be far off: give the step fewer threads, and measure "
-            "again."
+            f"The {model.threads} threads of a training step wait for each other: where they lack "
+            f"a CPU, it takes {min(slowed):.1f} to {max(slowed):.1f} times as long as its share of "
+            "the CPUs says. With one thread (OMP_NUM_THREADS=1) that is gone."
         )
     if abs(model.unlike - 1) > UNLIKE:
         told.append(

@@ -1,0 +1,283 @@
+"""What a model predicts of runs whose every time is given."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.errors import UsageError
+from loadeval.model.changes import Change
+from loadeval.model.model import LIMITS, Model
+from loadeval.model.whatif import whatif
+from tests.runs.given import cores_read
+from tests.runs.looked_into import code, logged, looked_into
+from tests.runs.staged import BATCH_BYTES, PREFETCH, SAMPLES, staged, without_stages
+from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from loadeval.data.run import Run
+
+FOUR = {"cpus_usable": 4, "cpus": 4}
+STAGED = staged()
+COMPUTING = looked_into(fetch=200, environment=FOUR)
+
+
+def workers(count: int) -> Change:
+    return Change({"num_workers": count})
+
+
+def speedup(run: Run, **changed: Any) -> float:
+    return whatif(run, **changed).speedup.value
+
+
+def blocked_in(kernel: str, **given: Any) -> Run:
+    """Workers that are blocked three quarters of fetching, as the kernel names it."""
+    seen = code({"data.py:1 f": 25}, {f"data.py:1 f > {kernel}": 75})
+    return looked_into(**{"fetch": 60, "blocked": 0.75, "seen": seen, **given})
+
+
+def test_as_it_is_nothing_is_gained() -> None:
+    """Neither without a change nor with the settings that the run had."""
+    for found in (
+        whatif(STAGED),
+        whatif(STAGED, num_workers=2, prefetch_factor=PREFETCH, in_order=True, batch_size=SAMPLES),
+    ):
+        assert (found.speedup.value, found.speedup.low, found.speedup.high) == (1, 1, 1)
+        assert found.assumptions == ()
+
+
+def test_workers_that_compute_scale_until_the_cpus_end() -> None:
+    """Four CPUs give twice of two, and no more."""
+    model = Model.of(COMPUTING)
+    assert model.simulate(workers(4)).value == pytest.approx(1.9, rel=0.1)
+    assert model.simulate(workers(8)).value == pytest.approx(1.7, rel=0.1)
+    assert model.simulate(workers(1)).value == pytest.approx(0.5, rel=0.1)
+    assert model.best_workers() == 4
+
+
+def test_the_range_holds_the_value_and_grows_with_the_distance() -> None:
+    model = Model.of(looked_into(fetch=600, blocked=0.9, environment=FOUR))
+    found = [model.simulate(workers(count)) for count in (1, 3, 6, 12)]
+    for each in found:
+        low, high = each.bounds
+        assert low < each.value < high
+    widths = [each.bounds[1] / each.bounds[0] for each in found[1:]]
+    assert widths == sorted(widths)
+
+
+@pytest.mark.parametrize(
+    ("step", "process", "least", "most"),
+    [(20, (0.05, 0.25), 1.75, 1.95), (60, (0.65, 1.0), 1.05, 1.25)],
+)
+def test_a_second_worker_on_two_cpus(
+    step: int, process: tuple[float, float], least: float, most: float
+) -> None:
+    """It has a CPU of its own where training waits for a device, and else shares one."""
+    environment = {"cpus_usable": 2, "cpus": 2}
+    run = looked_into(fetch=100, workers=1, step=step, environment=environment)
+    assert least < speedup(cores_read(run, process=process, workers=1.0), num_workers=2) < most
+
+
+def test_a_step_that_workers_made_longer_tells_how_much_cpus_slow_each_other() -> None:
+    """So that more workers gain less."""
+    steps = [looked_into(fetch=80, step=20, real=real, environment=FOUR) for real in (20, 24)]
+    quiet, contended = (speedup(cores_read(run, process=1.0), num_workers=4) for run in steps)
+    assert contended < 0.95 * quiet
+
+
+def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
+    """On two CPUs: a first one takes longer than none, as far as is known; the run shows how far."""
+    two = {"cpus_usable": 2, "cpus": 2}
+    runs = [
+        looked_into(fetch=27, step=3.5, real=real, workers=count, environment=two)
+        for count, real in ((0, 3.5), (1, 30), (1, 7))
+    ]
+    none, slowed, fair = (cores_read(run, process=2.0, workers=1.0) for run in runs)
+    assert speedup(none, num_workers=1) < 0.9
+    assert speedup(slowed, num_workers=2) < 1.45
+    assert speedup(fair, num_workers=2) > 1.55
+    assumed = whatif(slowed, num_workers=2).assumptions[-1]
+    assert assumed.startswith("The 2 threads of a training step wait for each other: where they")
+
+
+def test_runs_with_other_workers_tell_it_too() -> None:
+    one, six = (
+        looked_into(fetch=200 * (1 + 0.3 * (count - 1)), step=2.0, workers=count)
+        for count in (1, 6)
+    )
+    assert Model.of([one, six]).guesses[0].growth > 2 * Model.of(six).guesses[0].growth
+
+
+def test_changes_add_up() -> None:
+    """A blur that takes four fifths of 200 ms becomes twice as fast, and workers more."""
+    model = Model.of(looked_into(fetch=200, transforms={"blur": 0.8}, environment=FOUR))
+    faster, more = Change(costs={"blur": 2.0}), workers(3)
+    assert model.simulate(faster).value == pytest.approx(200 / 120, rel=0.05)
+    both = model.simulate(faster + more).value
+    assert both == model.simulate(more + faster).value
+    assert both == pytest.approx(1.5 * 200 / 120, rel=0.08)
+    twice = faster + Change(costs=lambda costs: costs.replace(step_ns=costs.step_ns / 2))
+    assert model.simulate(twice).value >= model.simulate(faster).value
+
+
+def test_parts_that_become_faster() -> None:
+    run = looked_into(fetch=100, collate=100, environment=FOUR)
+    assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
+    assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
+    run = looked_into(fetch=10, index=30)
+    assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
+    assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
+
+
+def test_the_end_of_a_name_will_do() -> None:
+    seen = code(
+        {
+            "data.py:1 Jpegs.augment > Image.resize": 60,
+            "data.py:9 Masks.crop > Image.crop": 20,
+            "torch/storage.py:414 _StorageBase._new_shared": 20,
+        }
+    )
+    run = looked_into(fetch=200, seen=seen)
+    assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
+    with pytest.raises(UsageError) as caught:
+        whatif(run, faster={"crop": 2.0})
+    assert str(caught.value) == (
+        "faster has 'crop', which may be 'Image.crop' or 'Masks.crop'; name one of them in full"
+    )
+    with pytest.raises(UsageError) as caught:
+        whatif(run, faster={"flip": 2.0})
+    assert str(caught.value) == (
+        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
+        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
+        "'pin', 'step'"
+    )
+    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
+        whatif(run, faster={"augment": 2.0, "Jpegs.augment": 3.0})
+
+
+def test_a_lock_does_not_scale() -> None:
+    """All workers together pass it no faster than now, and one alone waits less."""
+    run = blocked_in("futex_wait_queue")
+    found = whatif(run, num_workers=4)
+    assert found.speedup.value == pytest.approx(1, abs=0.03)
+    assert found.assumptions[0].startswith("Workers wait for a lock for 75.0% of fetching.")
+    assert speedup(run, num_workers=1) > 0.9
+
+
+def test_a_disk_may_give_no_more_and_a_server_may() -> None:
+    """The range covers both, and what is likely is its value."""
+    disk, server = (
+        whatif(blocked_in(kernel), num_workers=4)
+        for kernel in ("folio_wait_bit_common", "sk_wait_data")
+    )
+    assert disk.speedup.value == pytest.approx(1, abs=0.05)
+    assert disk.limit == "the storage"
+    assert server.speedup.value > 1.4
+    for found in (disk, server):
+        low, high = found.speedup.bounds
+        assert low < 1.05
+        assert high > 1.4
+        assert "it is not known whether that takes longer" in found.assumptions[0]
+    assert (whatif(blocked_in("hrtimer_nanosleep"), num_workers=4).speedup.low or 0) > 1.2
+
+
+@pytest.mark.parametrize(
+    ("given", "changed", "limit"),
+    [
+        ({"fetch": 10}, {}, "the training step"),
+        ({"fetch": 200}, {}, "the workers"),
+        ({"fetch": 30, "workers": 0}, {}, "loading in the training process"),
+        ({"fetch": 200}, {"num_workers": 8}, "the CPUs"),
+        ({"fetch": 10, "index": 30}, {}, "the training process"),
+        ({"fetch": 40, "receive": 15, "workers": 1}, {"prefetch_factor": 1}, "prefetching"),
+    ],
+)
+def test_what_holds_training_up(given: dict[str, Any], changed: dict[str, Any], limit: str) -> None:
+    assert whatif(looked_into(environment=FOUR, **given), **changed).limit == limit
+    assert limit in LIMITS
+
+
+def test_first_workers_load_in_the_background() -> None:
+    """They begin anew in each epoch, unless they live on."""
+    model = Model.of(staged(workers=0))
+    started, lives_on = (model.simulate(change) for change in (workers(2), model.with_workers(2)))
+    assert 1.5 < started.value < lives_on.value
+    found = whatif(staged(workers=0), num_workers=2)
+    assert any("receives a batch from a worker in some" in each for each in found.assumptions)
+
+
+def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
+    found = whatif(STAGED, batch_size=2 * SAMPLES)
+    assert found.speedup.value == pytest.approx(1, abs=0.1)
+    assert "The training step takes the same time for a sample as in the run." in found.assumptions
+
+
+def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
+    runs = [staged(workers=count, epochs=1, batches=130) for count in (1, 2)]
+    model = Model.of(runs)
+    curve = model.curve()
+    assert list(curve) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert curve[2] == model.throughput()
+    assert curve[1] == Model.of(runs[0]).throughput()
+    assert curve[3].value == pytest.approx(curve[2].value * model.simulate(workers(3)).value)
+    assert model.unit == "images"
+
+
+def test_memory_that_is_not_there_is_told() -> None:
+    memory = {"pss_bytes": 2e6, "alive_workers": 2.0}
+    run = replace(
+        STAGED,
+        stages=STAGED.stages.replace(pickled_bytes=np.zeros(len(STAGED.stages), int)),
+        readings={
+            ("host", "workers"): STAGED.stages.take(slice(3)).replace(
+                time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
+            )
+        },
+        header=replace(STAGED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
+    )
+    found = whatif(run, num_workers=20)
+    queued = (20 * PREFETCH + 1) * BATCH_BYTES
+    assert found.memory_bytes == 20 * 1e6 + queued
+    assert found.shared_memory_bytes == queued
+    assert found.shortages == (
+        "That takes 20.0 MB of memory, and the machine of the run has 20.0 MB.",
+        "That takes 10.4 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
+        ({"num_workers": True}, "num_workers is True; expected a whole number"),
+        ({"prefetch_factor": 0}, "prefetch_factor is 0; expected a whole number, 1 or more"),
+        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
+        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"faster": {"step": "4"}}, "faster has '4' for 'step'; expected how many times"),
+        ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
+    ],
+)
+def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        whatif(STAGED, **changed)
+    assert str(caught.value).startswith(message)
+
+
+def test_runs_that_nothing_can_be_predicted_from() -> None:
+    """The error names the command that records what is needed."""
+    with pytest.raises(UsageError) as caught:
+        whatif(logged(fetch=60), num_workers=2)
+    assert str(caught.value) == (
+        "run was recorded with mode='log', which does not measure the training step without "
+        "loading, so nothing can be predicted from it; record one that does: loadeval run --mode "
+        "alternate -- COMMAND"
+    )
+    with pytest.raises(UsageError, match="staged does not tell what happens inside the loader"):
+        whatif(without_stages(STAGED))
+    with pytest.raises(UsageError, match="staged has too few batches to predict from"):
+        whatif(staged(epochs=1, batches=3))
+    with pytest.raises(UsageError, match="no run was given"):
+        whatif([])
