@@ -424,7 +424,11 @@ class Model:
             error_ns = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
             name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
             steps_ns = {
-                value: self._present(likely._replace(**{name: value}))[1].step_ns
+                value: self._present(
+                    likely._replace(step_slowed=value)
+                    if name == "step_slowed"
+                    else likely._replace(growth=value)
+                )[1].step_ns
                 for value in TRIED[name]
             }
             shown = _shown(steps_ns, self._ideal_ns + contention.value, error_ns)

@@ -89,7 +89,7 @@ def test_a_step_that_workers_made_longer_tells_how_much_cpus_slow_each_other() -
 
 
 def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
-    """On two CPUs: a first one takes longer than none, as far as is known; the run shows how far."""
+    """On two CPUs: a first one makes it longer, as far as is known; the run shows how far."""
     two = {"cpus_usable": 2, "cpus": 2}
     runs = [
         looked_into(fetch=27, step=3.5, real=real, workers=count, environment=two)
