@@ -343,6 +343,14 @@ def batch_time(r: Result) -> Section:
     return Section("a batch's time", [Bars(bars)], priority=2)
 
 
+def bars_chart(title: str, bars: Bars) -> Chart:
+    """Bars as a chart, for what has no other way to draw them."""
+    rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
+    columns = map(np.array, zip(*rows, strict=True))
+    table = Columns(dict(zip(("row", "part", "value"), columns, strict=True)))
+    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
+
+
 def what_to_do(r: Result) -> Section:
     """What to change, the largest gain first, each on top of those before it."""
     actions, blocks = r.diagnosis.actions, list[Block]()
