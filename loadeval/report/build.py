@@ -326,6 +326,8 @@ def headline(r: Result) -> Section:
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
         title += f", {share(starts)} for epochs to start"
+    if "real" in r.throughput:
+        title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     said = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
     return Section(title, [said, Facts(figures, large=True)], priority=1)
 
