@@ -15,13 +15,11 @@ from typing import IO, TYPE_CHECKING
 
 import psutil
 
-from loadeval.analysis.live import LiveRun
 from loadeval.data.folder import NothingMeasured, processes_in
-from loadeval.data.lines import Header
-from loadeval.data.log import Follower
 from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
+from loadeval.live import FollowedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -236,7 +234,7 @@ def _run_until(
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
     command = psutil.Process(child.pid)
-    counters: dict[str, BatchCounter] = {}
+    followed: dict[str, FollowedRun] = {}
     recorded: list[ProcessRecord] = []
     signalled: set[psutil.Process] = set()
     reached_s: float | None = None
@@ -253,9 +251,12 @@ def _run_until(
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
             mains = [record.main.log for record in recorded if record.main is not None]
-            counted = [counters.setdefault(log, BatchCounter(folder / log)) for log in mains]
-            reached = sum(counter.batches() >= stop_after for counter in counted)
-            ranks = max((counter.ranks for counter in counted), default=1)
+            for each in mains:
+                rank = followed.setdefault(each, FollowedRun(folder / each))
+                reached += rank.read() and rank.run.so_far.batches >= stop_after
+                environment = {} if rank.run.header is None else rank.run.header.environment
+                size = environment.get("world_size")
+                ranks = max(ranks, size if isinstance(size, int) else 1)
         if reached and reached_s is None:
             reached_s = now_s()
         is_late = reached_s is not None and now_s() - reached_s > RANKS_S
@@ -353,28 +354,3 @@ def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
                 name = signal.Signals(number).name
                 warn(f"no permission to send {name} to process {process.pid}, which goes on")
     return is_sent
-
-
-class BatchCounter:
-    """Counts the batches in a run log that is being written, by one of so many `ranks`."""
-
-    def __init__(self, path: Path) -> None:
-        self.ranks = 1
-        self._follower = Follower(path)
-        self._run = LiveRun()
-
-    def batches(self) -> int:
-        """How many batches the log has by now."""
-        while True:
-            appended = self._follower.read()
-            if appended is None:
-                return 0
-            for line in appended.lines:
-                if isinstance(line, Header):
-                    size = line.environment.get("world_size")
-                    self.ranks = size if isinstance(size, int) else 1
-                self._run.take(line)
-            if not appended.more:
-                break
-        state = self._run.state(0)
-        return 0 if state is None else state.batches

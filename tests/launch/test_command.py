@@ -19,7 +19,6 @@ from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
 from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
-    BatchCounter,
     CannotStartError,
     end_like,
     name_of,
@@ -299,20 +298,6 @@ def test_we_end_as_it_ended(code: int) -> None:
 def test_our_exit_code_is_its_own() -> None:
     with pytest.raises(SystemExit, match="3"):
         end_like(3)
-
-
-def test_a_long_log_is_counted_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it must be read."""
-    with LoaderEvaluator(range(50), probes=(), log_file=tmp_path / "log.jsonl") as evaluator:
-        list(evaluator)
-    whole = Follower(tmp_path / "log.jsonl").read()
-    assert whole is not None
-    counter = BatchCounter(tmp_path / "log.jsonl")
-    parts = iter(
-        [replace(whole, lines=whole.lines[:1], more=True), replace(whole, lines=whole.lines[1:])]
-    )
-    monkeypatch.setattr(counter._follower, "read", lambda: next(parts))
-    assert counter.batches() == 50
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
