@@ -75,12 +75,13 @@ class LiveState:
     known, counted from 0; `batches` counts all that are, and `epoch_batches` is the loader's
     length. `now` is of the steady batches of the last minute, or of the last ones recorded where
     none ended in it; `overall` is of all. Of an alternating run both are of the counted real
-    blocks, of a replay of the kept batches. `wait_ns` is how long training has waited for the loader so far, warm-up included;
-    `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first epoch and of the
-    last one, if there were more. `outlier_count` counts the outliers so far, and `outliers` are the
-    last ones. `silent_ns` is for how long no batch came, where that is far longer than usual and
-    the run has not said that it, or its recording, ended. `events` are the last three.
-    `memory_bytes` is what the training `process` and its `workers` took when it was last read.
+    blocks, of a replay of the kept batches. `wait_ns` is how long training has waited for the
+    loader so far, warm-up included; `epoch_start_ns` and `last_epoch_start_ns` are the first waits
+    of the first epoch and of the last one, if there were more. `outlier_count` counts the outliers
+    so far, and `outliers` are the last ones. `silent_ns` is for how long no batch came, where that
+    is far longer than usual and the run has not said that it, or its recording, ended. `events` are
+    the last three. `memory_bytes` is what the training `process` and its `workers` took when it was
+    last read.
     """
 
     name: str = ""

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval import LoadevalWarning, read_run
 from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
-from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
     CannotStartError,
@@ -28,7 +27,6 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
