@@ -156,7 +156,8 @@ def screen(job: LiveJob) -> list[Section]:
     rows = [("all ranks", "", *of_all[0][:2], *of_all[1][:2])]
     for name, state in job.most_waiting()[:MOST_RANKS]:
         now, overall = _rates(state.now, state.unit), _rates(state.overall, state.unit)
-        rows.append((shortened(name, LONGEST_NAME), _status(state), *now[:2], *overall[:2]))
+        where = _progress(state)[0 if state.ended or state.silent_ns else 1]
+        rows.append((shortened(name, LONGEST_NAME), where, *now[:2], *overall[:2]))
     table = Table(("", "", "now", "waiting", "whole run", "waiting"), rows)
     left = len(job.ranks) - MOST_RANKS
     more = [Text(f"and {left:,} more, which wait less")] if left > 0 else []
@@ -167,8 +168,9 @@ def _of_run(state: LiveState) -> Section:
     now = f"last {span(state.now.elapsed_ns)}" if state.now else "now"
     names = ("throughput", "time waiting", "mean iteration")
     rates = _rates(state.now, state.unit), _rates(state.overall, state.unit)
+    status = "; ".join(_progress(state))
     blocks = [
-        Text(_status(state), "plain" if state.silent_ns is None else "caution"),
+        Text(status, "plain" if state.silent_ns is None else "caution"),
         Text(""),
         Table(("", now, "whole run"), list(zip(names, *rates, strict=True))),
         Facts(_facts(state)),
@@ -184,8 +186,8 @@ def line(job: LiveJob) -> str:
     state = next((each for each in states if not each.ended), states[0])
     now, overall = (_rates(job.rates(when), state.unit) for when in ("now", "overall"))
     if len(states) == 1:
-        parts = [_status(state)]
-        if state.epoch is not None:
+        parts = _progress(state)
+        if state.batches:
             parts += [f"now {now[0]}, waiting {now[1]}"]
             parts += [f"whole run {overall[0]}, waiting {overall[1]}"]
             parts += [f"{label} {text}" for label, text in _facts(state)]
@@ -195,7 +197,7 @@ def line(job: LiveJob) -> str:
     name, most = job.most_waiting()[0]
     silent = [shortened(name, LONGEST_NAME) for name, each in job.ranks.items() if each.silent_ns]
     parts = [
-        f"{counted(len(states), 'rank')} {_status(state).partition(';')[0]}",
+        f"{counted(len(states), 'rank')} {_progress(state)[0]}",
         f"{batches[0]:,} to {batches[-1]:,} batches each",
         f"now {now[0]}",
         f"whole run {overall[0]}",
@@ -205,8 +207,8 @@ def line(job: LiveJob) -> str:
     return printable("; ".join(parts))
 
 
-def _status(state: LiveState) -> str:
-    """Whether the run goes on and for how long it has; and its last epoch and batch, from 0."""
+def _progress(state: LiveState) -> list[str]:
+    """Whether the run goes on and for how long; its last epoch and batch, from 0; and how many."""
     elapsed = span(state.elapsed_ns)
     if state.ended:
         status = f"ended after {elapsed}"
@@ -215,10 +217,10 @@ def _status(state: LiveState) -> str:
     else:
         status = f"running for {elapsed}"
     if state.epoch is None or state.batch is None:
-        return f"{status}; no batch yet"
+        return [status, "no batch yet"]
     length = "" if state.epoch_batches is None else f" of {state.epoch_batches:,}"
-    batches = counted(state.batches, "batch", "batches")
-    return f"{status}; epoch {state.epoch:,}, batch {state.batch:,}{length}; {batches} in total"
+    place = f"epoch {state.epoch:,}, batch {state.batch:,}{length}"
+    return [status, place, f"{counted(state.batches, 'batch', 'batches')} in total"]
 
 
 def _rates(rates: Rates | None, unit: str = "") -> tuple[str, str, str]:
