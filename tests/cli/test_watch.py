@@ -183,9 +183,9 @@ def test_a_job_is_all_its_ranks() -> None:
     )
     assert line(job) == told
     ended = LiveJob({"rank0": replace(STATE, ended=True), "rank1": waits})
-    assert shown(ended, 85) == [
-        "2 ranks running for 12 min 3 s; 16,230 to 16,234 batches each; now 464 images/s;",
-        "whole run 500 images/s; rank1 waits most: 50.0%",
+    assert shown(ended, 86) == [
+        "2 ranks running for 12 min 3 s; 16,230 to 16,234 batches each; now 464 images/s; whole",
+        "run 500 images/s; rank1 waits most: 50.0%",
         "",
         "                                          now           waiting  whole run     waiting",
         "all ranks                                 464 images/s  50.0%    500 images/s  25.0%",
