@@ -129,20 +129,19 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
     it alternated, also the lost share and its CI.
     """
     state = live.state(0) or LiveState()
-    now, start_ns = state.now, state.epoch_start_ns
-    lost = None if whole is None else gap(whole).lost_share
-    values = {
-        "epoch": state.epoch,
-        "batches_per_s": now and now.batches_per_s,
-        "samples_per_s": now and now.samples_per_s,
-        "wait_share": now and now.wait_share,
-        "wait_s": state.wait_ns / SECOND_NS if state.batches else None,
-        "epoch_start_s": None if start_ns is None else start_ns / SECOND_NS,
-        **{f"{process}_memory_bytes": value for process, value in state.memory_bytes.items()},
-        "lost_share": lost and lost.value,
-        "lost_share_low": lost and lost.low,
-        "lost_share_high": lost and lost.high,
-    }
+    values: dict[str, float | None] = {"epoch": state.epoch}
+    if now := state.now:
+        values |= {"batches_per_s": now.batches_per_s, "samples_per_s": now.samples_per_s}
+        values["wait_share"] = now.wait_share
+    if state.batches:
+        values["wait_s"] = state.wait_ns / SECOND_NS
+    if state.epoch_start_ns is not None:
+        values["epoch_start_s"] = state.epoch_start_ns / SECOND_NS
+    for process, nbytes in state.memory_bytes.items():
+        values[f"{process}_memory_bytes"] = nbytes
+    if whole is not None and (lost := gap(whole).lost_share):
+        values |= {"lost_share": lost.value, "lost_share_low": lost.low}
+        values["lost_share_high"] = lost.high
     known = {PREFIX + name: float(value) for name, value in values.items() if value is not None}
     return state.batches, known
 
@@ -156,7 +155,7 @@ def mlflow(name: str) -> Iterator[Log]:
 
     # A run is active in the thread that began it, and the program may end it before us.
     active = active_run()
-    run_id = active and active.info.run_id
+    run_id = None if active is None else active.info.run_id
 
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal run_id

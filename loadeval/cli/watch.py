@@ -20,7 +20,7 @@ from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import logs_so_far
 from loadeval.errors import RunLogError
 from loadeval.live import FollowedRun, LiveJob, LiveState, Outlier, Rates
-from loadeval.report.blocks import Facts, Section, Table, Text
+from loadeval.report.blocks import Block, Facts, Section, Table, Text
 from loadeval.report.text import lines
 from loadeval.words import (
     NOT_MEASURED,
@@ -169,7 +169,7 @@ def _of_run(state: LiveState) -> Section:
     names = ("throughput", "time waiting", "mean iteration")
     rates = _rates(state.now, state.unit), _rates(state.overall, state.unit)
     status = "; ".join(_progress(state))
-    blocks = [
+    blocks: list[Block] = [
         Text(status, "plain" if state.silent_ns is None else "caution"),
         Text(""),
         Table(("", now, "whole run"), list(zip(names, *rates, strict=True))),
