@@ -19,7 +19,6 @@ from loadeval.analysis.estimate.metrics import Level, Quantity
 from loadeval.analysis.estimate.stats import Estimate
 from loadeval.analysis.hangs.hang import Cause, Exhausted, Hang
 from loadeval.analysis.hangs.stack import StuckAt, WaitsIn
-from loadeval.analysis.live import Outlier
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
     Advice,
@@ -32,6 +31,7 @@ from loadeval.analysis.rules.finding import (
 )
 from loadeval.cli.main import app
 from loadeval.data.lines import Event
+from loadeval.live import Outlier
 from loadeval.probes.gpu import Driver
 from loadeval.probes.stacks import StackProblem
 from loadeval.report.attach import attached_as_dict
@@ -273,7 +273,7 @@ def test_watch(runs: dict[str, Path], name: str) -> None:
 
 def test_a_batch_that_is_watched() -> None:
     """One that took long."""
-    check(asdict(Outlier(0, 3, 10, 20, 30)), "outlier")
+    check(asdict(Outlier(0, 3, None, 10, 20, 30)), "outlier")
 
 
 def test_a_quantity() -> None:
