@@ -36,7 +36,7 @@ OTHER_FILES = 128
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found of one thing, and what to `do` where more is to be said of a change."""
+    """What was found of one thing; `do` says what to change, where something is to be changed."""
 
     name: str
     status: Literal["ok", "change", "not measured"]
@@ -88,7 +88,7 @@ def threads(m: Machine, run: Run | None) -> Check:
     if of_workers and most > left:
         says += f", and {counted(of_workers, 'worker')} one each, on {cores:g} CPUs without a GPU"
         return Check("threads", "change", says, f"set OMP_NUM_THREADS={left}")
-    if most > 1:
+    if most > 1 and _processes(m, run):
         says += f"; in each worker torch uses 1, other libraries up to {most}"
     return Check("threads", "ok", says)
 
@@ -110,8 +110,9 @@ def shared_memory(m: Machine, run: Run | None) -> Check:
     if m.shm_free_bytes is None:
         return Check("shared memory", "not measured", "none")
     room = f"{size(m.shm_free_bytes)} free of {size(m.shm_bytes or m.shm_free_bytes)}"
-    if not _workers(m, run):
-        return Check("shared memory", "ok", f"{room}; not used without workers")
+    if not _processes(m, run):
+        why = ": workers are threads" if _workers(m, run) else " without workers"
+        return Check("shared memory", "ok", f"{room}; not used{why}")
     if _are_piped(run):
         says = f"{room}; not used: batches are pickled through a pipe"
         return Check("shared memory", "ok", says)
@@ -134,7 +135,7 @@ def open_files(m: Machine, run: Run | None) -> Check:
     if limit == WITHOUT_LIMIT:
         return Check("open files", "ok", "no limit")
     tensors = math.ceil((run and _mean(run.stages.tensors)) or TENSORS)
-    count = _batches(m, run) if _workers(m, run) and not _are_piped(run) else 0
+    count = _batches(m, run) if _processes(m, run) and not _are_piped(run) else 0
     needed = OTHER_FILES + count * tensors
     if needed <= limit:
         return Check("open files", "ok", f"{limit:,} at most")
@@ -166,8 +167,11 @@ def start_method(m: Machine) -> Check:
 def nvidia_driver(m: Machine) -> Check:
     """A machine without a GPU is in order; a broken driver is to be mended."""
     missing, gpus = m.driver.missing, m.driver.gpus
+    if missing is not None and m.driver.broken:
+        do = "restart the machine, or load the driver anew"
+        return Check("NVIDIA driver", "change", missing, do)
     if missing is not None:
-        return Check("NVIDIA driver", "change" if m.driver.broken else "not measured", missing)
+        return Check("NVIDIA driver", "not measured", missing)
     cuda = ", CUDA up to {}.{}".format(*m.driver.cuda) if m.driver.cuda else ""
     kinds = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
     return Check("NVIDIA driver", "ok", f"{m.driver.version}{cuda}: {kinds or 'no GPU'}")
@@ -211,7 +215,7 @@ def dali(m: Machine) -> Check:
 
 def memory(m: Machine, run: Run) -> Check:
     """Whether what the run took fits, and for how long: the kernel kills who wants more."""
-    available, count = m.memory_available_bytes, _workers(m, run)
+    available, count = m.memory_available_bytes, _processes(m, run)
     if available is None:
         return Check("memory", "not measured", "the system does not report its memory")
     read = run.readings.get(("host", "process"), Columns({}))
@@ -271,6 +275,14 @@ def _workers(m: Machine, run: Run | None) -> int:
     return _whole(_cores(m)) if known is None else known
 
 
+def _processes(m: Machine, run: Run | None) -> int:
+    """The workers that are processes; who has threads, as DALI and SPDL, names no start method."""
+    if run is None or run.loader.workers is None:
+        return _workers(m, run)
+    starts = run.loader.start_method is not None or run.loader.persistent_workers is not None
+    return run.loader.workers if starts else 0
+
+
 def _prefetch(run: Run | None) -> int:
     loader = None if run is None else run.loader
     if loader is None or not loader.workers or not loader.prefetch_depth:
@@ -280,12 +292,12 @@ def _prefetch(run: Run | None) -> int:
 
 def _batches(m: Machine, run: Run | None) -> int:
     """The batches that exist at once: those that workers prefetch, and the one in the step."""
-    return _workers(m, run) * _prefetch(run) + 1
+    return _processes(m, run) * _prefetch(run) + 1
 
 
 def _ahead(m: Machine, run: Run | None) -> str:
     """Which batches these are."""
-    count = counted(_workers(m, run), "worker")
+    count = counted(_processes(m, run), "worker")
     return f"({count} x {_prefetch(run)} prefetched, and the one in the step)"
 
 

@@ -120,7 +120,7 @@ def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:
         yield from zip(*cells, strict=True)
 
 
-def _readings(run: Run) -> Iterator[Sequence[object]]:
+def _readings(run: Run) -> Iterator[tuple[str, str, str, int, float | str]]:
     for (probe, subject), read in run.readings.items():
         for quantity in read.names[1:]:
             for time_ns, value in zip(read.time_ns.tolist(), read[quantity].tolist(), strict=True):
@@ -174,8 +174,8 @@ def _events(run: Run) -> Iterator[TraceEvent]:
             yield _event("i", "prefetch", track, args, ts=_moment(prefetch.began_ns), s="t")
     for probe, subject, quantity, time_ns, value in _readings(run):
         if value != "":
-            name = f"{probe} {subject}: {quantity}"
-            yield _event("C", name, PROCESS, {"value": value}, ts=_moment(time_ns))
+            name, ts = f"{probe} {subject}: {quantity}", _moment(time_ns)
+            yield _event("C", name, PROCESS, {"value": value}, ts=ts)
     for event in run.events:
         yield _event("i", event.message, PROCESS, ts=_moment(event.time_ns), s="p")
 
@@ -232,12 +232,12 @@ def _loading(tracks: Iterator[int], stages: Columns, epoch: int) -> Iterator[Tra
     on_tracks.append(("receive and pin", stages, ("receive", "pin")))
     on_tracks.append(("indices", stages, ("indices",)))
     for name, batches, of_track in on_tracks:
-        slices, times_ns = [], spans(batches)
+        slices: list[tuple[int, int, Stage, TraceEvent]] = []
         for stage in of_track:
-            begin_ns, took_ns = times_ns[stage]
-            known = took_ns != UNKNOWN
-            facts = _facts(batches.take(known), ("batch", *OF_A_STAGE.get(stage, ())))
-            slices += zip(begin_ns[known].tolist(), took_ns[known].tolist(), repeat(stage), facts)
+            began, took = spans(batches)[stage]
+            known = took != UNKNOWN
+            told = _facts(batches.take(known), ("batch", *OF_A_STAGE.get(stage, ())))
+            slices += zip(began[known].tolist(), took[known].tolist(), repeat(stage), told)
         if slices:
             track, over_ns = next(tracks), 0
             yield from _track(track, f"epoch {epoch}: {name}")
@@ -272,7 +272,7 @@ def _slice(
 def _event(
     kind: str, name: str, track: int, args: TraceEvent | None = None, **more: float | str
 ) -> TraceEvent:
-    event = {"ph": kind, "pid": PROCESS, "tid": track, "name": name, **more}
+    event: TraceEvent = {"ph": kind, "pid": PROCESS, "tid": track, "name": name, **more}
     return event if args is None else {**event, "args": args}
 
 

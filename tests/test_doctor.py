@@ -53,7 +53,7 @@ CONTAINER = replace(
     shm_free_bytes=64 * MB,
     open_files=64,
     start_method="spawn",
-    driver=Driver(missing="the driver's parts differ: restart the machine", broken=True),
+    driver=Driver(missing="the driver's parts differ", broken=True),
     packages={"nvidia-ml-py": "13.0"},
 )
 UNKNOWN = replace(
@@ -107,9 +107,9 @@ the one in the step) may need 168: run ulimit -n 336 (up to 65,536 allowed), or 
 torch.multiprocessing.set_sharing_strategy('file_system')
 ok            start method   spawn: workers import and unpickle again: persistent_workers=True \
 starts them once
-change        NVIDIA driver  the driver's parts differ: restart the machine
+change        NVIDIA driver  the driver's parts differ: restart the machine, or load the driver anew
 not measured  NVML           nvidia-ml-py 13.0, but no driver answers
-not measured  GPM            the driver's parts differ: restart the machine
+not measured  GPM            the driver's parts differ
 ok            DALI           not installed: only DALI pipelines need it
 """
 NOT_KNOWN = """\
@@ -217,7 +217,8 @@ def made(
     anew: bool = False,
     process: float = 10 * GB,
     worker: float = 2 * GB,
-    workers: int = 8,
+    workers: int | None = 8,
+    start_method: str | None = "fork",
     **stages: int,
 ) -> Run:
     """A run of 1,000 batches of half a GB, each of which takes 0.1 s: one epoch.
@@ -231,9 +232,10 @@ def made(
         own = number // workers
         memory = {"private_bytes": kept * own, "shared_bytes": none}
         of_stages |= {"worker": number % workers, **memory}
+    count = workers or 0
     of_stages |= {name: none + value for name, value in stages.items()}
     read = {"process": {"anonymous_bytes": process}}
-    read["workers"] = {"pss_bytes": worker * workers, "alive_workers": workers}
+    read["workers"] = {"pss_bytes": worker * count, "alive_workers": count}
     steps = steps_table(
         epoch=none,
         arm=none,
@@ -243,7 +245,14 @@ def made(
         nbytes=none + GB // 2,
     )
     return Run(
-        make_header(loader=LoaderInfo("a.Loader", workers=workers, prefetch_depth=2 * workers)),
+        make_header(
+            loader=LoaderInfo(
+                "a.Loader",
+                workers=workers,
+                prefetch_depth=2 * count or None,
+                start_method=start_method,
+            )
+        ),
         steps,
         ends=(EpochEnd(0, "exhausted", 10**11, 0),),
         readings={
@@ -256,7 +265,7 @@ def made(
         worker_starts=tuple(
             WorkerStart(epoch, each, 0, 1, 2, 0)
             for epoch in ((0, 1) if anew else (0,))
-            for each in range(workers)
+            for each in range(count)
         ),
     )
 
@@ -318,6 +327,21 @@ KEPT = (
         (
             "shared memory",
             {"shm_free_bytes": 0},
+            made(start_method=None),
+            "ok: 0 bytes free of 64.0 GB; not used: workers are threads",
+        ),
+        (
+            "shared memory",
+            {"shm_free_bytes": 65 * GB, "shm_bytes": 65 * GB},
+            made(workers=None, start_method=None),
+            (
+                "ok: 65.0 GB free of 65.0 GB; 129 batches of 500 MB (64 workers x 2 prefetched, "
+                "and the one in the step) need 64.5 GB"
+            ),
+        ),
+        (
+            "shared memory",
+            {"shm_free_bytes": 0},
             made(pickled_bytes=GB // 4),
             "ok: 0 bytes free of 64.0 GB; not used: batches are pickled through a pipe",
         ),
@@ -364,6 +388,15 @@ KEPT = (
             made(workers=0),
             (
                 "ok: 36.0 GB available of 36.0 GB; training with 10.0 GB, and 1 batch of 500 MB "
+                "need 10.5 GB"
+            ),
+        ),
+        (
+            "memory",
+            ROOM,
+            made(start_method=None, worker=np.nan),
+            (
+                "ok: 36.0 GB available of 256 GB; training with 10.0 GB, and 1 batch of 500 MB "
                 "need 10.5 GB"
             ),
         ),

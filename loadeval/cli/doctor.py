@@ -37,10 +37,10 @@ def doctor(
     if json:
         print_json(as_json({"ok": in_order, "checks": checks, "machine": machine}))
     else:
-        rows = [
-            (check.status, check.name, printable(": ".join(filter(None, (check.says, check.do)))))
-            for check in checks
-        ]
+        rows = []
+        for check in checks:
+            says = check.says if check.do is None else f"{check.says}: {check.do}"
+            rows.append((check.status, check.name, printable(says)))
         console = new_console()
         if console.is_terminal:
             table = Table.grid("", "", "", padding=(0, 2, 0, 0))
