@@ -9,8 +9,7 @@ import csv
 import json
 import os
 from enum import Enum
-from functools import partial
-from itertools import count, repeat
+from itertools import chain, count, repeat
 from math import isfinite
 from operator import itemgetter
 from typing import TYPE_CHECKING, TextIO
@@ -26,7 +25,7 @@ from loadeval.estimate.steady import rows_of_epochs
 from loadeval.inside.lanes import spans
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from loadeval.data.lines import Arm, EpochEnd, Mode, Prefetch, Window
@@ -64,56 +63,46 @@ def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -
     UsageError if one exists and `overwrite` is not set, if they cannot be written, or if a timeline
     needs times that the run does not have.
     """
-    contents: dict[Path, Callable[[TextIO], None]] = {path: partial(_write_timeline, run)}
+    tables: dict[str, Iterable[Sequence[object]]] = {"": ()}
     if form is Format.CSV:
         steps = run.steps.replace(arm=np.array(ARMS)[run.steps.arm])
-        tables = {"": (BATCHES, _rows(steps, BATCHES)), "-readings": (READINGS, _readings(run))}
+        tables = {"": _rows(steps, BATCHES), "-readings": chain([READINGS], _readings(run))}
         if len(run.stages):
-            tables["-stages"] = (STAGES, _rows(run.stages, STAGES))
-        contents = {
-            path.with_name(f"{path.stem}{end}{path.suffix}"): partial(_write_table, *table)
-            for end, table in tables.items()
-        }
-    elif len(run.steps) and (run.steps.request_ns == UNKNOWN).all():
-        raise UsageError(
-            f"{run.path} has no times at which batches were requested, since DALI's "
-            "LoaderEvaluator does not save them, so there is no timeline; export its waits as csv"
-        )
-    for whole in contents:
+            tables["-stages"] = _rows(run.stages, STAGES)
+    written = [path.with_name(f"{path.stem}{end}{path.suffix}") for end in tables]
+    for whole in written:
         if whole.exists() and not overwrite:
             raise UsageError(
                 f"{whole} already exists; give another path with --output, or replace it with "
                 "--overwrite"
             )
-    parts = {whole: whole.with_name(f".{whole.name}.{os.getpid()}.part") for whole in contents}
+    parts = [whole.with_name(f".{whole.name}.{os.getpid()}.part") for whole in written]
     try:
         try:
-            for whole, part in parts.items():
+            for part, rows in zip(parts, tables.values(), strict=True):
                 with part.open("w", encoding="utf-8", newline="") as file:
-                    contents[whole](file)
-            for whole, part in parts.items():
+                    if form is Format.CSV:
+                        csv.writer(file, lineterminator="\n").writerows(rows)
+                    else:
+                        _write_timeline(run, file)
+            for part, whole in zip(parts, written, strict=True):
                 part.replace(whole)
         finally:
-            for part in parts.values():
+            for part in parts:
                 part.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}; expected a path in a folder that "
             "exists and can be written, with space left; give another one with --output"
         ) from error
-    return list(parts)
+    return written
 
 
 # Tables
 
 
-def _write_table(names: Sequence[str], rows: Iterable[Sequence[object]], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)
-
-
 def _rows(table: Columns, names: Sequence[str]) -> Iterator[Sequence[object]]:
+    yield names
     for part in _chunks(table):
         columns = (part[name].tolist() for name in names)
         cells = (["" if value == UNKNOWN else value for value in column] for column in columns)
@@ -132,6 +121,11 @@ def _readings(run: Run) -> Iterator[tuple[str, str, str, int, float | str]]:
 
 def _write_timeline(run: Run, file: TextIO) -> None:
     """Write one JSON object, an event a line; its times are microseconds from the run's start."""
+    if len(run.steps) and (run.steps.request_ns == UNKNOWN).all():
+        raise UsageError(
+            f"{run.path} has no times at which batches were requested, since DALI's "
+            "LoaderEvaluator does not save them, so there is no timeline; export its waits as csv"
+        )
     encode = msgspec.json.Encoder().encode
     file.write('{"traceEvents":[\n')
     for number, event in enumerate(_events(run)):
@@ -220,7 +214,7 @@ def _batches(track: int, steps: Columns, end: EpochEnd | None, epoch: int) -> It
                 yield _slice("step", track, delivered_ns, end_ns, {"batch": known["batch"]})
     if end is not None and end.request_ns is not None and end.cause != "unmeasured":
         stop_ns = end.request_ns + (end.wait_ns or 0)
-        yield _slice(f"wait, {end.cause}", track, end.request_ns, stop_ns)
+        yield _slice(f"wait, {end.cause}", track, end.request_ns, stop_ns, {})
 
 
 def _loading(tracks: Iterator[int], stages: Columns, epoch: int) -> Iterator[TraceEvent]:
@@ -262,11 +256,9 @@ def _track(track: int, name: str) -> Iterator[TraceEvent]:
     yield _event("M", "thread_sort_index", track, {"sort_index": track})
 
 
-def _slice(
-    name: str, track: int, begin_ns: int, end_ns: int, args: TraceEvent | None = None
-) -> TraceEvent:
+def _slice(name: str, track: int, begin_ns: int, end_ns: int, args: TraceEvent) -> TraceEvent:
     times = {"ts": _moment(begin_ns), "dur": (end_ns - begin_ns) / 1000}
-    return _event("X", name, track, args, **times)
+    return {"ph": "X", "pid": PROCESS, "tid": track, "name": name, **times, "args": args}
 
 
 def _event(
