@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.analysis.estimate.metrics import Level, Quantity, quantities
     from loadeval.analysis.estimate.stats import Estimate
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.launch.install import install
-    from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
     from loadeval.report.wording.findings import describe
@@ -52,8 +50,6 @@ __all__ = [
     "Adapter",
     "Assumption",
     "Backend",
-    "BackendComparison",
-    "BackendResult",
     "CacheError",
     "Check",
     "CodeSamples",
@@ -112,7 +108,6 @@ __all__ = [
 _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
-        "analysis.backends": ("BackendResult",),
         "analysis.estimate.headroom": ("Headroom",),
         "analysis.estimate.metrics": ("Level", "Quantity", "quantities"),
         "analysis.inside.operators": ("OperatorReport", "ThreadReport"),
@@ -130,7 +125,6 @@ _MODULES = {
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "launch.install": ("install",),
-        "report.backends": ("BackendComparison",),
         "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),
         "report.wording.findings": ("describe",),
