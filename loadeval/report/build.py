@@ -229,7 +229,7 @@ def backends_sections(
                 strict=True,
             )
         )
-        says = f"{unit} per second in the steady state, with 95% confidence intervals"
+        says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
         blocks.append(
             Chart("real beside ideal", "Backends", says, {"bars": Columns(columns)}, f"{unit}/s")
         )

@@ -20,13 +20,12 @@ from matplotlib.legend import Legend
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from loadeval import BackendComparison
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.estimate.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
 from loadeval.data.lines import Event
 from loadeval.errors import RunLogError, UsageError
-from loadeval.report.figure.bar_charts import backends_chart, comparison_chart, lost_time_chart
+from loadeval.report.figure.bar_charts import comparison_chart, lost_time_chart
 from loadeval.report.figure.figure import backends_figure, comparison_figure, plot_comparison
 from loadeval.report.figure.stage_charts import loaders_chart, stages_chart
 from loadeval.report.formatting import duration, estimated
@@ -233,16 +232,6 @@ def test_without_a_batch() -> None:
         assert [text.get_text() for text in figure_of(*some).axes[2].texts] == ["not measured"]
 
 
-def test_bars_of_backends_are_those_of_the_chart() -> None:
-    """The fastest first; a whisker that goes too far is cut off, and all ends are written."""
-    measured = [backend("torch"), backend("wild", noise=0.9, block=2)]
-    report = BackendComparison.of_measured(measured)
-    figure, chart = backends_figure(report), backends_chart(report)
-    check_bars(figure.axes[1], chart)
-    assert max(chart.end(row) for row in chart.rows) == pytest.approx(chart.farthest)
-    assert all(row.interval in words(figure) for row in chart.rows)
-
-
 # What is written
 
 
@@ -283,30 +272,6 @@ def test_notes_are_in_the_small_print() -> None:
 def test_names_are_taken_literally(name: str, drawn: str) -> None:
     """Dollar signs are no mathematics, and what the font does not have is a box."""
     assert f"real ({drawn})" in words(figure_of(recorded(name=name), recorded("replay")))
-
-
-def test_what_backends_have_beside_their_bars() -> None:
-    """The headline, what is lost with the verdict, and what was not measured."""
-    runs = [backend("torch").run, backend("dali", 30).run]
-    report = BackendComparison.of_runs([*filter(None, runs), recorded(name="log")])
-    said, lost = words(backends_figure(report)), report["torch"].lost_share
-    assert "dali trains fastest: 1.33x" in said
-    assert lost is not None
-    assert f"{lost.value:.1%}" in said
-    assert "highly input-bound" in said
-    assert said.count("ideal not measured") == said.count("loader alone not measured") == 1
-
-
-def test_failed_backends() -> None:
-    """Each has its error in place of bars, also where all failed."""
-    torch, spdl = backend("torch"), MeasuredBackend("spdl", None, ERROR)
-    some = backends_figure(BackendComparison.of_measured([torch, spdl]))
-    assert len(some.axes[1].patches) == 3
-    assert "failed: RuntimeError: a stage" in words(some)
-    every = backends_figure(
-        BackendComparison.of_measured([MeasuredBackend("torch", None, ERROR), spdl])
-    )
-    assert "No backend was measured" in words(every)
 
 
 # Files
@@ -510,26 +475,6 @@ def test_everything_can_be_read(name: str) -> None:
     """Every text and legend has its place for itself, inside, in type that half the size allows."""
     runs = CASES[name]() if name in CASES else (randomised(**ALTERNATING[name]),)
     check_readable(figure_of(*runs))
-
-
-@pytest.mark.parametrize("kind", ["two", "six", "broken", "huge", "logged", "short", "tex"])
-def test_everything_about_backends_can_be_read(kind: str) -> None:
-    """The names, errors and numbers do not matter."""
-    two = [backend("torch"), backend(LONG_NAME, 30)]
-    measured = {
-        "two": lambda: two,
-        "six": lambda: [backend(f"{n}: {LONG_NAME}", 30 + n) for n in range(6)],
-        "broken": lambda: [*two, MeasuredBackend("spdl", two[0].run, ERROR)],
-        "huge": lambda: [
-            backend("torch", samples=10**9),
-            backend("dali", 0.01),
-        ],
-        "logged": lambda: [*two, MeasuredBackend("log", recorded(name=LONG_NAME), None)],
-        "short": lambda: [MeasuredBackend("torch", randomised(pairs=2), None)],
-        "tex": lambda: [backend("$x^2$ \\frac")],
-    }[kind]()
-    # Lines of text may touch: an extent has room for accents.
-    check_readable(backends_figure(BackendComparison.of_measured(measured)), wide=1, tall=3)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
