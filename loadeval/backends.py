@@ -64,8 +64,8 @@ EPOCH_BATCHES = 64
 """Batches in an epoch, at least."""
 PIXELS_DIFFER = 2.0
 """Above this mean difference, of 255 levels, pixels are said to differ from the reference's."""
-MEMORY_READ_S = 0.25
-"""Memory is read when a recipe has been served for so long, and again after some seconds."""
+MEMORY_READ_S = 0.5
+"""Memory is read when a recipe was served for so long, and then every five seconds or so."""
 
 
 @final
