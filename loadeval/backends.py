@@ -331,7 +331,7 @@ def compare_recipes(  # noqa: PLR0913 - options, all by keyword
 
     def make_loader(name: str) -> MakeLoader:
         recipe = import_module(f"loadeval_adapters.recipes.{name}")
-        return partial(cast("MakeLoader", recipe.make_loader), resized=resized, cropped=cropped)
+        return partial(recipe.make_loader, resized=resized, cropped=cropped)
 
     say(f"loading JPEGs with {REFERENCE}, which the others are compared with")
     try:

@@ -343,5 +343,7 @@ def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
     )
     assert not result.failed
     assert all(rate > 0 for name in result.runs for rate in rates(result, name))
-    assert len(result.as_dict()["differences"]) == 3
+    differences = result.as_dict()["differences"]
+    assert isinstance(differences, list)
+    assert len(differences) == 3
     assert result.plot(tmp_path / "backends.png").read_bytes().startswith(b"\x89PNG")

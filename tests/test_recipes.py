@@ -26,7 +26,7 @@ def loaded(
 ) -> dict[int, Any]:
     """The images that one epoch serves, by their class."""
     recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
-    images = {}
+    images: dict[int, Any] = {}
     for batch, labels in recipe.make_loader(samples, 3, workers, cropped=cropped):
         assert batch.shape[1:] == (3, cropped, cropped)
         assert len(batch) == len(labels) <= 3
