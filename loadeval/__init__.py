@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from loadeval.model.changes import Change
     from loadeval.model.model import Model
     from loadeval.model.whatif import whatif
-    from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.report import plot_comparison
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
@@ -39,7 +38,6 @@ __all__ = [
     "Action",
     "Adapter",
     "Backend",
-    "BackendComparison",
     "CacheError",
     "Change",
     "CodeSamples",
@@ -83,7 +81,6 @@ _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
         "backends": "compare_backends",
-        "report.backends": "BackendComparison",
         "data.lines": "CodeSamples LoaderInfo OperatorTimes Readings StageTimes WorkerStart",
         "data.log": "read_run",
         "data.run": "Run",

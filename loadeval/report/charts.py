@@ -199,17 +199,22 @@ class Sheet:
 # What is written out
 
 
+def check_extension(path: Path) -> None:
+    """Raise UsageError where `save` would, before something is measured for minutes."""
+    if path.suffix.lower() not in FILES:
+        raise UsageError(
+            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
+            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
+        )
+
+
 def save(path: Path, headline: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> None:
     """Write a figure of `charts` under a headline: a PNG, an SVG or a PDF by the path's extension.
 
     Raises UsageError where it has another extension, or cannot be written.
     """
+    check_extension(path)
     kind = path.suffix.lower()
-    if kind not in FILES:
-        raise UsageError(
-            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
-        )
     with _own_settings():
         sheet = Sheet(WIDE + 2 * MARGIN, MARGIN)
         sheet.text(headline, BIG, bold=True)
