@@ -222,8 +222,17 @@ def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
     assert list(curve) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert curve[2] == model.throughput()
     assert curve[1] == Model.of(runs[0]).throughput()
+    assert model.measured() == {1: curve[1], 2: curve[2]}
     assert curve[3].value == pytest.approx(curve[2].value * model.simulate(workers(3)).value)
     assert model.unit == "images"
+
+
+def test_a_curve_goes_on_until_workers_are_enough() -> None:
+    """Those that sleep are more than twice the CPUs."""
+    two = {"cpus_usable": 2, "cpus": 2}
+    model = Model.of(blocked_in("hrtimer_nanosleep", fetch=200, blocked=0.95, environment=two))
+    assert model.best_workers() > 8
+    assert max(model.curve()) == model.best_workers()
 
 
 def test_memory_that_is_not_there_is_told() -> None:
