@@ -11,15 +11,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.estimate.verdict import Verdict
     from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
     from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.predict.prediction import (
-        Assumption,
-        Limit,
-        Prediction,
-        Range,
-        Shortage,
-        WorkerCurve,
-    )
-    from loadeval.analysis.predict.whatif import LoaderModel, whatif
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.diagnosis import diagnose
     from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
@@ -37,9 +28,12 @@ if TYPE_CHECKING:
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.launch.install import install
+    from loadeval.model.changes import Change
+    from loadeval.model.model import Model
+    from loadeval.model.whatif import WhatIf, whatif
     from loadeval.report.backends import BackendComparison
-    from loadeval.report.figure.curve_figure import plot_worker_curve
     from loadeval.report.figure.figure import plot_comparison
+    from loadeval.report.whatif import plot_worker_curve
     from loadeval.report.wording.findings import describe
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
@@ -50,11 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapter",
-    "Assumption",
     "Backend",
     "BackendComparison",
     "BackendResult",
     "CacheError",
+    "Change",
     "Check",
     "CodeSamples",
     "Diagnosis",
@@ -64,25 +58,21 @@ __all__ = [
     "Headroom",
     "IterableAdapter",
     "Level",
-    "Limit",
     "LoaderEvaluator",
     "LoaderInfo",
-    "LoaderModel",
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
+    "Model",
     "OperatorReport",
     "OperatorTimes",
     "Place",
-    "Prediction",
     "Quantity",
-    "Range",
     "Readings",
     "Remark",
     "Rule",
     "Run",
     "RunLogError",
-    "Shortage",
     "StageNote",
     "StageReport",
     "StageTimes",
@@ -91,7 +81,7 @@ __all__ = [
     "UsageError",
     "Verdict",
     "Watch",
-    "WorkerCurve",
+    "WhatIf",
     "WorkerStart",
     "adapter_for",
     "compare_backends",
@@ -123,16 +113,15 @@ _MODULES = {
         "analysis.estimate.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.estimate.verdict": ("Verdict",),
-        "analysis.predict.prediction": (
-            *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
-        ),
-        "analysis.predict.whatif": ("LoaderModel", "whatif"),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "launch.install": ("install",),
+        "model.changes": ("Change",),
+        "model.model": ("Model",),
+        "model.whatif": ("WhatIf", "whatif"),
         "report.backends": ("BackendComparison",),
-        "report.figure.curve_figure": ("plot_worker_curve",),
         "report.figure.figure": ("plot_comparison",),
+        "report.whatif": ("plot_worker_curve",),
         "report.wording.findings": ("describe",),
         "data.run": ("Run",),
         "data.log": ("read_run",),

@@ -199,7 +199,9 @@ def _settings(one: WhatIf) -> dict[str, str]:
     """The settings of a prediction that are known, by the names that a DataLoader gives them."""
     known: dict[str, Any] = {name: one.settings.get(name) for name in SETTINGS}
     if known["cpus"] is not None:
-        known["cpus"] = f"{known['cpus']:g}"
+        others = f"{one.settings['others_cpus']:.1f}"
+        used = "" if others == "0.0" else f", {others} used by others"
+        known["cpus"] = f"{known['cpus']:g}{used}"
     if one.settings.get("persistent_workers"):
         known["persistent_workers"] = True
     faster = ", ".join(f"{name} {factor:g}x" for name, factor in one.faster.items())

@@ -215,6 +215,14 @@ def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
     assert "The training step takes the same time for a sample as in the run." in found.assumptions
 
 
+def test_cpus_that_are_given_are_shared_with_no_others() -> None:
+    run = cores_read(COMPUTING, process=0.2, workers=1.8, machine=3.9)
+    assert whatif(run).settings["others_cpus"] > 1
+    found = whatif(run, cpus=4)
+    assert found.settings["others_cpus"] == 0
+    assert found.speedup.value > 1
+
+
 def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
     runs = [staged(workers=count, epochs=1, batches=130) for count in (1, 2)]
     model = Model.of(runs)
