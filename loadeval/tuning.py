@@ -136,7 +136,7 @@ def tune(
     step: Callable[[Any], object],
     *,
     settings: Mapping[str, Any] | None = None,
-    space: Space | None = None,
+    space: Mapping[str, Iterable[Any]] | None = None,
     batches: int = 80,
     rounds: int = 3,
     clock: Callable[[], int] = time.perf_counter_ns,
