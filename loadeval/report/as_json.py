@@ -17,7 +17,7 @@ from loadeval.data.run import Run
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
-def as_json(value: object) -> Json:  # noqa: C901, PLR0911 - a line for each kind of value
+def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for each kind of value
     """`value` as JSON has it: null for what is not known, a list for a column.
 
     A key of several parts, such as a probe and its subject, has a space between them. Of a run
