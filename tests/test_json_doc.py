@@ -17,8 +17,6 @@ from loadeval import compare_backends, read_run
 from loadeval.analysis.estimate.memory import Growth, GrowthReason
 from loadeval.analysis.estimate.metrics import Level, Quantity
 from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.hangs.hang import Cause, Exhausted, Hang
-from loadeval.analysis.hangs.stack import StuckAt, WaitsIn
 from loadeval.analysis.live import Outlier
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
@@ -33,11 +31,8 @@ from loadeval.analysis.rules.finding import (
 from loadeval.cli.main import app
 from loadeval.data.lines import Event
 from loadeval.probes.gpu import Driver
-from loadeval.probes.stacks import StackProblem
-from loadeval.report.attach import attached_as_dict
 from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.tuning import Trial, Tuning
-from tests.attached import OWN_LOADING, PID, STEP, attached, process, report_of
 from tests.runs import DALI, SPDL
 from tests.runs.given import MS, save_metrics, write_run
 from tests.runs.measured import record, record_texts
@@ -280,34 +275,6 @@ def test_a_quantity() -> None:
     """The difference between its arms is included."""
     quantity = Quantity("gpu", "GPU 0", "power_watts", Level(2, 1.0, 1.0, 1.5), None)
     check({**asdict(quantity), "difference": quantity.difference}, "quantity")
-
-
-@pytest.mark.parametrize("gpus", [{}, {"GPU 0": 71.5}])
-def test_attach(gpus: dict[str, float]) -> None:
-    """Of a training with workers, and of one of which nothing but its number is known."""
-    machine = {"gpus": gpus, "quota_cores": 2.0 if gpus else None}
-    unread = report_of(process(PID, growth=None, problem=StackProblem.NOT_PERMITTED))
-    loads_itself = report_of(process(PID, *(OWN_LOADING, STEP) * 20), ended=True)
-    for report in (attached(**machine), unread, loads_itself):
-        document = {"trainings": [attached_as_dict(report)]}
-        check(json.loads(json.dumps(document)), "`attach`")
-
-
-@pytest.mark.parametrize(
-    "hang",
-    [
-        Hang(Cause.UNKNOWN, 34_000_000_000, PID),
-        Hang(
-            *(Cause.IO, 34_000_000_000, PID, 0, 12, 7, 1, 4, 33, WaitsIn.READ),
-            StuckAt("data.py:31 read", "socket.py:9 recv", "recv", "recvfrom", "/a", "wait"),
-            *((0,), (2,), 9, Exhausted.MEMORY, (), "all_reduce", 5),
-        ),
-    ],
-)
-def test_attach_to_a_training_that_hangs(hang: Hang) -> None:
-    """All is known, or next to nothing."""
-    document = {"trainings": [attached_as_dict(attached(), hang)]}
-    check(json.loads(json.dumps(document)), "`attach`")
 
 
 def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,17 @@ from signal import Signals
 from typing import NamedTuple
 
 from loadeval.attach.marks import Marks
-from loadeval.attach.process import POLLS, POOL, Doing, StuckAt, doing_of, frame_text, is_in_loader, is_of
-from loadeval.probes.looks import KernelMemory, Look, LookedAt
+from loadeval.attach.process import (
+    POLLS,
+    POOL,
+    Doing,
+    StuckAt,
+    doing_of,
+    frame_text,
+    is_in_loader,
+    is_of,
+)
+from loadeval.probes.looks import KernelMemory, Look, LookedAt, with_native_frames
 from loadeval.probes.stacks import StackProblem
 from loadeval.words import counted, printable
 
@@ -97,7 +106,9 @@ class Hang:
             return f"worker {self.worker}{process}"
         if self.pid is None or self.cause == "killed":
             return "a process that loads"
-        return f"the training process{process}" if self.pid == self.training else f"process {self.pid}"
+        return (
+            f"the training process{process}" if self.pid == self.training else f"process {self.pid}"
+        )
 
     @property
     def is_hang(self) -> bool:
@@ -126,7 +137,7 @@ class Judgement:
         self.below = [doing_of(process, marks) for process in self.last.others]
         self.elapsed_s = self.last.time_s - self.first.time_s
 
-    def hang(self, silent_ns: int) -> Hang:
+    def hang(self, silent_ns: int) -> Hang:  # noqa: C901, PLR0911 - one question after another
         """Which process owes the batch, and why it does not come."""
         own, below, training = self.own, self.below, self.last.training
         hang = Hang(
@@ -452,6 +463,26 @@ def hang_of(
     if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
         hang = replace(hang, stays=False)  # another one owed the batch before
     return replace(hang, rank=rank, batches=batches)
+
+
+def judged(
+    looks: Sequence[Look],
+    marks: Marks,
+    silent_ns: int,
+    rank: int | None = None,
+    batches: int | None = None,
+    before: KernelMemory | None = None,
+) -> tuple[Hang, Look]:
+    """Why no batch comes, as `hang_of` says it, and the last look that it says it by.
+
+    What hangs is paused for some milliseconds, for the names of compiled functions; not where it
+    writes, for its call would return early.
+    """
+    hang = hang_of(looks, marks, silent_ns, rank, batches, before)
+    if hang.is_hang and hang.pid is not None and hang.waits_in != "write":
+        looks = [looks[0], with_native_frames(looks[-1], hang.pid)]
+        hang = hang_of(looks, marks, silent_ns, rank, batches, before)
+    return hang, looks[-1]
 
 
 def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:

@@ -1,4 +1,4 @@
-"""What is seen of a training that runs already: shares of its time, lines, and the kernel's figures.
+"""What is seen of a training that runs: shares of its time, lines, and the kernel's figures.
 
 Stacks are read at the moments of a Poisson process, which see what lasts for a share of the time
 with that probability ("PASTA": Wolff, "Poisson arrivals see time averages", Operations Research 30,
@@ -23,7 +23,7 @@ import numpy as np
 from loadeval.attach.hang import Hang
 from loadeval.attach.job import Training
 from loadeval.attach.marks import Marks, Reading, Sources, is_library, place_of, plain_name
-from loadeval.estimate.stats import FEWEST_UNITS, Estimate, student
+from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
 from loadeval.probes.observing import (
     Observation,
@@ -35,8 +35,17 @@ from loadeval.probes.stacks import Frame, ThreadSamples
 
 FEWEST_MOMENTS = 8
 """Of fewer moments there is no interval."""
-STAGES = ("asks", "fetches", "collates", "sends", "loads")
-"""What is done to load; "loads" stands for all that is none of the others."""
+PARTS = 5
+"""Into so many the moments are divided: with fewer, intervals are wider, and hold the truth also
+where a batch takes a tenth of the time that was looked at."""
+STAGES = {
+    "asks": "wait for what to load",
+    "fetches": "fetch",
+    "collates": "collate",
+    "sends": "send",
+    "loads": "other work",
+}
+"""What is done to load, and what it is called: "loads" is all that is none of the others."""
 MOST_LINES = 5
 LEAST_SHARE = 0.02
 """A line that was seen for a smaller share is left out."""
@@ -224,12 +233,12 @@ def share_of(parts: Sequence[Sequence[bool]], failed: int = 0) -> Estimate | Non
     value = float(seen.mean())
     if count < FEWEST_MOMENTS:
         return Estimate(value)
-    means = [part.mean() for part in np.array_split(seen, FEWEST_UNITS)]
-    variance = float(np.var(means, ddof=1)) / FEWEST_UNITS
+    means = [part.mean() for part in np.array_split(seen, PARTS)]
+    variance = float(np.var(means, ddof=1)) / PARTS
     effective, quantile = float(count), student(count - 1.0)
     if variance:
         effective = max(min(value * (1 - value) / variance, count), 1.0)
-        quantile = student(FEWEST_UNITS - 1.0)
+        quantile = student(PARTS - 1.0)
     square = quantile**2 / effective
     middle = (value + square / 2) / (1 + square)
     half = math.sqrt(value * (1 - value) * square + (square / 2) ** 2) / (1 + square)

@@ -106,12 +106,12 @@ def doing_of(process: LookedAt, marks: Marks, *, trains: bool = False) -> Doing:
     """What a process does: one that `trains` by its thread that asks for batches."""
     stack = None if process.stacks is None else process.stacks.main
     if trains and process.stacks is not None:
-        asking = (
-            each for each in process.stacks.threads if is_in_loader(_own_frames(each), marks)
-        )
+        asking = (each for each in process.stacks.threads if is_in_loader(_own_frames(each), marks))
         stack = next(asking, stack)
     frames = _own_frames(stack)
-    threads = (each for each in process.state.threads if stack is not None and each.tid == stack.tid)
+    threads = (
+        each for each in process.state.threads if stack is not None and each.tid == stack.tid
+    )
     state = next(threads, process.state.main)
     if trains:
         what, batch = "fetching" if marks.show(frames, "fetches") else "other", None

@@ -20,7 +20,7 @@ from loadeval.cli.console import (
     say,
     shown_path,
 )
-from loadeval.cli.hangs import HangAfter, HangTeller
+from loadeval.cli.hangs import HANG_ENDED, HangAfter, HangTeller
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
@@ -37,7 +37,6 @@ from loadeval.launch.refused import is_shown
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report.formatting import printable
 from loadeval.report.terminal.launch import launch_screen
-from loadeval.report.wording.hangs import ABORTED as HANG_ENDED
 from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
 
 if TYPE_CHECKING:

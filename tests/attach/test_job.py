@@ -6,17 +6,11 @@ from typing import Any
 
 import pytest
 
-from loadeval.analysis.attach.job import (
-    ProcessKind,
-    all_trainings,
-    kinds_of,
-    top_of,
-    trainings_below,
-)
+from loadeval.attach.job import Job
 from loadeval.probes.jobs import SeenProcess
 from loadeval.probes.stacks import ProcessStacks, StackProblem, ThreadStack
-from tests import attached
-from tests.attached import MARKS, frame
+from tests.attach import seen as attached
+from tests.attach.seen import MARKS, STANDARD, frame
 
 TRAIN = ("python", "train.py")
 SPAWN = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
@@ -26,7 +20,7 @@ TORCHRUN = (
     frame("_invoke_run", f"{attached.PACKAGES}/torch/distributed/elastic/agent/server/api.py"),
     *attached.MAIN,
 )
-SUBPROCESS = (frame("Popen.wait", "/usr/lib/python3.11/subprocess.py"), *attached.MAIN)
+SUBPROCESS = (frame("Popen.wait", f"{STANDARD}/subprocess.py"), *attached.MAIN)
 
 
 def seen(pid: int, parent: int, *stacks: attached.Stack, **other: Any) -> SeenProcess:
@@ -52,14 +46,14 @@ FORKED = by_pid(seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1
 
 @pytest.mark.parametrize("pid", [1, 2, 3])
 def test_any_process_of_a_training_leads_to_it(pid: int) -> None:
-    top = top_of(pid, FORKED, MARKS)
-    (training,) = trainings_below(top, FORKED, MARKS)
+    top = Job(FORKED, MARKS).top(pid)
+    (training,) = Job(FORKED, MARKS).trainings(top)
     assert (training.pid, training.workers) == (1, (2, 3))
     assert training.command == TRAIN
 
 
 def test_a_worker_whose_training_cannot_be_seen_is_its_own_top() -> None:
-    assert top_of(2, by_pid(seen(2, 1, attached.FETCH)), MARKS) == 2
+    assert Job(by_pid(seen(2, 1, attached.FETCH)), MARKS).top(2) == 2
 
 
 def test_workers_of_a_fork_server_are_of_the_training() -> None:
@@ -70,9 +64,9 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
         seen(3, 2, attached.FETCH, command=FORKSERVER),
         seen(4, 1, attached.STEP, command=TRACKER),
     )
-    (training,) = trainings_below(1, processes, MARKS)
+    (training,) = Job(processes, MARKS).trainings(1)
     assert training.workers == (3,)
-    assert top_of(3, processes, MARKS) == 1
+    assert Job(processes, MARKS).top(3) == 1
 
 
 def test_a_launcher_has_the_trainings_that_it_started() -> None:
@@ -83,25 +77,25 @@ def test_a_launcher_has_the_trainings_that_it_started() -> None:
         seen(4, 3, attached.FETCH),
         seen(5, 2, attached.ASK),
     )
-    assert [training.pid for training in trainings_below(1, processes, MARKS)] == [2, 3]
+    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2, 3]
 
 
 @pytest.mark.parametrize("stack", [TORCHRUN, SUBPROCESS])
 def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
     processes = by_pid(seen(1, 0, stack), seen(2, 1, attached.STEP))
-    assert kinds_of(processes, MARKS)[1] is ProcessKind.LAUNCHER
-    assert [training.pid for training in trainings_below(1, processes, MARKS)] == [2]
+    assert Job(processes, MARKS).kinds[1] == "launcher"
+    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_shell_that_started_a_training_leads_to_it() -> None:
     """A program that the training started beside is not another one."""
     shell = seen(1, 0, is_python=False, stacks=None)
     processes = by_pid(shell, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
-    assert [training.pid for training in trainings_below(1, processes, MARKS)] == [2]
+    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_program_that_is_not_python_has_no_training() -> None:
-    assert trainings_below(1, by_pid(seen(1, 0, is_python=False, stacks=None)), MARKS) == ()
+    assert Job(by_pid(seen(1, 0, is_python=False, stacks=None)), MARKS).trainings(1) == []
 
 
 def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
@@ -109,7 +103,7 @@ def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
     processes = by_pid(
         seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH)
     )
-    assert [training.pid for training in trainings_below(1, processes, MARKS)] == [2]
+    assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
@@ -117,13 +111,13 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
         *(unread(1, 0), unread(2, 1), unread(3, 1, SPAWN), unread(4, 1, TRACKER)),
         *(unread(5, 1, FORKSERVER), unread(6, 5, FORKSERVER)),
     )
-    (training,) = trainings_below(1, processes, MARKS)
+    (training,) = Job(processes, MARKS).trainings(1)
     assert training.workers == (2, 3, 6)
 
 
 def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:
     processes = by_pid(seen(1, 0))
-    assert kinds_of(processes, MARKS)[1] is ProcessKind.TRAINING
+    assert Job(processes, MARKS).kinds[1] == "training"
 
 
 def test_all_trainings_of_a_user() -> None:
@@ -138,5 +132,5 @@ def test_all_trainings_of_a_user() -> None:
         seen(40, 1, attached.STEP, packages=none),
         unread(50, 1),
     )
-    trainings = all_trainings(processes, MARKS)
+    trainings = Job(processes, MARKS).all_trainings()
     assert [training.pid for training in trainings] == [10, 20, 30]
