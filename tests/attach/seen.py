@@ -113,34 +113,27 @@ def moment(
     return ThreadFigures(1, "python", state, 0, wchan, in_call)
 
 
-def observation(
-    training: ObservedProcess,
-    workers: Sequence[ObservedProcess] = (),
-    *,
-    machine: ObservedMachine | None = None,
-    ended: bool = False,
-) -> Observation:
-    return Observation(
-        elapsed_ns=SECOND_NS,
-        cost_ns=SECOND_NS // 100,
-        training=training,
-        workers=tuple(workers),
-        at_once=len(workers),
-        machine=machine or ObservedMachine(cpus=4),
-        ended=ended,
-    )
-
-
 def report_of(
     training: ObservedProcess,
     workers: Sequence[ObservedProcess] = (),
     *,
     command: tuple[str, ...] | None = ("python", "train.py"),
-    **other: Any,
+    machine: ObservedMachine | None = None,
+    at_once: int | None = None,
+    ended: bool = False,
 ) -> Attached:
-    """What is said of an observation."""
+    """What is said of a training that was observed for a second."""
+    seen = Observation(
+        elapsed_ns=SECOND_NS,
+        cost_ns=SECOND_NS // 100,
+        training=training,
+        workers=tuple(workers),
+        at_once=len(workers) if at_once is None else at_once,
+        machine=machine or ObservedMachine(cpus=4),
+        ended=ended,
+    )
     told = Training(PID, command, tuple(worker.pid for worker in workers))
-    return attached(told, observation(training, workers, **other), MARKS, SOURCES)
+    return attached(told, seen, MARKS, SOURCES)
 
 
 def half_waiting(**machine: Any) -> Attached:
