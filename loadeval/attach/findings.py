@@ -1,7 +1,7 @@
 """What is wrong with a training that was seen from outside, and all that is said of it.
 
-A finding is a function, with its words. The thresholds are those of `loadeval.findings`, which
-judge a run that was measured; a cost is not known.
+A finding is a function, with its words; its figures stand in the report. The thresholds are those
+of `loadeval.findings`, which judge a run that was measured; a cost is not known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from loadeval.attach import hang as hangs
 from loadeval.attach.hang import NO_STACKS, Hang
 from loadeval.attach.job import Training
 from loadeval.attach.marks import Marks, Sources
-from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, Workers, seen_in
+from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
 from loadeval.findings.cpus import MUCH, WAITS_FOR_CPU
 from loadeval.findings.engine import BLOCKED, DOMINATES, MATTERS, Do, Finding, Set
 from loadeval.inside.code import DISKS, FROM_DISK, LEAST_FROM_DISK, LOCKS
@@ -49,14 +49,9 @@ class Context:
         return 0.0 if self.seen.wait_share is None else self.seen.wait_share.value
 
     @property
-    def workers(self) -> Workers | None:
-        """What the worker processes do."""
-        return self.seen.workers
-
-    @property
     def line(self) -> SeenLine | None:
         """The line in which most of loading is: of the workers, or of training where it loads."""
-        lines = self.workers.loading.lines if self.workers else self.seen.own_lines
+        lines = self.seen.workers.loading.lines if self.seen.workers else self.seen.own_lines
         return next(iter(lines), None)
 
     @property
@@ -92,14 +87,13 @@ def zero_workers(c: Context) -> Finding | None:
         f"Nothing is loaded ahead: training waits {share(itself.value)} of its time, while each "
         "batch is loaded.",
         [do],
-        {"loads itself, share": itself},
         rule="zero workers",
     )
 
 
 def blocked(c: Context) -> Finding | None:
     """Workers sleep most of the time in which they load: for a lock, the disk, or storage."""
-    workers = c.workers
+    workers = c.seen.workers
     if workers is None or workers.blocked_share is None or workers.blocked_share < BLOCKED:
         return None
     part, place = share(workers.blocked_share), c.line.place if c.line else "a place not seen"
@@ -137,18 +131,12 @@ def blocked(c: Context) -> Finding | None:
             "more workers, several requests at once in a sample or batch, or a cache nearby",
             "blocked workers need no CPU, so more of them than there are CPUs help too",
         )
-    facts = {
-        "blocked, share": workers.blocked_share,
-        "read by all workers in a second, bytes": workers.read_bytes_per_s,
-        "from the disk in a second, bytes": workers.disk_read_bytes_per_s,
-        "received over the network in a second, bytes": c.seen.machine.received_bytes_per_s,
-    }
-    return Finding(says, [do], facts, sure=False, rule=rule)
+    return Finding(says, [do], sure=False, rule=rule)
 
 
 def slow_fetch(c: Context) -> Finding | None:
     """One function takes most of loading, which computes."""
-    line, workers = c.line, c.workers
+    line, workers = c.line, c.seen.workers
     is_blocked = workers is not None and (workers.blocked_share or 0.0) >= BLOCKED
     if line is None or line.share.value < DOMINATES or is_blocked:
         return None
@@ -157,7 +145,6 @@ def slow_fetch(c: Context) -> Finding | None:
     return Finding(
         f"{share(line.share.value)} of loading a batch is spent in {_of_line(line)}.",
         [Do(f"make {function} cheaper", because, line.place)],
-        {"its share of loading a batch, share": line.share},
         sure=False,
         rule="slow fetch",
     )
@@ -189,17 +176,12 @@ def confined(c: Context) -> Finding | None:
         says += ". It seems to have been so from the start, and may be intended."
         because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
         do = Do("start training with more CPUs, if that is not intended", because)
-    facts = {
-        "CPUs that the workers may use": len(theirs),
-        "CPUs that the training process may use": len(own),
-        "CPUs that there are": every,
-    }
-    return Finding(says, [do], facts, sure=False, rule="confined workers")
+    return Finding(says, [do], sure=False, rule="confined workers")
 
 
 def oversubscription(c: Context) -> Finding | None:
     """Workers are runnable, and wait for a CPU."""
-    workers = c.workers
+    workers = c.seen.workers
     if workers is None or (workers.run_queue_share or 0.0) < WAITS_FOR_CPU:
         return None
     others = c.others_cpus or 0.0
@@ -214,12 +196,6 @@ def oversubscription(c: Context) -> Finding | None:
         f"Loading is ready to run but waits for a CPU {share(workers.run_queue_share or 0.0)} of "
         "its time: more threads compute than there are CPUs.",
         [do],
-        {
-            "waiting for a CPU, share": workers.run_queue_share,
-            "workers": workers.count,
-            "threads that are running or runnable": c.seen.machine.mean_runnable,
-            "CPUs": c.cpus,
-        },
         rule="oversubscription",
     )
 
@@ -233,7 +209,6 @@ def shared_machine(c: Context) -> Finding | None:
         f"Other programs used {cpus(others)}, and none is left: what is seen may change with what "
         "else runs.",
         [Do("look again while nothing else runs", "unless training always shares the machine")],
-        {"CPUs in use": busy, "CPUs available": c.cpus},
         rule="shared machine",
     )
 
@@ -245,23 +220,18 @@ def waiting(c: Context) -> Finding:
         f"Training waits {share(c.wait)} of its time. Whether the loader is too slow or its queue "
         "too shallow does not show from outside.",
         [Do("try more workers or threads", because)],
-        {"waiting, share": c.seen.wait_share},
         sure=False,
         rule="waiting",
     )
 
 
-OF_LOADER = (zero_workers, blocked, slow_fetch)
-OF_MACHINE = (confined, oversubscription, shared_machine)
-
-
 def findings_of(c: Context) -> tuple[Finding, ...]:
     """What is wrong; nothing of the loader where training does not wait for it."""
-    asked = (*OF_LOADER, *OF_MACHINE)
-    if c.seen.wait_share is None:
-        asked = OF_MACHINE
-    elif c.wait < MATTERS:
-        asked = (shared_machine,)
+    asked = [shared_machine]
+    if c.seen.wait_share is None or c.wait >= MATTERS:
+        asked = [confined, oversubscription, shared_machine]
+    if c.wait >= MATTERS:
+        asked = [zero_workers, blocked, slow_fetch, *asked]
     found = [finding for rule in asked if (finding := rule(c)) is not None]
     if not found and c.wait >= MATTERS:
         found = [waiting(c)]

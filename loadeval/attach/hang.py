@@ -440,15 +440,12 @@ def hang_of(
     looks: Sequence[Look],
     marks: Marks,
     silent_ns: int,
-    rank: int | None = None,
-    batches: int | None = None,
     before: KernelMemory | None = None,
 ) -> Hang:
     """Why a training got no batch for `silent_ns`, by one look at it, or two some time apart.
 
     Only two looks can tell that nothing moves. By `marks` adapters know who loads, and who
-    waits; `rank` and `batches` are what is known of the training, and `before` has the kernel's
-    counts from before the silence.
+    waits; `before` has the kernel's counts from before the silence.
     """
     last = Judgement(looks, marks, before)
     hang, earlier = last.hang(silent_ns), Judgement(looks[:1], marks, before).hang(silent_ns)
@@ -461,16 +458,14 @@ def hang_of(
     if hang.is_hang and who(hang) != who(earlier):
         hang = replace(hang, cause="slow", says="is at work", to_try="")
     if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
-        hang = replace(hang, stays=False)  # another one owed the batch before
-    return replace(hang, rank=rank, batches=batches)
+        return replace(hang, stays=False)  # another one owed the batch before
+    return hang
 
 
 def judged(
     looks: Sequence[Look],
     marks: Marks,
     silent_ns: int,
-    rank: int | None = None,
-    batches: int | None = None,
     before: KernelMemory | None = None,
 ) -> tuple[Hang, Look]:
     """Why no batch comes, as `hang_of` says it, and the last look that it says it by.
@@ -478,10 +473,10 @@ def judged(
     What hangs is paused for some milliseconds, for the names of compiled functions; not where it
     writes, for its call would return early.
     """
-    hang = hang_of(looks, marks, silent_ns, rank, batches, before)
+    hang = hang_of(looks, marks, silent_ns, before)
     if hang.is_hang and hang.pid is not None and hang.waits_in != "write":
         looks = [looks[0], with_native_frames(looks[-1], hang.pid)]
-        hang = hang_of(looks, marks, silent_ns, rank, batches, before)
+        hang = hang_of(looks, marks, silent_ns, before)
     return hang, looks[-1]
 
 

@@ -61,7 +61,7 @@ class Job:
         """The process that `pid` works for: `pid` itself, unless it is a worker or a helper."""
         while self.kinds[pid] in {"worker", "helper"}:
             parent = self.processes[pid].parent
-            if parent not in self.processes:
+            if parent is None or parent not in self.processes:
                 break
             pid = parent
         return pid

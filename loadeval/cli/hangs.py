@@ -38,8 +38,8 @@ def hang_lines(found: Found, width: int) -> list[str]:
     """What all wait for, in lines of at most `width`."""
     path = None if found.path is None else shown_path(found.path)
     known = [(f"  {label}", text) for label, text in rows(found.hang, found.ranks, path)]
-    said = [Text(f"loadeval: {headline(found.hang)}"), *([Facts(known)] if known else [])]
-    return [line.plain for line in lines([Section("", said)], width)]
+    said = Section("", [Text(f"loadeval: {headline(found.hang)}"), Facts(known)])
+    return [line.plain for line in lines([said], width)]
 
 
 class HangTeller:

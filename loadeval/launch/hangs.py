@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,8 +134,9 @@ class HangWatch:
             batches, before = first.get(each.pid, (None, None))
             if before is None or each.pid not in last or batches != each.batches:
                 continue
-            pair, known = [before, last[each.pid][1]], (each.silent_ns, each.rank, each.batches)
-            ranks[each.pid], look = judged(pair, declared_marks(), *known, self._before)
+            pair = [before, last[each.pid][1]]
+            hang, look = judged(pair, declared_marks(), each.silent_ns, self._before)
+            ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
             looks.append(look)
         if any(each.pid not in ranks for each in unsaid):
             return None  # it has ended, or got a batch meanwhile

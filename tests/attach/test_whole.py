@@ -128,7 +128,11 @@ def said_of(name: str) -> str:
     """What `run` says on stderr, and `attach`'s first line of each training."""
     trainings = recorded(name)
     hangs = [
-        hang_of(looks, MARKS, SILENT_NS, rank if len(trainings) > 1 else None, 11 - rank)
+        replace(
+            hang_of(looks, MARKS, SILENT_NS),
+            rank=rank if len(trainings) > 1 else None,
+            batches=11 - rank,
+        )
         for rank, (_, looks) in enumerate(trainings)
     ]
     found = Found(hang_of_job(hangs), tuple(hangs), Path("hang-1.txt"))
