@@ -14,6 +14,7 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    explains_waiting,
     found_by,
     rule,
 )
@@ -50,8 +51,8 @@ MUCH = 0.5
 @rule(
     "contention",
     source="difference of the steps between the real and the ideal arm",
-    of="contention",
-    general=True,
+    of=("contention", "waiting"),
+    turn="last",
 )
 def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
@@ -74,13 +75,18 @@ def contention(c: Context) -> Finding | None:
             f"{number(usable - used)} CPUs are free: memory bandwidth, Python's lock or the GPU"
         )
         do = [Do("cheaper transforms, fewer threads, fewer copies", because)]
+    says = f"A step takes {slower:duration} longer while batches are loaded"
+    required, late = c.gap.required, 0.0
+    keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
+    if keeps_up and c.gap.waiting and c.waiting and not explains_waiting(c):
+        late = c.waiting
+        says += f", and waits {c.gap.waiting:duration} for a loader that alone keeps up"
+    facts = {"longer step, ns": slower, "training and workers use, CPUs": used}
     return Finding(
-        f"A step takes {slower:duration} longer while batches are loaded: loading competes for "
-        "CPU, "
-        "memory bandwidth or the GPU.",
+        f"{says}: loading competes for CPUs, memory bandwidth or the GPU.",
         do,
-        {"slower step": slower, "CPUs in use by training and workers": used, "CPUs": usable},
-        cost=c.contention,
+        {**facts, "training may use, CPUs": usable},
+        cost=c.contention + late,
     )
 
 
@@ -102,6 +108,8 @@ def with_all_cpus(c: Context) -> Change:
     source="the CPUs that the system lets each process run on (its affinity), and a simulation of "
     "the loader on all of them",
     undo=with_all_cpus,
+    of=("waiting", "contention"),
+    turn="first",
 )
 def confined(c: Context) -> Finding | None:
     """Workers, or one of them, may use fewer CPUs than there are."""
@@ -174,6 +182,7 @@ def own_cpus(_: Context) -> Change:
         "run-queue time of the workers; the warning that PyTorch gives for more workers than CPUs"
     ),
     undo=own_cpus,
+    of=("waiting", "contention"),
 )
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
@@ -319,7 +328,11 @@ def slow_operator(c: Context) -> Finding | None:
     return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
 
 
-@rule("Python lock", source="how long a thread waits for the GIL, in both arms", of="contention")
+@rule(
+    "Python lock",
+    source="how long a thread waits for the GIL, in both arms",
+    of=("contention", "waiting"),
+)
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 

@@ -134,7 +134,7 @@ def boundaries(c: Context) -> tuple[float, float] | None:
 @rule(
     "epoch boundaries",
     source=f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
-    of="epoch starts",
+    of=("epoch starts",),
 )
 def epoch_boundaries(c: Context) -> Finding | None:
     """Every epoch begins with a long wait, for no reason that was measured."""
@@ -166,7 +166,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
     )
 
 
-@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of="epoch starts")
+@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def worker_start(c: Context) -> Finding | None:
     """Every epoch waits for workers that start, or are initialised, slowly."""
     found = boundaries(c)
@@ -253,7 +253,7 @@ def _sending(c: Context, starts: Sequence[Start]) -> list[Set | Do]:
     return do
 
 
-@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of="epoch starts")
+@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def shuffle_buffer(c: Context) -> Finding | None:
     """Every epoch waits for the first sample of its workers."""
     found = boundaries(c)
@@ -272,7 +272,7 @@ def shuffle_buffer(c: Context) -> Finding | None:
 @rule(
     "sampler start",
     source="time to draw indices in the training process, by itself",
-    of="epoch starts",
+    of=("epoch starts",),
 )
 def sampler_start(c: Context) -> Finding | None:
     """Every epoch waits for the sampler's first indices."""
@@ -295,7 +295,7 @@ def sampler_start(c: Context) -> Finding | None:
     )
 
 
-@rule("loader re-created", source="epochs that end after their first batch", of="epoch starts")
+@rule("loader re-created", source="epochs that end after their first batch", of=("epoch starts",))
 def recreated(c: Context) -> Finding | None:
     """`iter(loader)` is called for every batch."""
     steps, ends = c.run.steps, {end.epoch: end.cause for end in c.run.ends}
@@ -321,7 +321,7 @@ def recreated(c: Context) -> Finding | None:
     )
 
 
-@rule("slow first batch", source=EPOCH_STARTS)
+@rule("slow first batch", source=EPOCH_STARTS, of=("epoch starts",))
 def slow_first_batch(c: Context) -> Finding | None:
     """The first batch of all is long in coming, and that of each later epoch is not."""
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
@@ -332,7 +332,9 @@ def slow_first_batch(c: Context) -> Finding | None:
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
     first_ns = int(waits_ns[0])
-    is_noticed = first_ns >= NOTICED_NS and first_ns >= HIGH * run_ns
+    cost = c.gap.share("epoch starts") if c.gap.epochs == 1 else None
+    is_much = cost is not None and cost >= max(MATTERS, HIGH * c.gap.share("lost")) > HIGH**2
+    is_noticed = is_much or (first_ns >= NOTICED_NS and first_ns >= HIGH * run_ns)
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
     of_epoch = ""

@@ -10,6 +10,8 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
     MATTERS,
     MOSTLY,
     Context,
@@ -106,8 +108,7 @@ def largest_parts(c: Context) -> dict[str, float]:
 @rule(
     "capacity",
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
-    undo=best_workers,
-    general=True,
+    turn="last",
 )
 def capacity(c: Context) -> Finding | None:
     """The loader is too slow even on its own: more workers, cheaper loading, or more CPUs.
@@ -147,7 +148,7 @@ def capacity(c: Context) -> Finding | None:
         do,
         facts | _cpu_facts(c),
         sure=required.low is None or required.low > 1,
-        cost=None if c.model is not None else c.waiting,
+        cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
 
 
@@ -214,14 +215,14 @@ def shallow_queue(c: Context) -> Finding | None:
         deeper_queue(c),
         {"waiting, share": c.waiting, "of it in stalls, share": _in_stalls(c)},
         sure=required is not None and required.high is not None and required.high <= 1,
-        cost=None if c.model is not None else c.waiting,
+        cost=c.waiting * _in_stalls(c),
     )
 
 
 @rule(
     "per-batch cost",
     source="equal waits, and how fast batches pass between processes in torch 2.13",
-    general=True,
+    turn="last",
 )
 def per_batch_cost(c: Context) -> Finding | None:
     """The loader alone is fast enough, and training waits about equally long for every batch.
@@ -245,14 +246,17 @@ def per_batch_cost(c: Context) -> Finding | None:
     )
 
 
-@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", general=True)
+@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", turn="last")
 def waiting(c: Context) -> Finding | None:
     """Time is lost in waiting, and no rule found what for."""
-    if not c.loses or c.loader.workers == 0 or c.gap.required is not None or not c.waiting:
+    required = c.gap.required
+    if not c.loses or not c.waiting or c.loads_on_request:
         return None
-    if explains_waiting(c):
+    if (required is not None and required.value > 1) or explains_waiting(c):
         return None
-    measure = [Do("measure with mode='alternate'", "it times the loader alone, and looks inside")]
+    if required is not None and c.waiting < MATTERS:
+        return None
+    measure = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
     if c.is_log:
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
@@ -260,8 +264,11 @@ def waiting(c: Context) -> Finding | None:
             "these waits was not measured: it may be less or more."
         )
         return Finding(says, measure, {"waited, share": c.waiting}, sure=False, cost=c.waiting)
-    if c.loads_on_request:
-        return None
+    if required is not None:
+        says = (
+            f"Training waits {share(c.waiting)} of its time, though the loader alone is fast enough."
+        )
+        return Finding(says, [], {"waiting, share": c.waiting}, sure=False, cost=c.waiting)
     says = (
         f"Training waits {share(c.waiting)} of its time. Whether the loader is too slow or its "
         "queue too shallow was not measured."
@@ -286,7 +293,14 @@ def _in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
-@rule("head-of-line blocking", source=SIMULATED, undo=lambda _: Change({"in_order": False}))
+@rule(
+    "head-of-line blocking",
+    source=SIMULATED,
+    undo=lambda c: (
+        Change({"in_order": False})
+        + (without_slow_samples(c) if c.stages.slow_samples else Change())
+    ),
+)
 def head_of_line(c: Context) -> Finding | None:
     """Finished batches wait for slower ones before them. Not where one worker is slow."""
     waited_ns = c.stages.head_of_line_ns
