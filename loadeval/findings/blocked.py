@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.findings.engine import BLOCKED, DOMINATES, Context, Do, Finding, Set, found_by, rule
+from loadeval.findings.engine import (
+    BLOCKED,
+    CHARGED,
+    DOMINATES,
+    Context,
+    Do,
+    Finding,
+    Set,
+    found_by,
+    rule,
+)
 from loadeval.findings.inside import collates, tokenises, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
@@ -35,8 +45,10 @@ MOST_REQUESTS = 8
 
 
 def by(c: Context) -> str | None:
-    """What blocks workers; None where they are not, or where collating or tokenising is named."""
-    if not c.loses or c.blocked < BLOCKED or collates(c) or tokenises(c):
+    """What blocks workers that training waits for; None where collating or tokenising is named."""
+    if not c.loses or c.blocked < BLOCKED or c.charged("fetch", "collate") < CHARGED:
+        return None
+    if collates(c) or tokenises(c):
         return None
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
@@ -50,12 +62,12 @@ def _facts(c: Context) -> Mapping[str, Any]:
     inside = c.stages
     facts = {
         "blocked, share": c.blocked,
-        "read in a batch, bytes": inside.read_bytes,
-        "from the disk in a batch, bytes": inside.disk_bytes,
-        "new connections for a sample": inside.connections,
-        "HTTP requests for a sample": inside.requests,
+        "read for a batch, bytes": inside.read_bytes,
+        "of it from the disk, bytes": inside.disk_bytes,
+        "new connections a sample": inside.connections,
+        "HTTP requests a sample": inside.requests,
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return {name: value for name, value in facts.items() if value}
 
 
 def unblocked(_: Context) -> Change:
@@ -121,7 +133,7 @@ def storage_latency(c: Context) -> Finding | None:
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
     change = Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / 2))
-    more = Do("twice as many requests at once", because, _place(c), change)
+    more = Do("ask for twice as much at once", because, _place(c), change)
     return Finding(says, [*more_workers(c), more], _facts(c))
 
 
@@ -145,9 +157,8 @@ def _network(c: Context) -> Finding | None:
         because = "compressed or smaller samples, only the parts that are used, a cache nearby"
         return Finding(
             f"Loading waits for the network {share(c.blocked)} of its time, for "
-            f"{size(batch_bytes)} "
-            f"a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at {_place(c)}: that is "
-            "bandwidth more than latency.",
+            f"{size(batch_bytes)} a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at "
+            f"{_place(c)}: that is bandwidth more than latency.",
             [Do("fetch fewer bytes", because, _place(c), unblocked(c))],
             _facts(c),
         )
@@ -163,12 +174,11 @@ def _network(c: Context) -> Finding | None:
     if requests > 1 and (c.run.stages.slowest_ns >= 0).any():  # they are asked for one by one
         because = "__getitems__(indices) with a thread pool in each worker"
         do.append(Do(f"ask for {requests} samples at once", because, _place(c), _shorter(requests)))
-    do.append(Do("cache on a local disk, or read shards of many samples"))
+    do.append(Do("keep the data on a local disk, or read shards of many samples"))
     return Finding(
         f"Each sample waits {duration(blocked_ns / samples)} for the network, for "
-        f"{size(batch_bytes / samples)}, at {_place(c)}: that is latency, not bandwidth. Loading "
-        "is "
-        f"blocked {share(c.blocked)} of its time.",
+        f"{size(batch_bytes / samples)}, at {_place(c)}: that is latency, not bandwidth. "
+        f"Loading is blocked {share(c.blocked)} of its time.",
         do,
         _facts(c),
     )

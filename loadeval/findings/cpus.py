@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from loadeval.data.run import ARMS
@@ -66,15 +67,18 @@ def contention(c: Context) -> Finding | None:
     if found_by(python_lock, c) is not None:
         return None
     used, usable = c.cpus.used(), c.cpus.usable
-    do: list[Set | Do] = [Do("cheaper transforms, fewer threads, fewer copies")]
-    if c.cpus.are_busy:
-        because = f"no CPU is free (training may use {usable})"
-        do = [Do("cheaper transforms, on the GPU, or more CPUs", because)]
-    elif used is not None and usable is not None:
-        because = (
-            f"{number(usable - used)} CPUs are free: memory bandwidth, Python's lock or the GPU"
+    do = Do("make loading lighter: cheaper transforms, fewer threads, fewer copies")
+    if c.is_rank:
+        because = "its own step may be as fast as with ideal loading"
+        do = Do("compare the logs of all ranks: a step waits for the slowest one", because)
+    elif c.cpus.are_busy:
+        because = f"no CPU is free of the {usable} that training may use"
+        do = Do(
+            "make transforms cheaper, or move them to the GPU, or give training more CPUs", because
         )
-        do = [Do("cheaper transforms, fewer threads, fewer copies", because)]
+    elif used is not None and usable is not None:
+        free = f"{number(usable - used)} CPUs are free, so it is memory bandwidth, Python's lock"
+        do = replace(do, because=f"{free} or the GPU that both need")
     says = f"A step takes {slower:duration} longer while batches are loaded"
     required, late = c.gap.required, 0.0
     keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
@@ -83,8 +87,14 @@ def contention(c: Context) -> Finding | None:
         says += f", and waits {c.gap.waiting:duration} for a loader that alone keeps up"
     facts = {"longer step, ns": slower, "training and workers use, CPUs": used}
     return Finding(
-        f"{says}: loading competes for CPUs, memory bandwidth or the GPU.",
-        do,
+        f"{says}: "
+        + (
+            "another rank is late"
+            if c.is_rank
+            else "loading competes for CPUs, memory bandwidth or the GPU"
+        )
+        + ".",
+        [do],
         {**facts, "training may use, CPUs": usable},
         cost=c.contention + late,
     )
@@ -125,26 +135,23 @@ def confined(c: Context) -> Finding | None:
         because = f"call {let_go} at its end, or take out what set the affinity"
         return Finding(
             f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}: "
-            "it "
-            "waits for a CPU. One of the workers may use only "
-            f"{counted(cpus.fewest or 1, 'CPU', 'CPUs')}, "
-            f"while the others may use {cpus.theirs}.",
+            f"it waits for a CPU. One of the workers may use only {_cpus(cpus.fewest or 1)}, while "
+            f"the others may use {cpus.theirs}.",
             [Do("let workers use all CPUs, in worker_init_fn", because, change=with_all_cpus(c))],
-            {"CPUs that one of the workers may use": cpus.fewest, "of the others": cpus.theirs},
+            {"one worker may use, CPUs": cpus.fewest, "the others may use, CPUs": cpus.theirs},
             sure=False,  # which of the workers may use fewer was not read
         )
     # They need one each, and one for training where it may use no other.
     with_training = (cpus.own or 0) <= (cpus.shared or 0)
     if cpus.kept_by is None or workers + with_training <= cpus.theirs or not c.loses:
         return None
-    more = counted(cpus.every - cpus.theirs, "CPU", "CPUs")
     says = (
-        f"{workers} workers share {counted(cpus.theirs, 'CPU', 'CPUs')} and may not use the other "
-        f"{more}"
+        f"{workers} workers share {_cpus(cpus.theirs)} and may not use the other "
+        f"{_cpus(cpus.every - cpus.theirs)}"
     )
     variables = c.run.header.environment.get("cpu_binding")
     unset = f"; unset {', '.join(variables)}" if variables else ""
-    facts = {"CPUs that the workers may use": cpus.theirs, "CPUs that there are": cpus.every}
+    facts = {"workers may use, CPUs": cpus.theirs, "there are, CPUs": cpus.every}
     if cpus.kept_by == "workers":
         init = f" ({c.loader.worker_init})" if c.loader.worker_init else ""
         says += (
@@ -166,6 +173,10 @@ def confined(c: Context) -> Finding | None:
     because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
     do = Do("start training with more CPUs, if that is not intended", because)
     return Finding(says, [do], facts, sure=False, cost=0.0)
+
+
+def _cpus(count: int) -> str:
+    return counted(count, "CPU", "CPUs")
 
 
 def own_cpus(_: Context) -> Change:
@@ -209,10 +220,10 @@ def oversubscription(c: Context) -> Finding | None:
         return None
     name = c.setting("num_workers")
     return Finding(
-        f"The loader has {workers} workers for {usable} CPUs: they compete for CPU, and each uses "
-        "memory.",
+        f"The loader has {workers} workers for {_cpus(usable)}: they compete for these, and each "
+        "uses memory.",
         [Set(name, workers, usable)] if name else [Do(f"use {usable} workers")],
-        {"workers": workers, "CPUs": usable},
+        {"training may use, CPUs": usable},
         sure=c.cpus.are_busy,
         cost=0.0,
     )
@@ -229,7 +240,7 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif others >= MUCH:
-        do = Do("free CPUs that others use", f"other programs use {number(others)} CPUs")
+        do = Do("free CPUs that other programs use", f"they use {number(others)}")
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):
         do = Set(name, workers, usable, change=Change({"num_workers": usable}))
     else:
@@ -240,9 +251,8 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
         [do],
         {
             "waiting for a CPU, share": c.on_run_queue,
-            "CPU time of other threads of a worker in a batch, ns": inside.other_cpu_ns,
-            "workers": workers,
-            "CPUs": usable,
+            "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
+            "training may use, CPUs": usable,
         },
     )
 
@@ -275,13 +285,11 @@ def _spinning(c: Context) -> Finding | None:
         f"torch.set_num_threads({fewer}) in the training process; the next run shows what else"
     )
     return Finding(
-        f"The training step computes with {count} threads beside {workers} workers, on {usable} "
-        "CPUs. "
-        "Its threads wait for each other by computing (they spin), so it takes far more CPU time "
-        "than "
-        "with ideal loading.",
+        f"The training step computes with {count} threads beside {counted(workers, 'worker')}, on "
+        f"{_cpus(usable)}. Its threads wait for each other by computing (they spin), so it takes "
+        "far more CPU time than with ideal loading.",
         [Do(f"try OMP_NUM_THREADS={fewer}", because)],
-        {"CPU time of a step, ns": real_ns, "with ideal loading, ns": ideal_ns},
+        {"CPU time of a step, ns": real_ns, "CPU time with ideal loading, ns": ideal_ns},
         cost=c.contention,
     )
 
@@ -300,9 +308,10 @@ def slow_operator(c: Context) -> Finding | None:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
     if report.limit == "busy":
+        at_once = slowest.concurrency
         says = (
-            f"{slowest.name} is busy {share(slowest.busy_share or 0.0)} of the time with "
-            f"{slowest.concurrency} at once."
+            f"{slowest.name} works {share(slowest.busy_share or 0.0)} of the time, on "
+            f"{'one task' if at_once == 1 else f'{at_once} tasks'} at once."
         )
     elif report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
@@ -321,9 +330,9 @@ def slow_operator(c: Context) -> Finding | None:
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
     facts = {
         "busy, share": slowest.busy_share,
-        "a task, ns": slowest.task_ns,
+        "a task takes, ns": slowest.task_ns,
         "of it on a CPU, ns": slowest.cpu_ns,
-        "tasks a batch": slowest.tasks_per_batch,
+        "tasks for a batch": slowest.tasks_per_batch,
     }
     return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
 
@@ -356,8 +365,7 @@ def python_lock(c: Context) -> Finding | None:
     if real is None or ideal is None or min(read) < FEWEST_READINGS:
         raise Skip(
             f"the wait for Python's lock was read {min(read)} times in an arm, and "
-            f"{FEWEST_READINGS} "
-            "are needed; let it run longer"
+            f"{FEWEST_READINGS} are needed; let it run longer"
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
     stopped_ns, slower = _stopped_ns(c, report), c.gap.contention
@@ -394,9 +402,9 @@ def python_lock(c: Context) -> Finding | None:
         says,
         do,
         {
-            "wait for the GIL, real, ns": real.wait_ns,
-            "wait for the GIL, ideal, ns": ideal.wait_ns,
-            "longer stops of the training thread in a step, ns": stopped_ns,
+            "wait for the GIL, ns": real.wait_ns,
+            "with ideal loading, ns": ideal.wait_ns,
+            "the training thread stops longer in a step, ns": stopped_ns,
         },
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
         cost=c.contention + waits,

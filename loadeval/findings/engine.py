@@ -410,54 +410,34 @@ def _lost(c: Context) -> dict[Part, float]:
     return lost
 
 
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901 - one list, in order
+def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
     """
     lost = _lost(c)
     left, total = dict(lost), sum(lost.values())
-    costs: dict[str, float] = {}
-    undos: dict[str, Change] = {}
-    for each, finding in found:
-        if each.undo is not None and c.model is not None:
-            undos[each.name] = each.undo(c)
-        if finding.cost is not None:  # of the steady state, but for starts
-            steadily = 1.0 if "epoch starts" in each.of else 1 - c.gap.share("epoch starts")
-            costs[each.name] = finding.cost * steadily
-        elif each.name in undos:
-            costs[each.name] = _gained(c, undos[each.name])
-        elif each.undo is not None and c.waiting:
-            costs[each.name] = c.waiting
+    undos = {each.name: each.undo(c) for each, _ in found if each.undo and c.model is not None}
+    costs = {each.name: _alone(c, each, finding, undos) for each, finding in found}
 
     def place(pair: tuple[Rule, Finding]) -> tuple[int, float]:
         each, finding = pair
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return TURNS.index(each.turn), -costs.get(each.name, -1.0) * (1 + LIKE * by_setting)
+        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LIKE * by_setting)
 
     findings, undone, gained = [], Change(), 0.0
     for each, finding in sorted(found, key=place):
-        if each.name not in costs or finding.cost == 0.0:
+        cost = costs[each.name]
+        if cost is None:
             findings.append(replace(finding, cost=None))
             continue
-        cost = costs[each.name]
         if cost < MATTERS and each.turn != "last" and not c.is_log:
             continue
         both = undone + undos[each.name] if each.name in undos else undone
         if finding.cost is None and each.name in undos:
             cost = max(_gained(c, both) - gained, 0.0)
-        # Steps are slower beside what is loaded: less so, as less is.
-        lighter = lost["contention"] * _unloaded(c, both)
-        within = {part: left[part] for part in each.of}
-        most = left["contention"]
-        if each.turn == "last":
-            most = min(most, lost["contention"] - lighter)
-            is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
-            within["contention"] = most if is_all else 0.0
-        elif "contention" not in each.of:
-            taken = lost["contention"] - most
-            within["contention"] = min(max(lighter - taken, 0.0), most)
+        within = _within(c, each, left, lost["contention"], _unloaded(c, both))
         cost = min(cost, sum(within.values()))
         is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * total
         if cost < (MATTERS if each.turn == "last" and is_told else WORTH):
@@ -473,9 +453,34 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
     first = {each.name for each in RULES if each.turn == "first"}
-    return sorted(
-        findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0))
-    )
+    return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
+
+
+def _alone(c: Context, each: Rule, finding: Finding, undos: Mapping[str, Change]) -> float | None:
+    """What a finding by itself costs; None where that is nothing, or not known."""
+    if finding.cost is not None:  # of the steady state, but for starts
+        starts = 0.0 if "epoch starts" in each.of else c.gap.share("epoch starts")
+        return finding.cost * (1 - starts) or None
+    if each.name in undos:
+        return _gained(c, undos[each.name])
+    return c.waiting or None if each.undo else None
+
+
+def _within(
+    c: Context, each: Rule, left: Mapping[Part, float], slower: float, unloaded: float
+) -> dict[Part, float]:
+    """What of the time left a finding may have, without which loading is lighter by a share.
+
+    Steps are `slower` beside what is loaded: less so, as less is.
+    """
+    within = {part: left[part] for part in each.of}
+    most = left["contention"]
+    if each.turn == "last":
+        is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
+        within["contention"] = min(most, slower * (1 - unloaded)) if is_all else 0.0
+    elif "contention" not in each.of:
+        within["contention"] = min(max(slower * unloaded - (slower - most), 0.0), most)
+    return within
 
 
 def _unloaded(c: Context, change: Change) -> float:
@@ -528,11 +533,9 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
     for do, rules in asked.values():
         if told & set(rules):
             continue
-        if c.model is not None and do.change is not None:
-            # It gains, and maybe not: that is tried, unless it is rather a loss.
-            if c.model.simulate(done + do.change).value < reached * (1 + WORTH):
-                continue
-            do = replace(do, because=f"try it: {do.because or 'it may gain nothing'}")
+        is_predicted = c.model is not None and do.change is not None
+        if is_predicted and c.model.simulate(done + do.change).value < reached * (1 + WORTH):
+            continue  # else it gains, and maybe not: that is to be tried
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
     return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""

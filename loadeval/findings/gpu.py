@@ -24,7 +24,7 @@ def unpinned_memory(c: Context) -> Finding | None:
     if c.loader.pinned or str(c.loader.device or "cpu").startswith(("cuda", "gpu")):
         return None
     name = c.setting("pin_memory") or "pin_memory"
-    because = "and copy with .to(device, non_blocking=True): nothing waits for the copy then"
+    because = "and copy with .to(device, non_blocking=True), which nothing then waits for"
     return Finding(
         "Batches are copied to the GPU from memory that is not pinned.",
         [Set(name, False, True, because)],
@@ -46,8 +46,8 @@ def hidden_waits(c: Context) -> Finding | None:
     return Finding(
         f"Training waits {duration(wait_ns)} for a batch, but the GPU is idle for only "
         f"{duration(idle_ns)} of it: it has work from the step before.",
-        [Do("leave the loader as it is: these waits cost nothing")],
-        {"wait, mean, ns": wait_ns, "GPU idle while waiting, ns": idle_ns},
+        [Do("leave the loader as it is", "these waits cost nothing")],
+        {"mean wait, ns": wait_ns, "GPU idle in it, ns": idle_ns},
     )
 
 
@@ -67,14 +67,12 @@ def idle_gpu(c: Context) -> Finding | None:
     if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= IDLE_UNDER:
         return None
     because = (
-        "many small kernels (larger batches, torch.compile and CUDA graphs help), .item() and "
-        "print "
-        "in each step; torch.profiler and Nsight Systems show which"
+        "torch.profiler or Nsight Systems shows whether it is small kernels, which larger batches, "
+        "torch.compile and CUDA graphs help, or .item() and print in each step"
     )
     return Finding(
         f"Loading is not the limit: even with ideal loading {gpu} is idle "
-        f"{share(1 - least / 100)} of "
-        "the time.",
+        f"{share(1 - least / 100)} of the time.",
         [Do("profile the step, not the loader", because)],
         {"GPU busy with ideal loading, share": least / 100},
     )

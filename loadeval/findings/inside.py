@@ -53,7 +53,7 @@ BYTES_OF_FEW = 1000
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
 """Functions and classes that tokenise are called so: `PreTrainedTokenizerFast`, `tokenise`."""
 FASTER = (
-    "smaller inputs, a faster library, once for the whole batch or on the GPU, or before training"
+    "smaller inputs, a faster library, once for a whole batch or on the GPU, or before training"
 )
 REMEDIES = {
     r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))": (
@@ -225,9 +225,10 @@ def _remedy(line: CodeLine) -> tuple[str, str]:
     for leaf, remedy in REMEDIES.items():
         if re.fullmatch(leaf, line.leaf):
             says, because = remedy
-            return f"{says} ({line.place}, {share(line.share)} of loading)", because
-    called = f", which calls {line.leaf}" if line.leaf else ""
-    return f"make {line.place}{called} twice as fast ({share(line.share)} of loading)", FASTER
+            return f"{says}: {share(line.share)} of loading", because
+    called = f"it mostly calls {line.leaf}: " if line.leaf else ""
+    says = f"make {line.function} twice as fast: {share(line.share)} of loading"
+    return says, f"{called}{FASTER}"
 
 
 @rule(
@@ -242,14 +243,9 @@ def slow_transform(c: Context) -> Finding | None:
         return None
     return Finding(
         f"{part.name} takes {share(part.share)} of loading a batch: "
-        f"{duration(part.ns / part.calls)} "
-        f"a call, {part.calls:,g} calls a batch.",
+        f"{duration(part.ns / part.calls)} a call, {part.calls:,.3g} calls a batch.",
         [*_behind_what_shrinks(c, part), _cheaper_transform(c, part), *more_workers(c)],
-        {
-            "its share of loading a batch": part.share,
-            "in a batch, ns": part.ns,
-            "calls": part.calls,
-        },
+        {"of loading a batch, share": part.share, "for a batch, ns": part.ns},
     )
 
 
@@ -324,7 +320,7 @@ def copied_pages(c: Context) -> Finding | None:
         {
             "copied by each worker, bytes": copied.copied_bytes,
             "pages copied for a batch": copied.faults,
-            "Python objects of the dataset, estimated": c.loader.dataset_objects,
+            "about so many Python objects in the dataset": c.loader.dataset_objects,
         },
     )
 
@@ -355,15 +351,15 @@ def data_format(c: Context) -> Finding | None:
     if form.amplification is not None and form.amplification >= MUCH_READ:
         says = (
             f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
-            f"{form.amplification:,.0f} "
-            f"times what it hands out; {share(form.share)} of it is spent in {form.name}."
+            f"{form.amplification:,.0f} times what it hands out, and spends {share(form.share)} of "
+            f"its time in {form.name}."
         )
     do, because = OF_FORMAT[form.form]
     place = form.name.partition(" > ")[0]
     return Finding(
         says,
         [Do(do, because, place, less(form.share)), *more_workers(c)],
-        {"its share of loading a batch": form.share, "read in a batch, bytes": c.stages.read_bytes},
+        {"of loading a batch, share": form.share, "read for a batch, bytes": c.stages.read_bytes},
     )
 
 
@@ -412,7 +408,7 @@ def slow_collate(c: Context) -> Finding | None:
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",
         [do, *more_workers(c)],
-        {"collate, ns": c.stages.collate_ns, "fetch, ns": c.stages.fetch_ns},
+        {"collating a batch, ns": c.stages.collate_ns, "fetching it, ns": c.stages.fetch_ns},
     )
 
 
@@ -431,7 +427,7 @@ def tokenising(c: Context) -> Finding | None:
         f"{share(part)} of loading a batch is tokenising, in {place}"
         f"{': the same texts in each epoch' if again else ''}.",
         [Do("tokenise once, before training", because, change=less(part)), *more_workers(c)],
-        {"tokenising, share of loading a batch": part},
+        {"of loading a batch, share": part},
     )
 
 
@@ -455,8 +451,7 @@ def transfer(c: Context) -> Finding | None:
     if lock_ns >= MOSTLY * transfer_ns:
         says += (
             ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
-            "while "
-            "it loads the next batch."
+            "while it loads the next batch."
         )
         do = Do(
             "call torch.multiprocessing.set_sharing_strategy('file_system')",
@@ -470,7 +465,7 @@ def transfer(c: Context) -> Finding | None:
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
-        do = Do("larger batches", because, change=_halved())
+        do = Do("use larger batches", because, change=_halved())
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do = Do(
@@ -478,7 +473,8 @@ def transfer(c: Context) -> Finding | None:
         )
     name, none = c.setting("num_workers"), Change({"num_workers": 0})
     zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
-    facts = {f"{each.stage}, ns": each.work_ns for each in parts}
+    names = {"pickle": "pickling a batch, ns", "receive": "receiving it, ns"}
+    facts = {names[each.stage]: each.work_ns for each in parts}
     return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
 
 

@@ -17,6 +17,8 @@ from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import steady
 from loadeval.findings.cpus import MUCH
 from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
     MATTERS,
     MOSTLY,
     Context,
@@ -28,7 +30,7 @@ from loadeval.findings.engine import (
     rule,
 )
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.words import duration, number, share, size
+from loadeval.words import duration, number, share, size, times
 
 FEWEST_FOR_STALLS = 200
 """Batches of which the slowest hundredth is at least two."""
@@ -87,7 +89,7 @@ def stalls(c: Context) -> Finding | None:
         {
             "their mean wait, ns": stalled_ns / len(top),
             "median wait of all, ns": float(np.median(wait_ns)),
-            "period, batches": period,
+            "batches from one to the next": period,
         },
         cost=min(stalled_ns / total_ns, c.waiting),
     )
@@ -128,9 +130,15 @@ def outliers(c: Context) -> Finding | None:
     if stepping:
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
+    one = len(rows) == 1
+    why = "in the wait for them" if not stepping else "in their steps"
+    if waiting and stepping:
+        why = f"{waiting:,} in the wait, {stepping:,} in the step"
+    if one:
+        why = "in the wait for it" if waiting else "in its step"
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median ({waiting:,} mostly "
-        f"waiting, {stepping:,} with a slow step). They cost {share(cost)} of the training time.",
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median, mostly {why}. "
+        f"{'It' if one else 'They'} cost {share(cost)} of the training time.",
         do,
         {"median iteration, ns": median_ns, "longest iteration, ns": int(iteration_ns.max())},
     )
@@ -161,14 +169,13 @@ def falling_throughput(c: Context) -> Finding | None:
     if second.mean() - first.mean() > (after.mean() - before.mean()) / 2:
         because = "a list or cache that it searches, files that it never closes, a storage's burst"
         do = Do("find what grows in the loader", because)
+    quarter = PARTS // 4
+    first_ns, last_ns = float(medians[:quarter].mean()), float(medians[-quarter:].mean())
     return Finding(
-        f"Training keeps getting slower: an iteration takes {share(rise)} longer at the end of the "
-        "run than at its start.",
+        f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of the "
+        f"run, and {duration(first_ns)} at its start.",
         [do],
-        {
-            "iteration at the beginning, ns": float(medians[: PARTS // 4].mean()),
-            "iteration at the end, ns": float(medians[-PARTS // 4 :].mean()),
-        },
+        {"of the median iteration it grew by, share": rise},
     )
 
 
@@ -205,7 +212,7 @@ def drift(c: Context) -> Finding | None:
         f"The second half of the run was {share(part)} {'slower' if slower else 'faster'} than the "
         "first: figures of the whole run average the two.",
         [do],
-        {"iteration, first half": first, "iteration, second half": second},
+        {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
 
 
@@ -224,10 +231,9 @@ def not_representative(c: Context) -> Finding | None:
     if not correlations:
         return None
     return Finding(
-        "The step time depends on the batch, its size or its place in the epoch, so the kept "
-        "batches "
-        "may not stand for the epoch.",
-        [Do("measure with mode='alternate'", "it serves every batch once")],
+        "How long a step takes depends on its batch, so those that were replayed may not stand for "
+        "the epoch.",
+        [Do(DIAGNOSE, f"{IN_PYTHON}: it serves every batch once")],
         {f"rank correlation with {what}": rho for what, rho in correlations.items()},
     )
 
@@ -243,7 +249,8 @@ def _dependence(run: Run, column: str) -> float:
 @rule("process memory", source="Theil-Sen slope of the memory readings")
 def process_memory(c: Context) -> Finding | None:
     """The training process keeps more and more."""
-    return _growing(c, "process", "find what keeps losses or batches", "detach() or item() them")
+    because = "losses or outputs that are kept: call detach() or item() first"
+    return _growing(c, "process", "find what training keeps", because)
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -259,17 +266,11 @@ def worker_memory(c: Context) -> Finding | None:
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
                 f"Each of the {workers} workers keeps {size(PER_BATCHES * kept / workers)} more "
-                "after "
-                f"1,000 batches, which does not level off: at this rate the {size(available)} "
-                "that are "
-                f"left are full after {batches:,.0f} batches ({number(batches / length)} epochs), "
-                "in "
-                f"{duration(left_ns)}.",
+                f"after 1,000 batches, which does not level off: at this rate the "
+                f"{size(available)} that are left are full after {batches:,.0f} batches "
+                f"({number(batches / length)} epochs), in {duration(left_ns)}.",
                 [Do("find what the dataset keeps", because)],
-                {
-                    "kept by all workers of each batch, bytes": kept,
-                    "memory that is left, bytes": available,
-                },
+                {"kept of each batch, bytes": kept, "memory that is left, bytes": available},
             )
     return _growing(c, "workers", "keep dataset lists in arrays, and bound caches", because)
 
@@ -282,10 +283,10 @@ def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
     if not grown.grows:
         return None
     return Finding(
-        f"The memory of the {subject} grows by {size(rate.value)} an hour, "
-        f"{share(rate.value / limit)} of the available {size(limit)}.",
+        f"The memory of the {'training process' if subject == 'process' else subject} grows by "
+        f"{size(rate.value)} an hour, of {size(limit)} in all.",
         [Do(do, because)],
-        {"growth in an hour, bytes": rate, "total memory, bytes": limit},
+        {"growth in an hour, bytes": rate},
     )
 
 
@@ -303,9 +304,9 @@ def padding(c: Context) -> Finding | None:
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < MUCH_PADDING or (gain is not None and gain < MATTERS):
         return None
-    brings = f"; a step without it: at most {1 / (1 - min(gain, 0.99)):.2f}x" if gain else ""
+    brings = f": at most {times(1 / (1 - min(gain, 0.99)))}" if gain else ""
     because = f"a batch sampler that sorts windows by length, or group_by_length=True{brings}"
-    do = [Do("batches of like length", because)]
+    do = [Do("put samples of like length into a batch", because)]
     says = f"{told.share:share} of the tokens are padding"
     if told.length is not None and told.longest < told.length:
         because = "padding='longest' in place of 'max_length', or DataCollatorWithPadding"
@@ -317,7 +318,7 @@ def padding(c: Context) -> Finding | None:
     return Finding(
         f"{says}.",
         do,
-        {"padding": told.share, "batches looked at": told.batches},
+        {"padding, share": told.share, "batches looked at": told.batches},
         sure=gain is not None,
     )
 
@@ -334,5 +335,5 @@ def shared_machine(c: Context) -> Finding | None:
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
         [Do("measure again while nothing else runs", "unless training always shares the machine")],
-        {"CPUs in use by others, at most": max(used), "CPUs": c.cpus.usable},
+        {"others use, CPUs": max(used), "training may use, CPUs": c.cpus.usable},
     )

@@ -24,7 +24,7 @@ from loadeval.findings.engine import (
 )
 from loadeval.model.changes import Change
 from loadeval.model.costs import in_share
-from loadeval.words import duration, number, share
+from loadeval.words import counted, duration, number, share
 
 MOST_DOUBLED = 4
 """A prefetch factor is doubled no more often: each batch in the queue takes memory."""
@@ -44,6 +44,7 @@ GONE = 1e9
 """So many times as fast: nothing is left of it."""
 TORCHS = "PyTorch's documentation of multi-process data loading"
 TIMES = "times of real, ideal and loader-only batches"
+NOT_ALONE = f"the loader alone was not timed: {DIAGNOSE}"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
 
 
@@ -121,11 +122,14 @@ def capacity(c: Context) -> Finding | None:
         return None
     required = c.gap.required
     if required is None:
-        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+        raise Skip(NOT_ALONE)
     if required.value <= 1:
         return None
     do = more_workers(c)
-    facts: dict[str, Any] = {"loader alone": c.gap.loader_only, "ideal": c.gap.ideal}
+    facts: dict[str, Any] = {
+        "loader alone, a batch, ns": c.gap.loader_only,
+        "ideal iteration, ns": c.gap.ideal,
+    }
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
         facts |= largest_parts(c)
@@ -154,14 +158,14 @@ def capacity(c: Context) -> Finding | None:
 
 def _of_cpus(c: Context) -> str:
     if c.cpus.are_busy:
-        return f"no CPU is free (training may use {c.cpus.usable})"
+        return f"no CPU is free of the {c.cpus.usable} that training may use"
     if c.cpus.left is None:
         return "how many CPUs were free was not measured"
     return f"{number(c.cpus.left)} CPUs are left for workers"
 
 
 def _cpu_facts(c: Context) -> dict[str, float | None]:
-    facts = {"CPUs used by the workers": c.cpus.computing, "CPUs left for workers": c.cpus.left}
+    facts = {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": c.cpus.left}
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -195,7 +199,7 @@ def zero_workers(c: Context) -> Finding | None:
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
         do,
-        {"wait": waited, "iteration": real},
+        {"wait for a batch, ns": waited, "iteration, ns": real},
         cost=c.waiting * (1 - _in_stalls(c)) if c.is_log else None,
     )
 
@@ -240,7 +244,7 @@ def per_batch_cost(c: Context) -> Finding | None:
         "The loader alone is fast enough, but training waits about equally long for every batch, "
         f"typically {duration(typical_ns)}: each has a fixed cost, and the queue is not empty.",
         [Do("fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
-        {"waiting, share": c.waiting, "wait, median, ns": typical_ns},
+        {"waiting, share": c.waiting, "median wait, ns": typical_ns},
         sure=False,
         cost=c.waiting,
     )
@@ -260,13 +264,13 @@ def waiting(c: Context) -> Finding | None:
     if c.is_log:
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
-            "without "
-            "these waits was not measured: it may be less or more."
+            "without these waits was not measured: it may be less or more."
         )
         return Finding(says, measure, {"waited, share": c.waiting}, sure=False, cost=c.waiting)
     if required is not None:
         says = (
-            f"Training waits {share(c.waiting)} of its time, though the loader alone is fast enough."
+            f"Training waits {share(c.waiting)} of its time, though the loader alone is fast "
+            "enough."
         )
         return Finding(says, [], {"waiting, share": c.waiting}, sure=False, cost=c.waiting)
     says = (
@@ -282,7 +286,7 @@ def _fast_enough_and_waited_for(c: Context) -> float | None:
     if not c.loses or c.loads_on_request:
         return None
     if c.gap.required is None:
-        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+        raise Skip(NOT_ALONE)
     return c.waiting if c.gap.required.value <= 1 and c.waiting >= MATTERS else None
 
 
@@ -311,7 +315,7 @@ def head_of_line(c: Context) -> Finding | None:
         return None
     do: list[Set | Do] = []
     if c.loader.in_order is not None:
-        because = "if training may see batches in another order (torch 2.6 or later)"
+        because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, Change({"in_order": False})))
     if c.stages.slow_samples:
         do.append(fix_samples(c))
@@ -319,7 +323,7 @@ def head_of_line(c: Context) -> Finding | None:
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
         do,
-        {"waited while a later batch lay ready, ns": waited_ns},
+        {"wait while a later batch lies ready, ns": waited_ns},
     )
 
 
@@ -409,7 +413,7 @@ def slow_worker(c: Context) -> Finding | None:
     return Finding(
         f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
         [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
-        {"a batch in this worker, ns": own_ns, "in the others, ns": others_ns},
+        {"a batch of this worker, ns": own_ns, "of the others, ns": others_ns},
     )
 
 
@@ -429,7 +433,9 @@ def few_shards(c: Context) -> Finding | None:
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     shards, made_by = c.loader.shards, c.setting("num_shards")
-    told = f": the dataset has {shards} shards" if shards is not None and shards < workers else ""
+    told = ""
+    if shards is not None and shards < workers:
+        told = f": the dataset has {counted(shards, 'shard')}"
     because = (
         f"of equal size; any more workers only take memory{f' ({made_by})' if made_by else ''}"
     )
@@ -442,7 +448,7 @@ def few_shards(c: Context) -> Finding | None:
                 change=Change({"num_workers": workers}),
             )
         ],
-        {"workers without a batch": idle, "shards": shards},
+        {"of the workers made no batch, share": idle / workers},
     )
 
 
@@ -492,8 +498,7 @@ def uneven_shards(c: Context) -> Finding | None:
         {
             "of the time, share": cost,
             "wait in the tail, ns": tail_ns,
-            "wait before, ns": before_ns,
-            "shards": shards,
+            "wait before it, ns": before_ns,
         },
         cost=cost if c.is_log else None,
     )
