@@ -64,8 +64,8 @@ def _facts(c: Context) -> Mapping[str, Any]:
         "blocked, share": c.blocked,
         "read for a batch, bytes": inside.read_bytes,
         "of it from the disk, bytes": inside.disk_bytes,
-        "new connections a sample": inside.connections,
-        "HTTP requests a sample": inside.requests,
+        "new connections a sample": inside.connections and f"{inside.connections:.3g}",
+        "HTTP requests a sample": inside.requests and f"{inside.requests:.3g}",
     }
     return {name: value for name, value in facts.items() if value}
 

@@ -85,17 +85,15 @@ def contention(c: Context) -> Finding | None:
     if keeps_up and c.gap.waiting and c.waiting and not explains_waiting(c):
         late = c.waiting
         says += f", and waits {c.gap.waiting:duration} for a loader that alone keeps up"
+    why = "loading competes for CPUs, memory bandwidth or the GPU"
+    if c.is_rank:
+        why = "it waits for ranks whose batches are late, or loading competes with it"
     facts = {"longer step, ns": slower, "training and workers use, CPUs": used}
     return Finding(
-        f"{says}: "
-        + (
-            "another rank is late"
-            if c.is_rank
-            else "loading competes for CPUs, memory bandwidth or the GPU"
-        )
-        + ".",
+        f"{says}: {why}.",
         [do],
         {**facts, "training may use, CPUs": usable},
+        sure=not c.is_rank,
         cost=c.contention + late,
     )
 
@@ -242,7 +240,7 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
     elif others >= MUCH:
         do = Do("free CPUs that other programs use", f"they use {number(others)}")
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):
-        do = Set(name, workers, usable, change=Change({"num_workers": usable}))
+        do = Set(name, workers, usable)  # how fast these are is not seen where all are crowded
     else:
         return None  # loading and steps are too much for all CPUs, which others name
     return Finding(
@@ -332,7 +330,7 @@ def slow_operator(c: Context) -> Finding | None:
         "busy, share": slowest.busy_share,
         "a task takes, ns": slowest.task_ns,
         "of it on a CPU, ns": slowest.cpu_ns,
-        "tasks for a batch": slowest.tasks_per_batch,
+        "tasks for a batch": f"{slowest.tasks_per_batch:.3g}",
     }
     return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
 

@@ -270,12 +270,17 @@ class Context:
 
     @cached_property
     def waiting(self) -> float:
-        """The share of the steady state that is lost in waiting; of a log all that it waited."""
+        """The share of the steady state that is lost in waiting; of a log all that it waited.
+
+        What a GPU had work in is not lost.
+        """
         real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
         if real is None or waited is None or not real.value:
             return 0.0
         # Where steps are faster than ideal ones, waiting exceeds what is lost.
         most_ns = real.value if ideal is None else real.value - ideal.value
+        if ideal is None and self.gap.gpu_idle is not None:
+            most_ns = self.gap.gpu_idle
         return max(min(waited.value, most_ns), 0.0) / real.value
 
     @cached_property
@@ -506,13 +511,15 @@ def _gained(c: Context, change: Change) -> float:
 def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
     """What to do, the largest gain first; what is not predicted comes last.
 
-    Each is simulated on top of those before it. What then gains too little, or may as well lose, is
-    left out, and so is what comes after a finding's predicted advice without a prediction.
+    Each is simulated on top of those before it, what mends the first findings before all others.
+    What then gains too little, or may as well lose, is left out, and so is what comes after a
+    finding's predicted advice without a prediction.
     """
     asked: dict[str, tuple[Set | Do, list[str]]] = {}
     for finding in findings:
         for do in finding.do:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
+    first = {each.name for each in RULES if each.turn == "first"}
     predicted = [each for each in asked.values() if c.model and each[0].change is not None]
     actions: list[Action] = []
     done, reached = Change(), 1.0
@@ -521,11 +528,16 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
         for do, rules in predicted:
             both = done + do.change if do.change else done
             tried.append((c.model.simulate(both), do, rules, both))
-        best = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= best - LIKE * abs(best - reached)]
-        speedup, do, rules, both = min(alike, key=lambda each: not isinstance(each[1], Set))
+        most = max(speedup.value for speedup, *_ in tried)
+        alike = [each for each in tried if each[0].value >= most - LIKE * abs(most - reached)]
+        speedup, do, rules, both = min(
+            [each for each in tried if first & set(each[2])] or alike,
+            key=lambda each: not isinstance(each[1], Set),
+        )
         predicted = [each for each in predicted if each[0] is not do]
         if speedup.value < reached * (1 + WORTH) or speedup.bounds[0] <= 1:
+            if first & set(rules):
+                continue
             break
         done, reached = both, speedup.value
         actions.append(_action(c, do, rules, speedup))
@@ -543,4 +555,9 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
     where = c.loader.made_at if isinstance(do, Set) else do.where
+    free = c.gap.speedup
+    if speedup is not None and free is not None:  # nothing gains more than free loading would
+        low, high = speedup.bounds
+        value = min(speedup.value, free.value)
+        speedup = Estimate(value, min(low, value), max(min(high, free.bounds[1]), value))
     return Action(do.says, do.because, where, speedup, tuple(rules), isinstance(do, Set))

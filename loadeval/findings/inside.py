@@ -320,7 +320,7 @@ def copied_pages(c: Context) -> Finding | None:
         {
             "copied by each worker, bytes": copied.copied_bytes,
             "pages copied for a batch": copied.faults,
-            "about so many Python objects in the dataset": c.loader.dataset_objects,
+            "estimated objects of the dataset": c.loader.dataset_objects,
         },
     )
 

@@ -26,11 +26,12 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    explains_waiting,
     found_by,
     rule,
 )
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.words import duration, number, share, size, times
+from loadeval.words import counted, duration, number, share, size, times
 
 FEWEST_FOR_STALLS = 200
 """Batches of which the slowest hundredth is at least two."""
@@ -114,11 +115,15 @@ def outliers(c: Context) -> Finding | None:
     _needs(c, PARTS)
     slow = outliers_of(c.run)
     rows = slow.row[np.isin(slow.row, c.rows)]
+    if len(rows) > MOST_OUTLIERS * len(c.rows):
+        return None
+    if explains_waiting(c):  # which then is no riddle
+        rows = rows[c.run.steps.wait_ns[rows] <= c.run.steps.step_ns[rows]]
     steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
     median_ns = float(np.median(iteration_ns))
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - median_ns
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
-    if cost < WORTH_SAYING or len(rows) > MOST_OUTLIERS * len(c.rows):
+    if cost < WORTH_SAYING:
         return None
     waiting = int((steps.wait_ns[rows] > steps.step_ns[rows]).sum())
     stepping = len(rows) - waiting
@@ -130,15 +135,13 @@ def outliers(c: Context) -> Finding | None:
     if stepping:
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
-    one = len(rows) == 1
-    why = "in the wait for them" if not stepping else "in their steps"
-    if waiting and stepping:
-        why = f"{waiting:,} in the wait, {stepping:,} in the step"
-    if one:
-        why = "in the wait for it" if waiting else "in its step"
+    parts = [
+        f"{counted(waiting, 'wait was', 'waits were')} long" * bool(waiting),
+        f"{counted(stepping, 'step was', 'steps were')} slow" * bool(stepping),
+    ]
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median, mostly {why}. "
-        f"{'It' if one else 'They'} cost {share(cost)} of the training time.",
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
+        f"{' and '.join(filter(None, parts))}. That costs {share(cost)} of the training time.",
         do,
         {"median iteration, ns": median_ns, "longest iteration, ns": int(iteration_ns.max())},
     )
@@ -175,7 +178,7 @@ def falling_throughput(c: Context) -> Finding | None:
         f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of the "
         f"run, and {duration(first_ns)} at its start.",
         [do],
-        {"of the median iteration it grew by, share": rise},
+        {"growth of an iteration, share": rise},
     )
 
 
@@ -304,8 +307,10 @@ def padding(c: Context) -> Finding | None:
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < MUCH_PADDING or (gain is not None and gain < MATTERS):
         return None
-    brings = f": at most {times(1 / (1 - min(gain, 0.99)))}" if gain else ""
-    because = f"a batch sampler that sorts windows by length, or group_by_length=True{brings}"
+    because = "by a batch sampler that sorts windows by length, or group_by_length=True"
+    if gain:
+        most = times(1 / (1 - min(gain, 0.99)))
+        because += f"; without any padding training would be {most} as fast, at most"
     do = [Do("put samples of like length into a batch", because)]
     says = f"{told.share:share} of the tokens are padding"
     if told.length is not None and told.longest < told.length:

@@ -325,15 +325,15 @@ def slow_first_batch(c: Context) -> Finding | None:
     if UNKNOWN not in steps.request_ns:
         run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
     first_ns = int(waits_ns[0])
-    cost = c.gap.share("epoch starts") if c.gap.epochs == 1 else None
-    lost = c.gap.share("lost")
-    is_much = cost is not None and lost >= HIGH and cost >= max(HIGH * lost, MATTERS)
-    is_noticed = is_much or (first_ns >= NOTICED_NS and first_ns >= HIGH * run_ns)
+    is_noticed = first_ns >= NOTICED_NS and first_ns >= HIGH * run_ns
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
-    of_epoch = ""
+    of_epoch, cost = "", None
     if rest_ns is not None:
-        part = first_ns / max(first_ns + rest_ns, 1.0)
+        part, lost = first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("lost")
+        if c.gap.epochs == 1:  # else those of later epochs are known, and others tell
+            cost = min(part, c.gap.share("epoch starts"))
+            is_noticed = is_noticed or (lost >= HIGH and cost >= max(HIGH * lost, MATTERS))
         if part < HIGH and not is_noticed:
             return None
         try:

@@ -103,7 +103,8 @@ def largest_parts(c: Context) -> dict[str, float]:
     named = [(part.name, part.share) for part in inside.transforms]
     named = named or [(line.place, line.share) for line in inside.code]
     named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
-    return {f"{name}, share": part for name, part in sorted(named, key=lambda each: -each[1])[:3]}
+    named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
+    return {f"{name}, share": part for name, part in named[:3]}
 
 
 @rule(
@@ -448,7 +449,7 @@ def few_shards(c: Context) -> Finding | None:
                 change=Change({"num_workers": workers}),
             )
         ],
-        {"of the workers made no batch, share": idle / workers},
+        {"workers without a batch, share": idle / workers},
     )
 
 
