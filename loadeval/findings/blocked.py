@@ -77,7 +77,14 @@ def unblocked(_: Context) -> Change:
 
 @rule("lock", source=KERNEL, undo=unblocked)
 def lock(c: Context) -> Finding | None:
-    """Workers wait for a lock that they share, of a file or a database say."""
+    """Workers wait for a lock that they share, of a file or a database say.
+
+    Shown by workers that are blocked for 40% of their work where the kernel names a lock, or that
+    work one at a time.
+
+    Excluded by a lock that threads of the same worker hold, and a disk, where 30% of the bytes come
+    from it.
+    """
     if by(c) != "lock":
         return None
     line = c.stages.blocked_line
@@ -93,7 +100,13 @@ def lock(c: Context) -> Finding | None:
 
 @rule("disk", source=KERNEL, undo=unblocked)
 def disk(c: Context) -> Finding | None:
-    """The data is read from the disk, not from the page cache."""
+    """The data is read from the disk, not from the page cache.
+
+    Shown by workers that are blocked for 40% of their work where the kernel names the disk, or 30%
+    of the bytes come from it.
+
+    Excluded by bytes that come from the page cache.
+    """
     if by(c) != "disk":
         return None
     because = (
@@ -113,7 +126,10 @@ def disk(c: Context) -> Finding | None:
 def storage_latency(c: Context) -> Finding | None:
     """Workers wait for storage, the network, another process, or threads of their own.
 
-    Not where most of them have nothing to wait for, as there are too few shards.
+    Shown by workers that are blocked for 40% of their work, and not by a lock or the disk; by the
+    network where the kernel or the functions called say so.
+
+    Excluded by a collate function or tokeniser that takes 40%, and workers that have no shard.
     """
     if by(c) != "other" or found_by(few_shards, c) is not None:
         return None

@@ -58,7 +58,10 @@ MUCH = 0.5
 def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
 
-    Not where Python's lock is named for it.
+    Shown by steps that are slower than with ideal loading, by 5% of the time and beyond chance.
+
+    Excluded by Python's lock, and other findings in as far as what they name is most of what
+    loading computes.
     """
     c.needs_ideal()
     slower = c.gap.contention
@@ -120,7 +123,14 @@ def with_all_cpus(c: Context) -> Change:
     turn="first",
 )
 def confined(c: Context) -> Finding | None:
-    """Workers, or one of them, may use fewer CPUs than there are."""
+    """Workers, or one of them, may use fewer CPUs than there are.
+
+    Shown by the affinity of workers, which leaves out CPUs; or of one worker, which is slow and
+    waits for a CPU.
+
+    Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
+    cost where it was so from the start, and may be intended.
+    """
     cpus, workers = c.cpus, c.loader.workers
     if not workers:
         return None
@@ -196,7 +206,11 @@ def own_cpus(_: Context) -> Change:
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
-    Not where workers are kept from CPUs that there are.
+    Shown by workers that could run, but wait for a CPU 15% of their work; steps of several threads
+    that take twice the CPU time beside loading. Where neither was read, by more workers than CPUs,
+    without a cost.
+
+    Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
     spinning = _spinning(c)
     if spinning is not None:
@@ -300,7 +314,12 @@ def _spinning(c: Context) -> Finding | None:
     source="task times of the stages by how many tasks they may work on at once, and their queues",
 )
 def slow_operator(c: Context) -> Finding | None:
-    """One stage of the loader's pipeline keeps the others waiting."""
+    """One stage of the loader's pipeline keeps the others waiting.
+
+    Shown by a stage of SPDL that is busy 80% of the time, or after which the next one starves.
+
+    Excluded by nothing that is lost in waiting.
+    """
     report = operators(c.run)
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
@@ -343,8 +362,11 @@ def slow_operator(c: Context) -> Finding | None:
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 
-    It costs the time by which steps are slower. Of the waiting it explains what the pipeline's
-    threads neither computed nor waited for a CPU, in as far as the lock is held.
+    Shown by a wait for the lock of 0.5 ms that is three times as long as with ideal loading; or
+    steps that stop though they have a CPU, for half of what they are slower.
+
+    Excluded by loading in processes, unless threads beside them compute only while batches are
+    loaded, and steps are slower.
     """
     report = threads(c.run, c.ideal)
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None

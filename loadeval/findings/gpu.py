@@ -16,7 +16,12 @@ LEAST_WAIT_SHARE = 0.01
 
 @rule("unpinned memory", source="PyTorch's documentation of pinned memory and non_blocking copies")
 def unpinned_memory(c: Context) -> Finding | None:
-    """Batches lie in memory that the GPU cannot read by itself."""
+    """Batches lie in memory that the GPU cannot read by itself.
+
+    Shown by CUDA in use, and a loader that does not pin.
+
+    Excluded by batches that are on the device already.
+    """
     if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
         raise Skip("there is no CUDA device")
     if c.loader.pinned is None:
@@ -35,7 +40,12 @@ def unpinned_memory(c: Context) -> Finding | None:
 
 @rule("hidden waits", source="CUDA events recorded around each wait")
 def hidden_waits(c: Context) -> Finding | None:
-    """Training waits, and its GPU has work meanwhile."""
+    """Training waits, and its GPU has work meanwhile.
+
+    Shown by a GPU that was idle for under half of the waiting.
+
+    Excluded by waiting for under 1% of the time.
+    """
     steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
     if not len(steps):
         raise Skip("there is no CUDA device")
@@ -53,7 +63,12 @@ def hidden_waits(c: Context) -> Finding | None:
 
 @rule("idle GPU", source="NVML's utilization (any kernel running) in the ideal arm")
 def idle_gpu(c: Context) -> Finding | None:
-    """Loading is not the limit, and the GPU is idle all the same."""
+    """Loading is not the limit, and the GPU is idle all the same.
+
+    Shown by kernels that run for under 70% of the time with ideal loading.
+
+    Excluded by 5% of the time that may be lost to loading.
+    """
     c.needs_ideal()
     busy = [
         (each.ideal.mean, each.subject)

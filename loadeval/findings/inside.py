@@ -237,7 +237,14 @@ def _remedy(line: CodeLine) -> tuple[str, str]:
     undo=lambda c: less(part.share if (part := part_of(c)) else 0.0),
 )
 def slow_transform(c: Context) -> Finding | None:
-    """One transform takes most of loading a batch. Not tokenising, which has a rule of its own."""
+    """One transform takes most of loading a batch.
+
+    Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
+    30%, as the largest of several that take 60% together.
+
+    Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
+    tokenising, and lines of another function with 40%.
+    """
     part = part_of(c)
     if part is None or not computes(c) or tokenises(c):
         return None
@@ -296,8 +303,11 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 def copied_pages(c: Context) -> Finding | None:
     """Forked workers copy the pages of the Python objects that they read.
 
-    Not where pages are new rather than copied, as those of arrays that are made for each sample, or
-    where the kernel has little to do.
+    Shown by 16 MB or more that each worker copied of what it shared with training, by half of its
+    page faults.
+
+    Excluded by pages that are new rather than copied, as those of arrays made for each sample, and
+    workers that are not forked.
     """
     workers = c.loader.workers
     if not workers or c.loader.start_method not in (None, "fork"):
@@ -341,7 +351,13 @@ def _without_copies(c: Context) -> Change:
     undo=lambda c: less(form.share if (form := format_of(c)) else 0.0),
 )
 def data_format(c: Context) -> Finding | None:
-    """The data is in a form that is slow to read sample by sample."""
+    """The data is in a form that is slow to read sample by sample.
+
+    Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
+    code; or 8 times the bytes of a batch that are read, at 100 MB/s.
+
+    Excluded by a transform that is named, and what excludes it.
+    """
     form = format_of(c)
     if form is None and c.stages.code and not c.stages.calls:
         raise Skip("no calls of library functions were recorded")
@@ -371,7 +387,10 @@ def data_format(c: Context) -> Finding | None:
 def slow_fetch(c: Context) -> Finding | None:
     """One function of the dataset takes most of loading a batch, besides what it copies.
 
-    Not where a transform, collating, the data's format or tokenising is named for it.
+    Shown by workers that are seen in it in 40% of the samples of the code.
+
+    Excluded by a transform, collating, a data format or tokenising that is named for it, and what
+    excludes these.
     """
     line = c.stages.line
     if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
@@ -392,7 +411,13 @@ def slow_fetch(c: Context) -> Finding | None:
     undo=lambda c: less(c.stages.collate_ns / max(c.work_ns, 1.0)),
 )
 def slow_collate(c: Context) -> Finding | None:
-    """Collating takes a large part of loading a batch. Not where that is tokenising."""
+    """Collating takes a large part of loading a batch.
+
+    Shown by collating that is 40% of fetching and collating.
+
+    Excluded by fetching and collating that are under 20% of the loader's time, a data format, and
+    tokenising.
+    """
     if not collates(c) or tokenises(c) or format_of(c):
         return None
     part, line = c.stages.collate_ns / c.work_ns, c.stages.line
@@ -414,7 +439,14 @@ def slow_collate(c: Context) -> Finding | None:
 
 @rule("tokenising", source=SIMULATED, undo=lambda c: less(tokenising_of(c)[0]))
 def tokenising(c: Context) -> Finding | None:
-    """Texts are tokenised while they are loaded, in every epoch anew."""
+    """Texts are tokenised while they are loaded, in every epoch anew.
+
+    Shown by transforms, functions or calls with names like that of a tokeniser, in 40% of fetching
+    and collating.
+
+    Excluded by workers that are blocked for 40% of their work, other than by the threads of a
+    tokeniser.
+    """
     if not tokenises(c):
         return None
     part, place = tokenising_of(c)
@@ -437,7 +469,12 @@ def tokenising(c: Context) -> Finding | None:
     undo=lambda _: without("lock_ns", "pickle_ns", "receive_ns"),
 )
 def transfer(c: Context) -> Finding | None:
-    """Passing a batch from its worker to the training process takes long."""
+    """Passing a batch from its worker to the training process takes long.
+
+    Shown by pickling and receiving that are 20% of the loader's time and 0.6 ms.
+
+    Excluded by less of either, which passing any batch takes.
+    """
     parts = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
     transfer_ns = sum(each.work_ns for each in parts)
     if not c.loses or c.charged("pickle", "receive") < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
@@ -488,7 +525,12 @@ def _halved() -> Change:
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
 def slow_sampler(c: Context) -> Finding | None:
-    """The training process takes long to choose what is loaded next."""
+    """The training process takes long to choose what is loaded next.
+
+    Shown by drawing indices that is 20% of the loader's time, or of a step.
+
+    Excluded by under 40% of the loader's time without workers.
+    """
     index = c.stages.share_of("indices")
     index_ns = 0.0 if index is None else index.work_ns
     step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
@@ -508,7 +550,12 @@ def slow_sampler(c: Context) -> Finding | None:
 
 @rule("pinning", source=SIMULATED, undo=lambda _: without("pin_ns"))
 def pinning(c: Context) -> Finding | None:
-    """The thread that pins batches cannot keep up."""
+    """The thread that pins batches cannot keep up.
+
+    Shown by pinning that is 20% of the loader's time.
+
+    Excluded by pinning that takes less.
+    """
     pin = c.stages.share_of("pin")
     if not c.loses or pin is None or c.charged("pin") < CHARGED:
         return None

@@ -63,7 +63,10 @@ def _needs(c: Context, batches: int) -> None:
 def stalls(c: Context) -> Finding | None:
     """Most of the waiting is for a hundredth of the batches.
 
-    Not where slow samples, or batches that wait for them, are found to make them.
+    Shown by the slowest 1% of the batches, which have half of all waiting, where that is 5% of the
+    time.
+
+    Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     _needs(c, FEWEST_FOR_STALLS)
     wait_ns, total_ns = c.batches.wait_ns, int((c.batches.wait_ns + c.batches.step_ns).sum())
@@ -111,7 +114,12 @@ def _period(c: Context, top: np.ndarray) -> int | None:
 
 @rule("outliers", source="twice the median, as in Amazon SageMaker's PT_dataloader_analysis")
 def outliers(c: Context) -> Finding | None:
-    """A few batches take more than twice the median, and nothing else that was found makes them."""
+    """A few batches take more than twice the median, and nothing else that was found makes them.
+
+    Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
+
+    Excluded by long waits, where a finding says what training waits for.
+    """
     _needs(c, PARTS)
     slow = outliers_of(c.run)
     rows = slow.row[np.isin(slow.row, c.rows)]
@@ -149,7 +157,12 @@ def outliers(c: Context) -> Finding | None:
 
 @rule("falling throughput", source="Theil-Sen slope of the medians of twenty parts of the run")
 def falling_throughput(c: Context) -> Finding | None:
-    """Throughput falls all the time: both halves of the run become slower."""
+    """Throughput falls all the time: both halves of the run become slower.
+
+    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves.
+
+    Excluded by one half that does not become slower: one step is no trend.
+    """
     _needs(c, FEWEST_FOR_CHANGE)
     iteration_ns = c.batches.wait_ns + c.batches.step_ns
     medians = np.array([np.median(part) for part in np.array_split(iteration_ns, PARTS)])
@@ -184,7 +197,12 @@ def falling_throughput(c: Context) -> Finding | None:
 
 @rule("drift", source="difference of the halves' mean iterations, beyond its 95% CI")
 def drift(c: Context) -> Finding | None:
-    """One half of the run was slower than the other, and throughput does not fall all the time."""
+    """One half of the run was slower than the other.
+
+    Shown by halves whose mean iterations differ by 5%, and beyond chance.
+
+    Excluded by throughput that falls all the time.
+    """
     _needs(c, FEWEST_FOR_CHANGE)
     if falling_throughput(c) is not None:
         return None
@@ -221,7 +239,13 @@ def drift(c: Context) -> Finding | None:
 
 @rule("not representative", source="rank correlation of steps with their batches' size and place")
 def not_representative(c: Context) -> Finding | None:
-    """A step's time depends on its batch, and only some batches were replayed."""
+    """A step's time depends on its batch, and only some batches were replayed.
+
+    Shown by a rank correlation of 0.5 of steps with the size of their batches, or their place in
+    the epoch.
+
+    Excluded by an alternating run, which serves every batch.
+    """
     if c.run.header.mode == "alternate":
         return None  # it serves every batch once
     if c.ideal is None:
@@ -251,14 +275,25 @@ def _dependence(run: Run, column: str) -> float:
 
 @rule("process memory", source="Theil-Sen slope of the memory readings")
 def process_memory(c: Context) -> Finding | None:
-    """The training process keeps more and more."""
+    """The training process keeps more and more.
+
+    Shown by memory that rises in both halves of the run, by 1% of all in an hour.
+
+    Excluded by a rise in one half alone, as it may be chance.
+    """
     because = "losses or outputs that are kept: call detach() or item() first"
     return _growing(c, "process", "find what training keeps", because)
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
 def worker_memory(c: Context) -> Finding | None:
-    """The loader's workers keep more and more."""
+    """The loader's workers keep more and more.
+
+    Shown by the same of the workers, or each of four readings of what they keep that is higher than
+    the one before.
+
+    Excluded by growth that levels off, and workers that start anew before it matters.
+    """
     because = "a cache or list that the dataset appends to: bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
@@ -298,7 +333,12 @@ def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
     source="masks, lengths or token ids of some batches, and the Theil-Sen slope of their steps",
 )
 def padding(c: Context) -> Finding | None:
-    """Much of the batches is padding, and steps take longer for it. It is not lost to loading."""
+    """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
+
+    Shown by a fifth of the tokens that is padding.
+
+    Excluded by steps that do not follow the number of tokens, by 5% of the time.
+    """
     told = padding_of(c.run)
     if told is None:
         raise Skip("no batch told its padding: a mask, lengths, or token ids")
@@ -330,7 +370,12 @@ def padding(c: Context) -> Finding | None:
 
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")
 def shared_machine(c: Context) -> Finding | None:
-    """Others used the CPUs, so that the figures are not of this training alone."""
+    """Others used the CPUs, so that the figures are not of this training alone.
+
+    Shown by other programs that used half a CPU or more.
+
+    Excluded by less.
+    """
     used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
     if not used:
         raise Skip("the machine's CPU time was not read during measured batches")

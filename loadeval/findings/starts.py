@@ -138,7 +138,12 @@ def boundaries(c: Context) -> tuple[float, float] | None:
     of=("epoch starts",),
 )
 def epoch_boundaries(c: Context) -> Finding | None:
-    """Every epoch begins with a long wait, for no reason that was measured."""
+    """Every epoch begins with a long wait, for no reason that was measured.
+
+    Shown by first waits from the second epoch on that are 5% of the time.
+
+    Excluded by starting workers, a first sample or a sampler that takes half of them.
+    """
     found = boundaries(c)
     if found is None or cause(c) is not None:
         return None
@@ -170,7 +175,13 @@ def epoch_boundaries(c: Context) -> Finding | None:
 
 @rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def worker_start(c: Context) -> Finding | None:
-    """Every epoch waits for workers that start, or are initialised, slowly."""
+    """Every epoch waits for workers that start, or are initialised, slowly.
+
+    Shown by half of an epoch's first wait, which the slowest worker took to start and for its
+    worker_init_fn.
+
+    Excluded by workers that live on, or take less than half.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "worker start":
         return None
@@ -249,7 +260,12 @@ def _sending(c: Context, starts: Sequence[Start]) -> list[Set | Do]:
 
 @rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def shuffle_buffer(c: Context) -> Finding | None:
-    """Every epoch waits for the first sample of its workers."""
+    """Every epoch waits for the first sample of its workers.
+
+    Shown by half of an epoch's first wait, which a worker took for its first sample.
+
+    Excluded by starting workers, or a sampler, that takes half.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "shuffle buffer":
         return None
@@ -269,7 +285,12 @@ def shuffle_buffer(c: Context) -> Finding | None:
     of=("epoch starts",),
 )
 def sampler_start(c: Context) -> Finding | None:
-    """Every epoch waits for the sampler's first indices."""
+    """Every epoch waits for the sampler's first indices.
+
+    Shown by half of an epoch's first wait, which the training process took to draw indices.
+
+    Excluded by starting workers that takes longer.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "sampler start":
         return None
@@ -290,7 +311,13 @@ def sampler_start(c: Context) -> Finding | None:
 
 @rule("loader re-created", source="epochs that end after their first batch", of=("epoch starts",))
 def recreated(c: Context) -> Finding | None:
-    """`iter(loader)` is called for every batch."""
+    """`iter(loader)` is called for every batch.
+
+    Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
+    first waits of 5% of the time.
+
+    Excluded by epochs that go on, or end by themselves.
+    """
     steps, ends = c.run.steps, {end.epoch: end.cause for end in c.run.ends}
     counts = epoch_lengths(c.run)
     anew = sum(
@@ -316,7 +343,13 @@ def recreated(c: Context) -> Finding | None:
 
 @rule("slow first batch", source=EPOCH_STARTS, of=("epoch starts",))
 def slow_first_batch(c: Context) -> Finding | None:
-    """The first batch of all is long in coming, and that of each later epoch is not."""
+    """The first batch of all is long in coming, and that of each later epoch is not.
+
+    Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
+    single epoch that makes up a fifth of what is lost.
+
+    Excluded by later epochs that start as slowly, and a batch that was ready before.
+    """
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")

@@ -113,10 +113,12 @@ def largest_parts(c: Context) -> dict[str, float]:
     turn="last",
 )
 def capacity(c: Context) -> Finding | None:
-    """The loader is too slow even on its own: more workers, cheaper loading, or more CPUs.
+    """The loader is too slow even on its own, and no single line, stage or cause has the time.
 
-    Not for a loader that loads while it is waited for: it has a rule of its own. It has what no
-    single line, stage or cause takes.
+    Shown by a loader that alone takes longer for a batch than an ideal iteration. It costs what
+    other findings leave of the waiting, and of slower steps where no CPU is free.
+
+    Excluded by a loader that alone keeps up, or that loads only while it is waited for.
     """
     c.needs_ideal()
     if not c.loses or c.loads_on_request or not c.waiting:
@@ -174,7 +176,9 @@ def _cpu_facts(c: Context) -> dict[str, float | None]:
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
-    Not where another thread reads the loader, which may load ahead.
+    Shown by no workers; where their number is not known, by waits as long as loading takes.
+
+    Excluded by waits under a quarter of that, as of a loader that a thread reads ahead.
     """
     if c.loader.workers is None and c.gap.loader_only is None:
         raise Skip("the loader's number of workers is not known")
@@ -207,7 +211,12 @@ def zero_workers(c: Context) -> Finding | None:
 
 @rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch)
 def shallow_queue(c: Context) -> Finding | None:
-    """The loader alone is fast enough, and its queue runs empty now and then."""
+    """The loader alone is fast enough, and its queue runs empty now and then.
+
+    Shown by waits over twice their median that are more than a fifth of the waiting.
+
+    Excluded by waits that are about equal, and a loader that does not keep up alone.
+    """
     waited = _fast_enough_and_waited_for(c)
     if waited is None or _in_stalls(c) <= MOST_IN_STALLS:
         return None
@@ -232,7 +241,9 @@ def shallow_queue(c: Context) -> Finding | None:
 def per_batch_cost(c: Context) -> Finding | None:
     """The loader alone is fast enough, and training waits about equally long for every batch.
 
-    Only where nobody looked into the loader: else its stages tell.
+    Shown by waits over twice their median that are a fifth of the waiting or less.
+
+    Excluded by a look into the loader, whose stages then tell.
     """
     if (
         _fast_enough_and_waited_for(c) is None
@@ -253,7 +264,12 @@ def per_batch_cost(c: Context) -> Finding | None:
 
 @rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", turn="last")
 def waiting(c: Context) -> Finding | None:
-    """Time is lost in waiting, and no rule found what for."""
+    """Time is lost in waiting, and no rule found what for.
+
+    Shown by training that waits 5% of the time.
+
+    Excluded by any finding of what it waits for.
+    """
     required = c.gap.required
     if not c.loses or not c.waiting or c.loads_on_request:
         return None
@@ -307,7 +323,12 @@ def _in_stalls(c: Context) -> float:
     ),
 )
 def head_of_line(c: Context) -> Finding | None:
-    """Finished batches wait for slower ones before them. Not where one worker is slow."""
+    """Finished batches wait for slower ones before them.
+
+    Shown by training that waits while a later batch is ready, 5% of the time.
+
+    Excluded by one worker that is slower than the others.
+    """
     waited_ns = c.stages.head_of_line_ns
     if not c.loses or waited_ns is None or c.gap.real is None or slow_worker_of(c) is not None:
         return None
@@ -330,7 +351,14 @@ def head_of_line(c: Context) -> Finding | None:
 
 @rule("slow samples", source=SIMULATED, undo=lambda c: without_slow_samples(c))  # noqa: PLW0108 - below
 def slow_samples(c: Context) -> Finding | None:
-    """A few samples take far longer than the others. Not where finished batches wait for them."""
+    """A few samples take far longer than the others.
+
+    Shown by samples of three times the typical time in a tenth of the batches or fewer; in half of
+    them where the same ones are slow again.
+
+    Excluded by finished batches that wait for them, and slow samples in more batches: those are
+    what samples are like.
+    """
     slow = c.stages.slow_samples
     if not c.loses or not slow or c.model is None or head_of_line(c) is not None:
         return None
@@ -402,7 +430,12 @@ def balanced(c: Context) -> Change:
 
 @rule("slow worker", source=SIMULATED, undo=balanced)
 def slow_worker(c: Context) -> Finding | None:
-    """One worker takes longer for a batch than the others, and not for want of a CPU."""
+    """One worker takes longer for a batch than the others.
+
+    Shown by a median batch of 1.5 times that of the other workers, over four batches or more.
+
+    Excluded by a wait for a CPU, without which it would be as fast.
+    """
     slow = slow_worker_of(c)
     if not c.loses or slow is None or lacks_cpu(c, slow[0]):
         return None
@@ -424,7 +457,12 @@ def slow_worker(c: Context) -> Finding | None:
     undo=lambda c: Change({"num_workers": c.loader.workers}),
 )
 def few_shards(c: Context) -> Finding | None:
-    """Some workers have nothing to load: the dataset has fewer shards than workers."""
+    """Some workers have nothing to load: the dataset has fewer shards than workers.
+
+    Shown by workers that made no batch.
+
+    Excluded by epochs of under four batches for each worker.
+    """
     workers = c.loader.workers or 0
     if c.model is None:
         raise Skip("the loader was not looked into, or ideal loading not measured")
@@ -457,8 +495,11 @@ def few_shards(c: Context) -> Finding | None:
 def uneven_shards(c: Context) -> Finding | None:
     """Some workers are done long before the epoch is, whose tail the others load.
 
-    Blocks of an alternating run hold more or less of the tail than epochs do, so that what it
-    costs is none of the time that the others are told of.
+    Shown by the batches after some worker's last one, two for each worker or more: training waits
+    longer for these than for those before, by 5% of the time.
+
+    Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
+    more or less of the tail than epochs do.
     """
     stages, workers = c.run.stages, c.loader.workers or 0
     if not c.stages.workers:
