@@ -387,3 +387,41 @@ def shared_machine(c: Context) -> Finding | None:
         [Do("measure again while nothing else runs", "unless training always shares the machine")],
         {"others use, CPUs": max(used), "training may use, CPUs": c.cpus.usable},
     )
+
+
+@rule("slow validation", source="waits of the validation loader, beside the time of the whole run")
+def slow_validation(c: Context) -> Finding | None:
+    """Training waits long for the batches of validation.
+
+    Shown by waits in validation that are 5% of the run's time.
+
+    Excluded by waits that are shorter.
+    """
+    validation = c.others.get("validation")
+    if validation is None:
+        raise Skip("no validation loader was measured: `loadeval run -- COMMAND` measures it too")
+    whole, steps = c.gap.whole, validation.steps
+    if whole is None or not len(steps):
+        raise Skip("training, or validation, has no batch that counts")
+    waited_ns = float(steps.wait_ns.sum())
+    own_ns = waited_ns + float(np.maximum(steps.step_ns, 0).sum())
+    part = waited_ns / (own_ns + whole.value * c.run.batches)
+    if part < MATTERS:
+        return None
+    own, training = validation.loader, c.loader
+    do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
+    if training.workers and not own.workers:
+        name = c.setting("num_workers") or "workers"
+        says = f"{name} {own.workers or 0} -> {training.workers} for validation"
+        do = Do(says, "as training has", own.made_at)
+    settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
+    unlike = [name for name in settings if getattr(own, name) != getattr(training, name)]
+    return Finding(
+        f"Of this run {share(part)} is waiting for batches of validation.",
+        [do],
+        {
+            name.replace("_", " "): f"{getattr(own, name)} in validation, "
+            f"{getattr(training, name)} in training"
+            for name in unlike
+        },
+    )
