@@ -29,14 +29,15 @@ def examples() -> dict[str, Finding]:
     for name in RECORDED:
         if name in TOGETHER or name.startswith("before-"):
             continue
-        for told in (diagnose(*runs) for runs in _runs(name)):
+        for told in (diagnose(*runs) for runs in runs_of(name)):
             for each in told.findings:
                 if each.rule not in found or each.rule.replace(" ", "-") == name:
                     found[each.rule] = each
     return found
 
 
-def _runs(name: str) -> list[tuple[Run, Run | None]]:
+def runs_of(name: str) -> list[tuple[Run, Run | None]]:
+    """The runs of a recording, each with the one that replayed; none where it cannot be read."""
     with tempfile.TemporaryDirectory() as folder:
         laid_out(name, Path(folder))
         try:

@@ -113,10 +113,10 @@ def disk(c: Context) -> Finding | None:
         "smaller or compressed files, few large files read in order, or enough memory to keep the "
         "data in the page cache"
     )
+    much = f": {size(c.stages.disk_bytes)} a batch" if c.stages.disk_bytes else ""
     return Finding(
-        f"The data is read from the disk, not from the page cache: "
-        f"{size(c.stages.disk_bytes or 0.0)} a batch. Loading is blocked {share(c.blocked)} of its "
-        "time.",
+        f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
+        f"{share(c.blocked)} of its time.",
         [Do("read less, or from a faster disk", because, change=unblocked(c))],
         _facts(c),
     )

@@ -309,7 +309,11 @@ def sampler_start(c: Context) -> Finding | None:
     )
 
 
-@rule("loader re-created", source="epochs that end after their first batch", of=("epoch starts",))
+@rule(
+    "loader re-created",
+    source="epochs that end after their first batch",
+    of=("epoch starts", "waiting"),
+)
 def recreated(c: Context) -> Finding | None:
     """`iter(loader)` is called for every batch.
 

@@ -255,7 +255,7 @@ def per_batch_cost(c: Context) -> Finding | None:
     return Finding(
         "The loader alone is fast enough, but training waits about equally long for every batch, "
         f"typically {duration(typical_ns)}: each has a fixed cost, and the queue is not empty.",
-        [Do("fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
+        [Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
         {"waiting, share": c.waiting, "median wait, ns": typical_ns},
         sure=False,
         cost=c.waiting,
