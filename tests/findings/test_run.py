@@ -107,15 +107,16 @@ def epochs(
         rows = stage_rows(
             [first_ms] + [1] * 19,
             step_ms=10,
+            index_ms=[index_ms] + [0] * 19,
+            workers=0 if index_ms else 2,
             epoch=epoch,
             begin_ms=1000 * epoch,
             slowest_index=np.arange(20),
             slowest_ns=np.array([first_ms] + [1] * 19) * MS,
         )
         began_ns, late_ns = int(rows.requested_ns[0]), int((begun_ms + init_ms) * MS)
-        indices = np.where(np.arange(20) == 0, int(index_ms * MS), 0)
         late = np.where(np.arange(20) == 0, late_ns, 0)
-        tables.append(rows.replace(delivered_ns=rows.delivered_ns + late, index_ns=indices))
+        tables.append(rows.replace(delivered_ns=rows.delivered_ns + late))
         if begun_ms:
             ready_ns = began_ns + int(begun_ms * MS)
             starts += [

@@ -72,7 +72,7 @@ def test_shallow_queue() -> None:
         "The loader alone is fast enough, but its queue runs empty now and then: training waits "
         "23.1% of its time."
     )
-    assert do == ["prefetch_factor 2 -> 4"]
+    assert do == ["prefetch_factor 2 -> 8"]
 
 
 def test_waiting() -> None:
