@@ -136,16 +136,15 @@ def storage_latency(c: Context) -> Finding | None:
     network = _network(c)
     if network is not None:
         return network
-    line = c.stages.blocked_line
+    line, slow = c.stages.blocked_line, "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
-        f"at {_place(c)}: storage, the network or another process is slow to answer."
+        f"at {_place(c)}: {slow}."
     )
     if line is not None and FUTEX in line.blocked_in and awaits_threads(c.stages):
         says = (
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
-            f"{_place(c)}, which hardly compute meanwhile: storage, the network or another process "
-            "is slow to answer them."
+            f"{_place(c)}, which hardly compute meanwhile: {slow} them."
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
     change = Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / 2))

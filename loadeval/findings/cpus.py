@@ -153,34 +153,21 @@ def confined(c: Context) -> Finding | None:
     with_training = (cpus.own or 0) <= (cpus.shared or 0)
     if cpus.kept_by is None or workers + with_training <= cpus.theirs or not c.loses:
         return None
-    says = (
-        f"{workers} workers share {_cpus(cpus.theirs)} and may not use the other "
-        f"{_cpus(cpus.every - cpus.theirs)}"
-    )
+    says = f"{workers} workers may use {cpus.theirs} of {_cpus(cpus.every)}"
+    facts = {"workers may use, CPUs": cpus.theirs, "training may use, CPUs": cpus.own}
+    if cpus.kept_by == "starter":
+        says += ". It seems to have been so from the start, and may be intended."
+        because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
+        do = Do("start training with more CPUs, if that is not intended", because)
+        return Finding(says, [do], facts, sure=False, cost=0.0)
     variables = c.run.header.environment.get("cpu_binding")
     unset = f"; unset {', '.join(variables)}" if variables else ""
-    facts = {"workers may use, CPUs": cpus.theirs, "there are, CPUs": cpus.every}
+    whose, when = "training process after it started", "after the imports, before the first epoch"
     if cpus.kept_by == "workers":
-        init = f" ({c.loader.worker_init})" if c.loader.worker_init else ""
-        says += (
-            f"; the training process may use {cpus.own}. Something set the affinity of the workers."
-        )
-        because = f"call {let_go} at the end of worker_init_fn{init}{unset}"
-        return Finding(
-            says, [Do("let workers use all CPUs", because, change=with_all_cpus(c))], facts
-        )
-    if cpus.kept_by == "process":
-        says += ". Something set the affinity of the training process after it started."
-        because = f"call {let_go} after the imports and before the first epoch{unset}"
-        return Finding(
-            says,
-            [Do("let training and its workers use all CPUs", because, change=with_all_cpus(c))],
-            facts,
-        )
-    says += ". It seems to have been so from the start, and may be intended."
-    because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
-    do = Do("start training with more CPUs, if that is not intended", because)
-    return Finding(says, [do], facts, sure=False, cost=0.0)
+        init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
+        whose, when = "workers", f"at the end of worker_init_fn{init}"
+    do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=with_all_cpus(c))
+    return Finding(f"{says}: something set the affinity of the {whose}.", [do], facts)
 
 
 def _cpus(count: int) -> str:
@@ -273,24 +260,19 @@ def _spinning(c: Context) -> Finding | None:
     """The step's threads wait for each other by computing, which workers need the CPUs for."""
     ideal_cpus, usable, workers = c.cpus.training["ideal"], c.cpus.usable, c.loader.workers
     real_cpus, slower = c.cpus.training["real"], c.gap.contention
-    if (
-        None in (ideal_cpus, real_cpus, usable, slower)
-        or not workers
-        or c.gap.real is None
-        or c.gap.ideal is None
-    ):
+    real, ideal = c.gap.real, c.gap.ideal
+    if not workers or ideal_cpus is None or real_cpus is None or usable is None:
         return None
-    assert ideal_cpus is not None  # noqa: S101 - as above
-    assert real_cpus is not None  # noqa: S101
-    assert usable is not None  # noqa: S101
+    if slower is None or real is None or ideal is None:
+        return None
     count = round(ideal_cpus)
-    if count <= 1 or count + workers <= usable or slower is None:
+    if count <= 1 or count + workers <= usable:
         return None
     handed_ns = 0.0
     if c.model is not None:
         handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
-    real_ns, ideal_ns = real_cpus * c.gap.real.value - handed_ns, ideal_cpus * c.gap.ideal.value
-    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * c.gap.real.value:
+    real_ns, ideal_ns = real_cpus * real.value - handed_ns, ideal_cpus * ideal.value
+    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * real.value:
         return None
     fewer = max(usable - workers, 1)
     because = (

@@ -22,7 +22,6 @@ from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus, cpus
 from loadeval.estimate.gap import Gap, gap
-from loadeval.estimate.metrics import Quantity, quantities
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.inside.stages import Stage, Stages, stages
@@ -350,15 +349,6 @@ class Context:
         """The share of it that is waiting for a CPU."""
         return (self.stages.run_queue_ns or 0.0) / max(self.work_ns, 1.0)
 
-    def read(self, subject: str, name: str) -> Quantity | None:
-        """What was read of one quantity while batches that count were served."""
-        found = (
-            each
-            for each in quantities(self.run, self.ideal)
-            if (each.subject, each.name) == (subject, name) and each.probe != "threads"
-        )
-        return next(found, None)
-
     def setting(self, name: str) -> str | None:
         """What the user calls a setting of the loader; None where it has none of the kind."""
         names = self.loader.setting_names
@@ -543,14 +533,17 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
         actions.append(_action(c, do, rules, speedup))
     told = {name for action in actions for name in action.findings}
     for do, rules in asked.values():
-        if told & set(rules):
-            continue
-        is_predicted = c.model is not None and do.change is not None
-        if is_predicted and c.model.simulate(done + do.change).value < reached * (1 + WORTH):
-            continue  # else it gains, and maybe not: that is to be tried
-        told |= set(rules)
-        actions.append(_action(c, do, rules, None))
+        if not told & set(rules) and _may_gain(c, do, done, reached):
+            told |= set(rules)
+            actions.append(_action(c, do, rules, None))
     return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
+
+
+def _may_gain(c: Context, do: Set | Do, done: Change, reached: float) -> bool:
+    """Whether it is worth trying on top of what is done: nothing predicts that it is not."""
+    if c.model is None or do.change is None:
+        return True
+    return c.model.simulate(done + do.change).value >= reached * (1 + WORTH)
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:

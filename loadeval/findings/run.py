@@ -47,7 +47,7 @@ FEWEST_FOR_CHANGE = 40
 """Steady-state batches, under which nothing is said of a change."""
 PARTS = 20
 """Stretches of as many batches each, by whose medians a trend is found."""
-HOURS_OF_A_DAY, PER_BATCHES = 24, 1000
+PER_BATCHES = 1000
 MUCH_PADDING = 0.2
 STRONG = 0.5
 SIGNIFICANT = 3.3
@@ -410,9 +410,9 @@ def slow_validation(c: Context) -> Finding | None:
         return None
     own, training = validation.loader, c.loader
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
-    if training.workers and not own.workers:
+    if training.workers and own.workers == 0:
         name = c.setting("num_workers") or "workers"
-        says = f"{name} {own.workers or 0} -> {training.workers} for validation"
+        says = f"{name} 0 -> {training.workers} for validation"
         do = Do(says, "as training has", own.made_at)
     settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
     unlike = [name for name in settings if getattr(own, name) != getattr(training, name)]

@@ -19,7 +19,7 @@ def say(rule: str, seen: dict[str, int] | None = None, **given: Any) -> tuple[st
 
 def test_slow_transform() -> None:
     """It had better come after one that leaves so much less of a sample."""
-    parts = {"transforms": {"Blur": 0.6, "Resize": 0.3}}
+    parts: dict[str, Any] = {"transforms": {"Blur": 0.6, "Resize": 0.3}}
     sizes = {"Blur": (1000, 1000), "Resize": (1000, 100)}
     assert say("slow transform", fetch=100, sizes=sizes, **parts) == (
         "Blur takes 60.0% of loading a batch: 15.0 ms a call, 4 calls a batch.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.builder import alternating, logged
 from tests.findings import told
 from tests.runs.looked_into import looked_into
@@ -32,7 +34,7 @@ def test_capacity() -> None:
 
 
 def test_zero_workers() -> None:
-    without = {"workers": 0, "prefetch_depth": 0}
+    without: dict[str, Any] = {"workers": 0, "prefetch_depth": 0}
     assert told("zero workers", alternating(wait=10, **without)) == (
         NOTHING_AHEAD,
         "num_workers 0 -> 1",
@@ -44,7 +46,7 @@ def test_zero_workers() -> None:
 
 
 def test_a_loader_whose_workers_are_not_known_may_load_nothing_ahead() -> None:
-    unknown = {"workers": None, "prefetch_depth": None}
+    unknown: dict[str, Any] = {"workers": None, "prefetch_depth": None}
     assert told("zero workers", alternating(wait=10, alone=10.0, **unknown)) == (
         NOTHING_AHEAD,
         "load in the background",
