@@ -43,6 +43,11 @@ def new_console() -> Console:
     return Console(highlight=False, markup=False, emoji=False)
 
 
+def screen_width() -> int:
+    """The columns of the terminal, or COLUMNS; 80 where neither is known."""
+    return Console().width
+
+
 def print_json(content: Any) -> None:
     """Print `content` as JSON."""
     typer.echo(json.dumps(content, indent=2))

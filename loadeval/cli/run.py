@@ -192,6 +192,9 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     say("")
     notes = [Text(note) for note in _notes(settings, trainings, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
+    if not trainings:
+        log = Path(shown_path(folder)) / loaders[0][0].log
+        say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
     say(f"\nLogs: {shown_path(folder)}")
 
 
