@@ -1,4 +1,4 @@
-"""docs/json.md and its schema are those of the results' types, and what `--json` prints is valid."""
+"""docs/json.md and its schema are those of the types, and what `--json` prints is valid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from docs.json_page import COMMANDS, MARK, PAGE, SCHEMA, page, whole_schema
+from docs.json_page import MARK, PAGE, SCHEMA, page, whole_schema
 from tests.cli.commands import runner
 from tests.recordings import RECORDED, laid_out
 
