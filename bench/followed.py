@@ -66,7 +66,7 @@ def plan_rows(folder: Path) -> list[list[str]]:
             measured = speedup(times[0], taken)
             predicted, is_in_range = "not predicted", "-"
             if action.speedup is not None:
-                low, high = action.speedup.bounds
+                low, high = action.speedup.low or 0.0, action.speedup.high or 0.0
                 predicted = interval(action.speedup.value, low, high)
                 is_in_range = "yes" if low <= measured[0] <= high else "no"
             rows.append([str(number), action.says, predicted, spread(*measured), is_in_range])

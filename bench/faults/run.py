@@ -161,7 +161,10 @@ def promised(said: Said, follows: str = "") -> str:
     without = "not known" if gone is None else speedup(gone)
     for action in said.actions:
         if first.rule in action.findings and follows in action.says:
-            gain = "no gain predicted" if action.speedup is None else f"{action.speedup:times}"
+            gain = "no gain predicted"
+            if (gained := action.speedup) is not None:
+                low, high = gained.low or 0.0, gained.high or 0.0
+                gain = f"{speedup(gained.value)} [{speedup(low)}, {speedup(high)}]"
             return f"without it {without}, {action.says}: {gain}"
     return f"without it {without}, nothing to do"
 
