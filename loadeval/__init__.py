@@ -4,25 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.estimate.headroom import Headroom
-    from loadeval.analysis.estimate.metrics import Level, Quantity, quantities
-    from loadeval.analysis.estimate.stats import Estimate
-    from loadeval.analysis.estimate.verdict import Verdict
-    from loadeval.analysis.inside.operators import OperatorReport, ThreadReport
-    from loadeval.analysis.inside.stages import StageReport
-    from loadeval.analysis.predict.prediction import (
-        Assumption,
-        Limit,
-        Prediction,
-        Range,
-        Shortage,
-        WorkerCurve,
-    )
-    from loadeval.analysis.predict.whatif import LoaderModel, whatif
-    from loadeval.analysis.remark import Remark
-    from loadeval.analysis.rules.diagnosis import diagnose
-    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
     from loadeval.backends import compare_backends
     from loadeval.data.lines import (
         CodeSamples,
@@ -35,12 +16,18 @@ if TYPE_CHECKING:
     from loadeval.data.log import read_run
     from loadeval.data.run import Run
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
+    from loadeval.estimate.gap import Gap
+    from loadeval.estimate.stats import Estimate
     from loadeval.evaluator import LoaderEvaluator
+    from loadeval.findings.engine import Action, Diagnosis, Finding, diagnose
+    from loadeval.inside.stages import Stages
     from loadeval.launch.install import install
+    from loadeval.model.changes import Change
+    from loadeval.model.model import Model
+    from loadeval.model.whatif import whatif
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure.curve_figure import plot_worker_curve
-    from loadeval.report.figure.figure import plot_comparison
-    from loadeval.report.wording.findings import describe
+    from loadeval.report.report import plot_comparison
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
@@ -49,53 +36,37 @@ if TYPE_CHECKING:
     from loadeval.tuning import Tuning, tune
 
 __all__ = [
+    "Action",
     "Adapter",
-    "Assumption",
     "Backend",
     "BackendComparison",
-    "BackendResult",
     "CacheError",
-    "Check",
+    "Change",
     "CodeSamples",
     "Diagnosis",
     "Estimate",
-    "Fact",
     "Finding",
-    "Headroom",
+    "Gap",
     "IterableAdapter",
-    "Level",
-    "Limit",
     "LoaderEvaluator",
     "LoaderInfo",
-    "LoaderModel",
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
-    "OperatorReport",
+    "Model",
     "OperatorTimes",
-    "Place",
-    "Prediction",
-    "Quantity",
-    "Range",
     "Readings",
-    "Remark",
-    "Rule",
     "Run",
     "RunLogError",
-    "Shortage",
     "StageNote",
-    "StageReport",
     "StageTimes",
-    "ThreadReport",
+    "Stages",
     "Tuning",
     "UsageError",
-    "Verdict",
     "Watch",
-    "WorkerCurve",
     "WorkerStart",
     "adapter_for",
     "compare_backends",
-    "describe",
     "diagnose",
     "install",
     "is_array",
@@ -103,7 +74,6 @@ __all__ = [
     "map_leaves",
     "plot_comparison",
     "plot_worker_curve",
-    "quantities",
     "read_run",
     "tune",
     "whatif",
@@ -112,48 +82,31 @@ __all__ = [
 _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
-        "analysis.backends": ("BackendResult",),
-        "analysis.estimate.headroom": ("Headroom",),
-        "analysis.estimate.metrics": ("Level", "Quantity", "quantities"),
-        "analysis.inside.operators": ("OperatorReport", "ThreadReport"),
-        "analysis.remark": ("Remark",),
-        "analysis.rules.diagnosis": ("diagnose",),
-        "analysis.rules.finding": ("Check", "Diagnosis", "Fact", "Finding", "Place", "Rule"),
-        "analysis.inside.stages": ("StageReport",),
-        "analysis.estimate.stats": ("Estimate",),
-        "backends": ("compare_backends",),
-        "analysis.estimate.verdict": ("Verdict",),
-        "analysis.predict.prediction": (
-            *("Assumption", "Limit", "Prediction", "Range", "Shortage", "WorkerCurve"),
-        ),
-        "analysis.predict.whatif": ("LoaderModel", "whatif"),
-        "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
-        "evaluator": ("LoaderEvaluator",),
-        "launch.install": ("install",),
-        "report.backends": ("BackendComparison",),
-        "report.figure.curve_figure": ("plot_worker_curve",),
-        "report.figure.figure": ("plot_comparison",),
-        "report.wording.findings": ("describe",),
-        "data.run": ("Run",),
-        "data.log": ("read_run",),
-        "data.lines": (
-            *(
-                "CodeSamples",
-                "LoaderInfo",
-                "OperatorTimes",
-                "Readings",
-                "StageTimes",
-                "WorkerStart",
-            ),
-        ),
-        "runtime.adapter": ("Adapter", "IterableAdapter", "Watch"),
-        "runtime.alternation.backends": ("Backend",),
-        "runtime.batches.tree": ("is_array", "leaves", "map_leaves"),
-        "runtime.recording.stages": ("LoaderStages", "StageNote"),
-        "runtime.registry": ("adapter_for",),
-        "tuning": ("Tuning", "tune"),
+        "backends": "compare_backends",
+        "report.backends": "BackendComparison",
+        "data.lines": "CodeSamples LoaderInfo OperatorTimes Readings StageTimes WorkerStart",
+        "data.log": "read_run",
+        "data.run": "Run",
+        "errors": "CacheError LoadevalError LoadevalWarning RunLogError UsageError",
+        "estimate.gap": "Gap",
+        "estimate.stats": "Estimate",
+        "evaluator": "LoaderEvaluator",
+        "findings.engine": "Action Diagnosis Finding diagnose",
+        "inside.stages": "Stages",
+        "launch.install": "install",
+        "model.changes": "Change",
+        "model.model": "Model",
+        "model.whatif": "whatif",
+        "report.figure.curve_figure": "plot_worker_curve",
+        "report.report": "plot_comparison",
+        "runtime.adapter": "Adapter IterableAdapter Watch",
+        "runtime.alternation.backends": "Backend",
+        "runtime.batches.tree": "is_array leaves map_leaves",
+        "runtime.recording.stages": "LoaderStages StageNote",
+        "runtime.registry": "adapter_for",
+        "tuning": "Tuning tune",
     }.items()
-    for name in names
+    for name in names.split()
 }
 """A public name is imported from its module when it is first used."""
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.data.run import Run
+    from loadeval.estimate.gap import Gap
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
@@ -398,15 +398,25 @@ class LoaderEvaluator(DALICompatible):
         settings = replace(settings, track=None)  # the tracker's run is of the original
         return _restored, (type(self), self._loader, settings, cache)
 
-    def headroom(self) -> Headroom:
+    def headroom(self) -> Gap:
         """How much faster training would be if loading were free; for `alternate` mode.
 
-        Raises UsageError in other modes. `loadeval compare` compares a logged run with a
-        replayed one.
+        In `log` mode it has what training waits, and no speed-up. `loadeval compare` compares a
+        logged run with a replayed one.
         """
-        from loadeval.analysis.estimate.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
 
-        return headroom(self.recorded())
+        return gap(self.recorded())
+
+    def report(self) -> str:
+        """All that is known so far: what `loadeval compare --full` prints.
+
+        Raises UsageError in `replay` mode.
+        """
+        from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
+        from loadeval.report.text import lines  # noqa: PLC0415 - likewise
+
+        return "\n".join(line.plain for line in lines(report_of_runs([self.recorded()]).sections()))
 
     def close(self) -> None:
         """Stop measuring; finish the log, and the metrics file if there is to be one.

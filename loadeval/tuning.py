@@ -29,7 +29,6 @@ from loadeval.launch.command import remove_marks, run, why_nothing
 from loadeval.launch.folder import trainings_in
 from loadeval.report.formatting import estimated, number, settings_as_code, speedup
 from loadeval.report.tables import NO_LIMIT, Table, wrapped
-from loadeval.report.wording.launch import nothing_measured
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -230,7 +229,7 @@ def tune_command(
             raise KeyboardInterrupt
         code, trainings = 0 if ended.was_stopped else ended.code, trainings_in(folder)
         if code or not trainings:
-            why = f"exit code {code}" if trainings else nothing_measured(*why_nothing(folder, code))
+            why = f"exit code {code}" if trainings else why_nothing(folder, code)
             raise LoadevalError(f"{why}. See {folder.name}/output.txt")
         remove_marks(folder)
         return [read_run(log) for log in trainings[0]]

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from loadeval.analysis.baseline import are_before_and_after
 from loadeval.analysis.job.alignment import are_ranks
 from loadeval.analysis.job.ranks import JobReport
-from loadeval.analysis.report import Report
-from loadeval.data.folder import logs_in, read_ranks, read_whole
+from loadeval.data.folder import read_ranks, read_whole
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
-from loadeval.report.formatting import printable
 from loadeval.report.tables import NO_LIMIT, Table
+from loadeval.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,31 +46,6 @@ EXIT_CODES = (
 )
 
 
-def report_of(paths: Sequence[Path]) -> Report:
-    """What is said of these files, and of the ranks in these folders, each of which is one job.
-
-    Of two runs of the same loader in the same mode the second is compared with the first. Raises
-    UsageError where a file was given twice.
-    """
-    _check_different(paths)
-    subjects = list(map(_read, paths))
-    runs = [subject.run if isinstance(subject, JobReport) else subject for subject in subjects]
-    if len(subjects) == 1:
-        return _by_itself(subjects[0])
-    if are_before_and_after(runs):
-        before, after = map(_by_itself, subjects)
-        return after.against(before)
-    return Report.of(runs)
-
-
-def report_of_training(ranks: Sequence[Path], folder: Path) -> Report:
-    """What the logs in `folder` of the ranks of one training say.
-
-    Raises UsageError where they are not of one job.
-    """
-    return _by_itself(run_or_job(ranks, folder))
-
-
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
     """The runs in these files. Raises UsageError where a file was given twice."""
     _check_different(paths)
@@ -83,15 +56,6 @@ def _check_different(paths: Sequence[Path]) -> None:
     if len({path.resolve() for path in paths}) < len(paths):
         names = ", ".join(map(str, paths))
         raise UsageError(f"{names}: the same file was given twice; expected different runs")
-
-
-def _by_itself(subject: JobReport | Run) -> Report:
-    return Report.of_job(subject) if isinstance(subject, JobReport) else Report.of([subject])
-
-
-def _read(path: Path) -> JobReport | Run:
-    """The run in a file; in a folder, the run or the job."""
-    return run_or_job(logs_in(path), path) if path.is_dir() else read_run(path)
 
 
 def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadeval.analysis.report import Report
-from loadeval.cli.compare import next_commands
-from loadeval.cli.console import ctrl_c_exits, errors_printed, print_lines, screen_width
-from loadeval.data.log import read_run
+from loadeval.cli.compare import SCREEN_LINES
+from loadeval.cli.console import ctrl_c_exits, errors_printed
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
-from loadeval.report.terminal.screen import screen
+from loadeval.report import text
+from loadeval.report.report import report_of
+from loadeval.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,9 +69,9 @@ def show(result: DemoResult) -> None:
     """Print what the run says, and which files hold it."""
     accuracy = f"{result.accuracy:.0%} of the images correctly"
     typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
-    report = Report.of([read_run(result.run_log)])
-    more = [*next_commands([result.run_log], report), ("figure", str(result.figure))]
-    print_lines(screen(report, more, screen_width()))
+    report = report_of([result.run_log])
+    text.show(report.sections(report.commands()), height=SCREEN_LINES)
+    typer.echo(f"\nFigure written to {printable(result.figure)}")
 
 
 def _imported(device: DemoDevice) -> Callable[[Path, ProgressBars], DemoResult]:

@@ -13,6 +13,7 @@ from loadeval.cli.backends import backends
 from loadeval.cli.compare import compare
 from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
+from loadeval.cli.diagnose import diagnose
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.report import report
@@ -49,19 +50,13 @@ def main(
     atexit.register(gc.freeze)  # to look for garbage at the end takes 0.13 s, and all ends anyway
 
 
-for command in (
-    demo,
-    compare,
-    report,
-    whatif,
-    backends,
-    watch,
-    attach,
-    export,
-    doctor,
-):
-    app.command(epilog=EXIT_CODES)(command)
 # What follows the command's first word is the command's.
 OPTIONS_FIRST = {"allow_interspersed_args": False}
+app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(diagnose)
 app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
+app.command(epilog=EXIT_CODES)(compare)
+app.command(epilog=EXIT_CODES)(report)
+app.command(epilog=EXIT_CODES)(whatif)
 app.command(epilog=EXIT_CODES, context_settings=OPTIONS_FIRST)(tune)
+for command in (attach, watch, backends, doctor, export, demo):
+    app.command(epilog=EXIT_CODES)(command)

@@ -3,76 +3,50 @@
 from __future__ import annotations
 
 import shlex
+import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from loadeval.cli.compare import straggler_command
-from loadeval.cli.console import (
-    Command,
-    Redact,
-    errors_printed,
-    report_of_training,
-    say,
-    shown_path,
-)
+from loadeval.cli.compare import SCREEN_LINES
+from loadeval.cli.console import Command, Redact, errors_printed, say, shown_path
 from loadeval.cli.hangs import HangAfter, HangTeller
+from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.run import Run
 from loadeval.errors import LoadevalError, UsageError, in_words
-from loadeval.launch.command import (
-    CannotStartError,
-    end_like,
-    name_of,
-    remove_marks,
-    why_nothing,
-)
-from loadeval.launch.command import (
-    run as run_command,
-)
+from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
+from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
 from loadeval.launch.refused import is_shown
 from loadeval.launch.settings import RunSettings, check, settings_in
-from loadeval.report.formatting import printable
-from loadeval.report.terminal.launch import launch_screen
-from loadeval.report.wording.hangs import ABORTED as HANG_ENDED
-from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
+from loadeval.report import text
+from loadeval.report.blocks import Heading, Section, Table, Text
+from loadeval.report.report import Report, report_of_training
+from loadeval.words import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from loadeval.analysis.report import Report
-    from loadeval.launch.command import Ended
-    from loadeval.report.tables import Rows
-
+IsEnough = Callable[[Sequence[ProcessRecord]], bool]
+"""Asked of what the processes of a command have recorded: whether it is to be ended."""
 RUN_EXIT_CODES = (
-    "Exit code: the command's own, also where a signal ended it; 0 where --stop-after ended it, "
-    "5 where --abort-on-hang did. 126 and 127: it could not be started."
+    "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
+    "where --abort-on-hang did. 126 and 127: it could not be started."
 )
-MODE = (
-    "log: record what was waited. alternate: real and ideal loading in turn, which gives the "
-    "verdict."
-)
-BATCHES = (
-    "Measure no more of a loader after this many of its batches; with --mode alternate, start no "
-    "new pair of blocks then. The program goes on."
-)
-STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
-SET = (
-    "Run with another setting of the training loader, such as num_workers=4; "
-    "validation.num_workers=2 is for the other loaders. Can be given several times."
-)
+MODE = "log: what was waited. alternate: real and ideal loading in turn, for the gain."
+BATCHES = "Measure no more of a loader after N batches; the program goes on."
+STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
+SET = "Another setting of the training loader, as num_workers=4; of others validation.num_workers."
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
-TRACK = (
-    "Pass throughput and waits on to this tracker while it trains: to the run that the program has "
-    "begun there, or to one of its own."
-)
+TRACK = "Pass throughput and waits on to this tracker while the program trains."
 ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
-MOST_TRAININGS = 4
-ABORTED = 5
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
+MOST_TRAININGS = 4
+MOST_LOADERS = 8
+ABORTED = 5
+NEARLY_WHOLE = 0.02
+"""Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
 
 
 def run(  # noqa: PLR0913, PLR0917 - the options of the command
@@ -96,13 +70,11 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     hang_after: HangAfter = None,
     abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT_ON_HANG)] = False,
 ) -> None:
-    """Run a command unchanged, and measure the loaders that its programs iterate.
-
-    With --set it runs as if its author had changed these settings.
+    """Run a command unchanged, and record what it waits for its data loaders.
 
     The loader that is iterated with gradients on is the training loader; validation and other
     loaders get logs of their own. Works with python, torchrun, accelerate launch and scripts. All
-    that loadeval says is on stderr.
+    that loadeval says is on stderr. What faster loading would give: loadeval diagnose.
     """
     if mode not in {"log", "alternate"}:
         raise typer.BadParameter(f"--mode is {mode!r}; expected log or alternate")
@@ -112,7 +84,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             f"{batches}; leave one of them out"
         )
     with errors_printed():
-        run_settings = RunSettings(
+        of_run = RunSettings(
             "",
             "alternate" if mode == "alternate" else "log",
             batches,
@@ -121,82 +93,109 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             allow_changes,
             track=track,
         )
-        check(run_settings)
-        name = "run" if redact else name_of(command)
-        folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
+        folder = folder_for(command, of_run, output)
+    most = batches or (stop_after if mode == "alternate" else None)
+    measure(
+        command,
+        replace(of_run, folder=str(folder), batches=most),
+        stop_after=stop_after,
+        hang_after_s=hang_after,
+        abort_on_hang=abort_on_hang,
+    )
+
+
+def folder_for(command: Sequence[str], settings: RunSettings, output: Path | None) -> Path:
+    """A new folder for the logs of a command, once its settings are checked.
+
+    Raises UsageError or RunLogError.
+    """
+    check(settings)
+    name = "run" if settings.redact else name_of(command)
+    return new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
+
+
+def measure(
+    command: list[str],
+    settings: RunSettings,
+    *,
+    stop_after: int | None = None,
+    is_enough: IsEnough | None = None,
+    hang_after_s: float | None = None,
+    abort_on_hang: bool = False,
+) -> NoReturn:
+    """Run a command, say what its logs say, and end as it has ended; with 0 where we ended it."""
+    folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
-    most = batches or (stop_after if mode == "alternate" else None)
-    run_settings = replace(run_settings, folder=str(folder), batches=most)
-    hangs = HangTeller(folder, hang_after, redact=redact)
-    ended = _run(command, run_settings, stop_after, hangs.poll, aborts=abort_on_hang)
-    if ended.was_stopped:
-        say(STOPPED.format(stop_after=stop_after))
-    if ended.was_aborted:  # what its time went to was said
-        remove_marks(folder)
-        end_like(ended.code)
+    hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
     try:
-        _report(run_settings, folder, 0 if ended.was_stopped else ended.code)
+        ended = run_command(
+            command,
+            settings,
+            stop_after,
+            is_hanging=lambda: hangs.poll() and abort_on_hang,
+            is_enough=is_enough,
+        )
+    except CannotStartError as error:
+        remove_marks(folder)
+        say(f"Error: {printable(error)}")
+        raise typer.Exit(error.code) from None
+    if ended.was_aborted:  # what its time went to was said
+        say("loadeval: ended the program, which hung")
+        remove_marks(folder)
+        end_like(ABORTED)
+    if ended.was_stopped:
+        after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
+        say(f"loadeval: ended the program as Ctrl-C does{after}")
+    code = 0 if ended.was_stopped else ended.code
+    try:
+        tell(settings, folder, code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
         say(f"loadeval: there is no report: {printable(in_words(error))}; the logs are in {place}")
-    end_like(0 if ended.was_stopped else ended.code)
+    end_like(code)
 
 
-def _run(
-    command: list[str],
-    settings: RunSettings,
-    stop_after: int | None,
-    poll: Callable[[], bool],
-    *,
-    aborts: bool,
-) -> Ended:
-    def is_hanging() -> bool:
-        return poll() and aborts
+def tell(settings: RunSettings, folder: Path, code: int) -> None:
+    """Print what the logs in `folder` say of a command that ended with `code`.
 
-    try:
-        ended = run_command(command, settings, stop_after, is_hanging=is_hanging)
-    except CannotStartError as error:
-        remove_marks(Path(settings.folder))
-        say(f"Error: {printable(error)}")
-        raise typer.Exit(error.code) from None
-    if ended.was_aborted:
-        say(HANG_ENDED)
-    return replace(ended, code=ABORTED) if ended.was_aborted else ended
-
-
-def _report(settings: RunSettings, folder: Path, code: int) -> None:
-    """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
+    Raises LoadevalError if one cannot be read.
+    """
     if not folder.exists():
-        say(LOGS_ARE_GONE.format(folder=folder))
+        say(f"loadeval: there is no report: {folder} was removed while the program ran")
         return
-    why, what = why_nothing(folder, code)
+    why = why_nothing(folder, code)
     is_said = is_shown(folder)
     loaders = loaders_in(folder)
     remove_marks(folder)
     if not loaders:
         if not is_said:
-            say(nothing_measured(why, what))
+            say(why)
         return
-    reports = [
-        training_report
+    trainings = [
+        training
         for logs in trainings_in(folder)[:MOST_TRAININGS]
-        for training_report in _reports_of(folder, logs)
+        for training in _reports_of(logs, folder)
     ]
-    lines = launch_screen(
-        [(logs[0].name, report) for logs, report in reports],
-        loaders,
-        _more(folder, reports, loaders[0][0].log),
-        Console(stderr=True).width,
-        alternates=settings.mode == "alternate",
-        overrides=bool(settings.settings),
-    )
-    for line in lines:
-        say(line)
+    shown: list[Section] = []
+    for number, (logs, report) in enumerate(trainings, 1):
+        if len(trainings) > 1:
+            title = f"Training {number} of {len(trainings)}: {logs[0].name}"
+            shown.append(Section("", [Heading(title)], priority=0))
+        paths = tuple(Path(shown_path(folder)) / log.name for log in logs)
+        paths = paths if len(trainings) > 1 else (Path(shown_path(folder)),)
+        named = replace(report, paths=paths)
+        shown += named.sections(named.commands())
+    height = SCREEN_LINES * max(len(trainings), 1)
+    text.show(shown, file=sys.stderr, height=height)
+    say("")
+    notes = [Text(note) for note in _notes(settings, trainings, loaders)]
+    text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
+    say(f"\nLogs: {shown_path(folder)}")
 
 
-def _reports_of(folder: Path, logs: list[Path]) -> list[tuple[list[Path], Report]]:
+def _reports_of(logs: list[Path], folder: Path) -> list[tuple[list[Path], Report]]:
     """What is said of a training; of each rank by itself where they are of no one job."""
     try:
         return [(logs, report_of_training(logs, folder))]
@@ -204,19 +203,58 @@ def _reports_of(folder: Path, logs: list[Path]) -> list[tuple[list[Path], Report
         return [([log], report_of_training([log], folder)) for log in logs]
 
 
-def _more(folder: Path, reports: Sequence[tuple[list[Path], Report]], first_log: str) -> Rows:
-    """Where the logs are, and the commands that say more of each training."""
-    short = shown_path(folder)
-    more = [("logs", short)]
-    if not reports:
-        log = shlex.quote(str(Path(short) / first_log))
-        return [*more, ("everything", f"loadeval compare {log} --full")]
-    for logs, report in reports:
-        names = [str(Path(short) / log.name) for log in logs]
-        place = shlex.quote(short) if len(reports) == 1 else shlex.join(names)
-        more += [
-            *straggler_command(report),
-            ("everything", f"loadeval compare {place} --full"),
-            ("page", f"loadeval report {place}"),
-        ]
-    return more
+def _notes(
+    settings: RunSettings,
+    trainings: Sequence[tuple[list[Path], Report]],
+    loaders: Sequence[tuple[LoaderRecord, Run]],
+) -> list[str]:
+    """What did not go as asked."""
+    notes = []
+    if not trainings:
+        notes.append(
+            "No training was seen: no data loader was iterated with gradients on, or none with "
+            "optimizer steps between its batches. What was iterated was logged:"
+        )
+    logged = [report for _, report in trainings if report.result and not report.result.gap.ideal]
+    if settings.mode == "alternate" and any(
+        report.result.run.header.mode == "log" for report in logged if report.result
+    ):
+        notes.append(
+            "Logged, not alternated: this loader's state_dict would run ahead of the training, or "
+            "another loader alternated at the same time. For the gain, wrap it: "
+            "loadeval.LoaderEvaluator(loader, mode='replay', log_file='ideal.jsonl'), and compare: "
+            "loadeval compare THIS.jsonl ideal.jsonl"
+        )
+    if settings.settings and not any(run.loader.overrides for _, run in loaders):
+        notes.append(
+            "The settings of --set reached no loader: none of those that were iterated was "
+            "recognised in its role when its iterator was asked for"
+        )
+    return notes
+
+
+def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
+    """What each loader served, and how many optimizer steps were made of it."""
+    rows: list[tuple[str, ...]] = []
+    for record, run in loaders[:MOST_LOADERS]:
+        steps, samples = "", run.steps.samples
+        if record.optimizer_steps:
+            steps = f"{record.optimizer_steps:,}"
+            each = run.batches / record.optimizer_steps
+            is_whole = round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
+            if is_whole and len(samples) and (samples >= 0).all():
+                of_each = int(samples.sum()) / run.batches * round(each)
+                steps += f" of {of_each:.4g} samples"
+        elif record.role == "training":
+            steps = "none seen"
+        overrides = run.loader.overrides or {}
+        settings = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
+        served = f"{run.batches:,}", f"{record.epochs:,}"
+        rows.append((record.log, record.role, *served, steps, settings))
+    head: tuple[str, ...] = ("loader", "role", "batches", "epochs", "optimizer steps", "set")
+    if not any(row[-1] for row in rows):
+        head, rows = head[:-1], [row[:-1] for row in rows]
+    left_out = len(loaders) - MOST_LOADERS
+    if left_out > 0:
+        rows.append((f"and {left_out} more", *[""] * (len(head) - 1)))
+    return Table(head, rows)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,17 +24,6 @@ RANK_LOG = re.compile(rf"rank(\d+)\{LOG}")
 """A rank's training loader has a log of this name, unless `loadeval run` names another."""
 OF_RANK = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
 """All loaders of a rank have logs of such names."""
-
-
-class NothingMeasured(Enum):
-    """Why a command has no log."""
-
-    NO_PYTHON = "no Python was started that reads PYTHONPATH"
-    NO_LOADER = "no known loader was iterated"
-    REFUSED = "a loader does not take the settings of --set"
-    FAILED = "a loader could not be measured"
-    NO_BATCH = "it ended before a loader served a batch"
-    ENDED = "it failed before a loader was iterated"
 
 
 class LoaderRecord(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from loadeval.demo.folder import DemoFolder
 from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.report.figure.figure import plot_comparison
+from loadeval.report.report import plot_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -25,6 +25,7 @@ from loadeval.estimate.epochs import length_of_epochs, starts_of
 from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, Jackknife
 from loadeval.estimate.steady import pairs_that_count, steady
+from loadeval.words import whole_share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +102,15 @@ class Gap:
         shares = {name: part.value / whole for name, part in parts if whole}
         object.__setattr__(self, "lost_share", lost_share)
         object.__setattr__(self, "shares", shares)
+
+    def __str__(self) -> str:
+        """The speed-up and the parts of the time lost in one line."""
+        if self.speedup is None or self.lost_share is None:
+            real, ideal = self.real_batches, self.ideal_batches
+            return f"not measured: {real:,} real and {ideal:,} ideal batches count so far"
+        parts = ", ".join(f"{name} {whole_share(self.share(name))}" for name, _ in self.parts())
+        lost = whole_share(self.lost_share.value)
+        return f"{self.speedup:times} if loading were free: {lost} of the time lost ({parts})"
 
     def parts(self) -> list[tuple[str, Estimate]]:
         """What the time lost consists of."""

@@ -11,17 +11,18 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NoReturn
 
 import psutil
 
 from loadeval.analysis.live import LiveRun
-from loadeval.data.folder import NothingMeasured, processes_in
+from loadeval.data.folder import processes_in
 from loadeval.data.lines import Header
 from loadeval.data.log import Follower
 from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
+from loadeval.words import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -86,12 +87,14 @@ def run(
     stop_after: int | None = None,
     is_hanging: Callable[[], bool] | None = None,
     output: IO[bytes] | None = None,
+    is_enough: Callable[[Sequence[ProcessRecord]], bool] | None = None,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    The other ranks of a job have RANKS_S to serve as many. After that it has GRACE_S to end by
-    itself. Once `is_hanging`, which is asked often, returns True, it and all processes below it get
-    SIGTERM, and SIGKILL where they have not ended after that time.
+    The other ranks of a job have RANKS_S to serve as many. With `is_enough`, which is asked often
+    of what the processes have recorded, it is run until that returns True. After that it has
+    GRACE_S to end by itself. Once `is_hanging`, which is asked often, returns True, it and all
+    processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
     we get. Raises
@@ -108,7 +111,10 @@ def run(
             raise CannotStartError(command[0], error) from error
         give(child)
         abortion = Abortion(child.pid, is_hanging or bool)
-        ended = _run_until(child, Path(settings.folder), stop_after, abortion.poll)
+        folder = Path(settings.folder)
+        if stop_after is not None:
+            is_enough = ServedBatches(folder, stop_after)
+        ended = _run_until(child, folder, is_enough, abortion.poll)
         interrupted = signal.SIGINT in numbers
         return replace(ended, was_aborted=abortion.finish(), was_interrupted=interrupted)
 
@@ -121,7 +127,7 @@ class CannotStartError(LoadevalError):
         self.code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
 
 
-def end_like(code: int) -> None:
+def end_like(code: int) -> NoReturn:
     """End this process as the command ended: with its exit code, or by the signal that ended it."""
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the program's
@@ -144,22 +150,35 @@ def _flush() -> bool:
     return True
 
 
-def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
-    """Why `folder` has no log of a command that ended with `code`; and what failed, if it did."""
-    for why, name in (
-        (NothingMeasured.REFUSED, loadeval_inject.REFUSED_MARK),
-        (NothingMeasured.FAILED, loadeval_inject.FAILED_MARK),
-    ):
-        if (folder / name).exists():
-            return why, _first_line(folder / name)
-    if not (folder / loadeval_inject.PYTHON_MARK).exists():
-        return NothingMeasured.NO_PYTHON, ""
+def why_nothing(folder: Path, code: int = 0) -> str:
+    """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    if any(process.loaders for process in processes_in(folder)):
-        return NothingMeasured.NO_BATCH, how
-    if code:
-        return NothingMeasured.ENDED, how
-    return NothingMeasured.NO_LOADER, ""
+    refused, failed = folder / loadeval_inject.REFUSED_MARK, folder / loadeval_inject.FAILED_MARK
+    unknown = "a program failed to measure its loader, and could not write down why"
+    if refused.exists():
+        why = _first_line(refused) or unknown
+    elif failed.exists():
+        why = (
+            f"{_first_line(failed) or unknown}. Is loadeval installed in the Python of the "
+            "program, and is the folder writable?"
+        )
+    elif not (folder / loadeval_inject.PYTHON_MARK).exists():
+        why = (
+            "the command started no Python that can be measured; options -E, -I and -S, an empty "
+            "environment, and a PYTHONPATH=. within the command keep loadeval out. Leave them out, "
+            "write PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
+        )
+    elif any(process.loaders for process in processes_in(folder)):
+        why = f"the command ended with {how} before the data loader that it iterated served a batch"
+    elif code:
+        why = f"the command ended with {how} before it iterated a data loader"
+    else:
+        why = (
+            "the program iterated no data loader that loadeval knows; wrap what it iterates with "
+            "loadeval.LoaderEvaluator(loader), which takes any iterable or function. If the "
+            "command sets PYTHONPATH for a Python that it starts, write PYTHONPATH=.:$PYTHONPATH"
+        )
+    return printable(f"Nothing was measured: {why}")
 
 
 def _first_line(path: Path) -> str:
@@ -230,16 +249,12 @@ def _is_in_foreground() -> bool:
 def _run_until(
     child: subprocess.Popen[bytes],
     folder: Path,
-    stop_after: int | None,
+    is_enough: Callable[[Sequence[ProcessRecord]], bool] | None,
     poll: Callable[[], object] = bool,
-    *,
-    now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
     command = psutil.Process(child.pid)
-    counters: dict[str, BatchCounter] = {}
     recorded: list[ProcessRecord] = []
     signalled: set[psutil.Process] = set()
-    reached_s: float | None = None
     stopped_s: float | None = None
     was_stopped = is_terminated = False
     while True:
@@ -247,20 +262,12 @@ def _run_until(
         with suppress(subprocess.TimeoutExpired):
             return Ended(child.wait(POLL_S), was_stopped)
         poll()
-        if stop_after is None:
+        if is_enough is None:
             continue
-        reached, ranks = 0, 1
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             recorded = processes_in(folder)
-            mains = [record.main.log for record in recorded if record.main is not None]
-            counted = [counters.setdefault(log, BatchCounter(folder / log)) for log in mains]
-            reached = sum(counter.batches() >= stop_after for counter in counted)
-            ranks = max((counter.ranks for counter in counted), default=1)
-        if reached and reached_s is None:
-            reached_s = now_s()
-        is_late = reached_s is not None and now_s() - reached_s > RANKS_S
-        if stopped_s is None and reached and (reached >= ranks or is_late):
-            stopped_s = now_s()
+            if stopped_s is None and is_enough(recorded):
+                stopped_s = time.monotonic()
         if stopped_s is None:
             continue
         # A launcher gets no signal: it would kill its ranks. One may only now begin.
@@ -269,7 +276,7 @@ def _run_until(
             training = {command}
         new, signalled = training - signalled, signalled | training
         was_stopped |= _signal(new, signal.SIGINT)
-        if not is_terminated and now_s() - stopped_s > GRACE_S:
+        if not is_terminated and time.monotonic() - stopped_s > GRACE_S:
             is_terminated = True
             was_stopped |= _signal(signalled | {command}, signal.SIGTERM)
 
@@ -353,6 +360,33 @@ def _signal(processes: Iterable[psutil.Process], number: int) -> bool:
                 name = signal.Signals(number).name
                 warn(f"no permission to send {name} to process {process.pid}, which goes on")
     return is_sent
+
+
+class ServedBatches:
+    """Whether the training loaders of all ranks have served `batches`.
+
+    Ranks that are RANKS_S later than the first are not waited for.
+    """
+
+    def __init__(
+        self, folder: Path, batches: int, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._folder, self._batches, self._now_s = folder, batches, now_s
+        self._counters: dict[str, BatchCounter] = {}
+        self._reached_s: float | None = None
+
+    def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
+        """Asked of the processes that iterate loaders."""
+        mains = [record.main.log for record in recorded if record.main is not None]
+        counted = [
+            self._counters.setdefault(log, BatchCounter(self._folder / log)) for log in mains
+        ]
+        reached = sum(counter.batches() >= self._batches for counter in counted)
+        if reached and self._reached_s is None:
+            self._reached_s = self._now_s()
+        is_late = self._reached_s is not None and self._now_s() - self._reached_s > RANKS_S
+        ranks = max((counter.ranks for counter in counted), default=1)
+        return bool(reached) and (reached >= ranks or is_late)
 
 
 class BatchCounter:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.analysis.estimate.headroom import Headroom
     from loadeval.data.run import Run
+    from loadeval.estimate.gap import Gap
     from loadeval.runtime.measurement import Measurement
 
 _finders: list[Any] = []
@@ -71,14 +71,14 @@ class Installed:
             raise UsageError("nothing was measured yet: no known loader was iterated")
         return measurement.recorder.run()
 
-    def headroom(self) -> Headroom:
-        """How much faster training would be if loading were free; for mode "alternate".
+    def headroom(self) -> Gap:
+        """How much faster training would be if loading were free; see LoaderEvaluator.headroom.
 
-        Raises UsageError in other modes, and where no loader was iterated yet.
+        Raises UsageError where no loader was iterated yet.
         """
-        from loadeval.analysis.estimate.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+        from loadeval.estimate.gap import gap  # noqa: PLC0415 - training needs no analysis
 
-        return headroom(self.recorded())
+        return gap(self.recorded())
 
     def close(self) -> None:
         """Stop measuring, and finish the logs. Closing it twice is fine."""

@@ -28,7 +28,9 @@ FAILED_MARK = ".failed"
 """A file in that folder, with a line for each thing that could not be patched or measured."""
 REFUSED_MARK = ".refused"
 """A file in that folder: which settings a loader does not take."""
-MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK)
+ENOUGH_MARK = ".enough"
+"""An empty file in that folder, which the command makes: no new pair of blocks is to begin."""
+MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK)
 
 said: set[str] = set()
 """What `failed` has already said. A program may fail again in each epoch."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from loadeval.launch.loadeval_inject import REFUSED_MARK
-from loadeval.report.formatting import printable
+from loadeval.words import printable
 
 if TYPE_CHECKING:
     from pathlib import Path

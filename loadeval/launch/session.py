@@ -24,7 +24,7 @@ from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.launch.folder import claimed_name, with_roles
-from loadeval.launch.loadeval_inject import failed
+from loadeval.launch.loadeval_inject import ENOUGH_MARK, failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
 from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.overrides import Overrides
@@ -327,6 +327,9 @@ class Session:
             loader.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
+            if (self.folder / ENOUGH_MARK).exists():
+                for loader in stepping:
+                    loader.measurement.end_soon()
 
 
 def started_ms() -> int | None:

@@ -331,6 +331,8 @@ def headline(r: Result) -> Section:
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
         title += f", {share(starts)} for epochs to start"
+    if "real" in r.throughput:
+        title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     said = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
     return Section(title, [said, Facts(figures, large=True)], priority=1)
 
@@ -346,6 +348,14 @@ def batch_time(r: Result) -> Section:
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
     return Section("a batch's time", [Bars(bars)], priority=2)
+
+
+def bars_chart(title: str, bars: Bars) -> Chart:
+    """Bars as a chart, for what has no other way to draw them."""
+    rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
+    columns = map(np.array, zip(*rows, strict=True))
+    table = Columns(dict(zip(("row", "part", "value"), columns, strict=True)))
+    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
 
 
 def what_to_do(r: Result) -> Section:

@@ -252,6 +252,11 @@ class Measurement:
         self.recorder.drain()
         return max(limit - self.recorder.batches, 0)
 
+    def end_soon(self) -> None:
+        """Begin no new pair of blocks. Ranks go on, which begin and end them together."""
+        if self.alternation is not None and not self._schedule.fixed:
+            self._schedule.is_enough = True
+
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
         with self.guard:

@@ -226,6 +226,9 @@ class Schedule(Progress):
     switch arms at the same batch. Where `has_instruments` is, some pairs are for these.
     """
 
+    is_enough = False
+    """Whether no pair is to begin after the present one."""
+
     def __init__(
         self,
         *,
@@ -430,4 +433,6 @@ class Schedule(Progress):
         if block.arm == arms_of(self._seed, block.pair)[-1]:
             self._pair = block.pair + 1
             is_full = self._batches is not None and self.served >= self._batches
-            self.is_over = is_full or self._counted_before(self._pair) == self._pairs
+            self.is_over = (
+                self.is_enough or is_full or self._counted_before(self._pair) == self._pairs
+            )

@@ -1,0 +1,108 @@
+"""`loadeval diagnose`: is it data loading, how much would it give, and what to change."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from loadeval.cli.console import Command, errors_printed, say, shown_path
+from loadeval.cli.run import OUTPUT, SET, IsEnough, folder_for, measure
+from loadeval.data.folder import ProcessRecord
+from loadeval.data.log import read_run
+from loadeval.errors import LoadevalError
+from loadeval.estimate.gap import Gap, gap
+from loadeval.launch.command import ServedBatches
+from loadeval.launch.loadeval_inject import ENOUGH_MARK
+from loadeval.launch.settings import RunSettings, settings_in
+from loadeval.words import counted
+
+PAIRS = 8
+HALF_WIDTH = 0.05
+"""Of the share of the time lost: an interval under five points either way."""
+LONGEST_S = 120.0
+"""Since the first batch."""
+LOOK_EVERY_S = 2.0
+LOOK_SHARE = 20
+"""Between two looks there is so many times as long as one takes."""
+BATCHES = "Measure N batches, however sure that is."
+GO_ON = "Let the program run on, unmeasured, once enough was measured."
+
+
+def diagnose(
+    command: Command,
+    batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
+    go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
+    ] = None,
+) -> None:
+    """Measure an unedited program for a short while: what data loading costs, and what to change.
+
+    Real and ideal loading take turns until the time lost is known within five points, or for two
+    minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
+    """
+
+    def enough(folder: Path) -> IsEnough:
+        is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
+
+        def goes_on(recorded: Sequence[ProcessRecord]) -> bool:
+            if not (folder / ENOUGH_MARK).exists() and is_enough(recorded):
+                (folder / ENOUGH_MARK).touch()
+                place = shlex.quote(shown_path(folder))
+                say(
+                    "loadeval: enough was measured, and the program goes on unmeasured; what was "
+                    f"found is said at its end, or now by: loadeval compare {place}"
+                )
+            return False
+
+        return goes_on if go_on else is_enough
+
+    with errors_printed():
+        of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
+        folder = folder_for(command, of_run, output)
+    measure(command, replace(of_run, folder=str(folder)), is_enough=enough(folder))
+
+
+class Enough:
+    """Whether the loader of the first rank was measured for long enough, and says so."""
+
+    def __init__(self, folder: Path, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._now_s = folder, now_s
+        self._began_s: float | None = None
+        self._next_s = 0.0
+
+    def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
+        """Asked of the processes that iterate loaders."""
+        main = recorded[0].main if recorded else None
+        began_s = self._now_s()
+        if main is None or began_s < self._next_s:
+            return False
+        try:
+            run = read_run(self._folder / main.log)
+        except LoadevalError:
+            return False
+        if self._began_s is None and run.batches:
+            self._began_s = began_s
+        known = gap(run)
+        self._next_s = began_s + max(LOOK_EVERY_S, LOOK_SHARE * (self._now_s() - began_s))
+        if is_known(known):
+            say(f"loadeval: {counted(known.pairs or 0, 'pair')} of blocks are enough")
+            return True
+        return self._began_s is not None and began_s - self._began_s >= LONGEST_S
+
+
+def is_known(measured: Gap) -> bool:
+    """Whether the time lost is known within HALF_WIDTH, of PAIRS or more."""
+    lost = measured.lost_share
+    if lost is None or lost.low is None or lost.high is None:
+        return False
+    return (measured.pairs or 0) >= PAIRS and (lost.high - lost.low) / 2 < HALF_WIDTH

@@ -1,0 +1,279 @@
+"""The report of the runs that somebody names: which they are, and what is said of them.
+
+They are one run; a log beside a replay, which is its ideal; two runs of one program, before and
+after; several backends; or a folder of the ranks of one job, or of a `loadeval run`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from loadeval.data.folder import logs_in, processes_in, read_ranks, read_whole
+from loadeval.data.log import read_run
+from loadeval.data.run import Run
+from loadeval.errors import LoadevalError, UsageError
+from loadeval.estimate.before_after import before_after, differences, kind_of, names_of
+from loadeval.job import Job, are_ranks, job_of
+from loadeval.report.as_json import Json, as_json
+from loadeval.report.blocks import Bars, Chart, Section, Text
+from loadeval.report.build import (
+    Result,
+    backends_sections,
+    bars_chart,
+    change_sections,
+    job_sections,
+    result_of,
+    sections,
+)
+
+Window = tuple[float, float]
+"""Seconds since a run's start: the part of it that is looked at."""
+GENERATOR = '<meta name="generator" content="loadeval'
+"""What each page has near its beginning, and nothing else is likely to."""
+BEGINNING = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that is known of runs. `result` is that of the run, or of the later one of two.
+
+    `job` are the ranks whose run `result` is of, and `before` is the earlier one of two. Several
+    `backends` have no `result`; `paths` are the files that the runs were read from.
+    """
+
+    result: Result | None
+    before: Result | None = None
+    job: Job | None = None
+    backends: Mapping[str, Result] = field(default_factory=dict)
+    paths: tuple[Path, ...] = ()
+
+    def sections(self, commands: Sequence[str] = ()) -> list[Section]:
+        """What is said, in the order in which it is read; `commands` are those that say more."""
+        if self.result is None:
+            return backends_sections(self.backends, {}, commands)
+        if self.before is not None:
+            return change_sections(self.before, self.result, commands)
+        if self.job is not None:
+            return job_sections(self.job, self.result, commands)
+        return sections(self.result, commands)
+
+    def as_json(self) -> Json:
+        """The same as plain data: the keys are the fields of the results."""
+        if self.result is None:
+            runs = {name: result.run for name, result in self.backends.items()}
+            return as_json({"backends": self.backends, "differences": differences(runs)})
+        if self.before is not None:
+            before, now = self.before, self.result
+            change = before_after(before.run, now.run, before.gap, now.gap)
+            return as_json({"before_after": change, "before": before, "now": now})
+        if self.job is not None:
+            return as_json({"job": self.job, "result": self.result})
+        return as_json(self.result)
+
+    def commands(self) -> list[str]:
+        """The commands that say more of these runs."""
+        paths = shlex.join(map(str, self.paths))
+        more = [f"More: loadeval compare {paths} --full; as a page: loadeval report {paths}"]
+        if self.job is not None and self.job.stragglers.ranks:
+            rank = self.job.stragglers.ranks[0]
+            path = next(each.path for each in self.job.ranks if each.rank == rank)
+            if path is not None:
+                more.append(f"Rank {rank} alone: loadeval compare {shlex.quote(str(path))}")
+        return more
+
+    def draw(self, path: Path) -> None:
+        """Write a figure of it: a PNG, SVG or PDF by the extension of `path`.
+
+        Raises UsageError where it cannot be written, or matplotlib is not installed.
+        """
+        from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
+
+        every = self.sections()
+        charts = [
+            bars_chart(section.title, block) if isinstance(block, Bars) else block
+            for section in every
+            for block in section.blocks
+            if isinstance(block, Bars | Chart)
+        ]
+        notes = [
+            f"Caution: {block.text}"
+            for section in every
+            for block in section.blocks
+            if isinstance(block, Text) and block.kind == "caution"
+        ]
+        shown = [chart for chart in charts if chart.kind != "system metrics"]
+        save(path, every[0].title, shown, notes)
+
+    def write_page(self, path: Path) -> None:
+        """Write a page of it, whole or not at all.
+
+        Raises UsageError where `path` is no page of ours, or cannot be written, or jinja2 is not
+        installed.
+        """
+        check_page(path)
+        from loadeval.report.html import page  # noqa: PLC0415 - imports matplotlib and jinja2
+
+        text = page(self.sections(self.commands()), ", ".join(each.name for each in self.paths))
+        part = path.with_name(f".{path.name}.part")
+        try:
+            part.write_text(text, encoding="utf-8")
+            part.replace(path)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
+    """What is said of the runs in these files and folders, or of a window of each.
+
+    Raises RunLogError where one cannot be read, UsageError where they are not to be compared.
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
+    if len(paths) == 1 and paths[0].is_dir():
+        return report_of_training(logs_in(paths[0]), paths[0], between)
+    runs = [
+        training(logs_in(path), path, between)[0] if path.is_dir() else cut(read_run(path), between)
+        for path in paths
+    ]
+    return replace(report_of_runs(runs), paths=tuple(paths))
+
+
+def report_of_runs(runs: Sequence[Run]) -> Report:
+    """What is said of one run; of a log and a replay; before and after; or of backends.
+
+    Raises UsageError where they are not to be compared.
+    """
+    kind = kind_of(runs)
+    if kind == "one run":
+        (run,) = runs
+        if run.header.mode == "replay":
+            first = run.header.settings.get("replay_after")
+            left_out = f" (the real batches of replay_after={first} are left out)" if first else ""
+            raise UsageError(
+                f"{run.path or run.header.name} was recorded with mode='replay', so it has no real "
+                f"arm to compare{left_out}; give the run with mode='log' too: loadeval compare "
+                "REAL IDEAL"
+            )
+        return Report(result_of(run))
+    if kind == "real and ideal":
+        return Report(result_of(*runs))
+    if kind == "before and after":
+        return Report(result_of(runs[1]), before=result_of(runs[0]))
+    named = dict(zip(names_of(runs), map(result_of, runs), strict=True))
+    return Report(None, backends=named)
+
+
+def report_of_training(logs: Sequence[Path], folder: Path, between: Window | None = None) -> Report:
+    """What the logs in `folder` of the ranks of one training say, and of its validation loader.
+
+    Raises UsageError where they are not of one job.
+    """
+    run, job = training(logs, folder, between)
+    others = {
+        loader.role: cut(read_run(folder / loader.log), between)
+        for process in processes_in(folder)
+        for loader in process.loaders
+        if loader.role == "validation" and loader.epochs
+        if any(other.log == logs[0].name for other in process.loaders)
+    }
+    return Report(result_of(run, None, **others), job=job, paths=(folder,))
+
+
+def training(
+    logs: Sequence[Path], folder: Path, between: Window | None = None
+) -> tuple[Run, Job | None]:
+    """The run in a log; or of the logs of several ranks the job, and what it is as a run.
+
+    Raises UsageError where they are not of one job.
+    """
+    if len(logs) == 1:
+        return cut(read_run(logs[0]), between), None
+    ranks = read_ranks(logs)
+    if not are_ranks(ranks):
+        raise UsageError(
+            f"{folder} has {len(logs)} run logs, which are not of the ranks of one job; expected "
+            "one for each rank; give those to look at by name"
+        )
+    ranks = [cut(rank, between) for rank in ranks]
+    job = job_of(ranks, lambda rank: cut(read_whole(rank), between), folder.name)
+    return job.run, job
+
+
+def cut(run: Run, between: Window | None) -> Run:
+    """The window of a run. Raises UsageError where no batch was asked for in it."""
+    if between is None:
+        return run
+    part = run.between(*between)
+    if not len(part.steps):
+        begin_s, end_s = between
+        raise UsageError(
+            f"{run.path or run.header.name} has no batch between {begin_s:g}s and {end_s:g}s"
+        )
+    return part
+
+
+def plot_comparison(
+    real_log: str | Path, ideal_log: str | Path | None = None, output: str | Path = "comparison.png"
+) -> Path:
+    """Draw what ideal loading would gain; returns the path of the figure written.
+
+    Args:
+        real_log: the run that loaded, or without `ideal_log` one that alternated: a run log,
+            what `save_metrics()` wrote, or the JSON of DALI's LoaderEvaluator.
+        ideal_log: the run that replayed, in one of the same forms.
+        output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
+            extension.
+
+    Raises:
+        RunLogError: a run cannot be read.
+        UsageError: the runs cannot be compared, or `output` has another extension or cannot be
+            written.
+    """
+    runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
+    path = Path(output)
+    Report(result_of(*runs), paths=tuple(Path(run.path or "") for run in runs)).draw(path)
+    return path
+
+
+def page_path(output: Path | None, run: Path) -> Path:
+    """Where the page of `run` goes: to `output`, or beside the run, or into it if it is a folder.
+
+    Raises UsageError for another extension than .html.
+    """
+    if output is None:
+        return run / "report.html" if run.is_dir() else run.with_name(f"{run.stem}.html")
+    if output.suffix.lower() != ".html":
+        raise UsageError(
+            f"cannot write a page as {output.name!r}: its extension is {output.suffix!r}, where "
+            f".html was expected; try {output.stem or 'report'}.html"
+        )
+    return output
+
+
+def check_page(path: Path) -> None:
+    """Raises UsageError where `path` is there already and no page of ours."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(BEGINNING)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if GENERATOR.encode() not in beginning:
+        raise UsageError(
+            f"{path} already exists and is no page that loadeval report wrote, so it is not "
+            "replaced; give another path with --output"
+        )
+
+
+def _unwritable(path: Path, error: OSError) -> LoadevalError:
+    return UsageError(
+        f"cannot write the page {path}: {error.strerror or error}; expected a path in a folder "
+        "that exists and can be written"
+    )
