@@ -111,7 +111,7 @@ def as_now(before: dict[str, Any]) -> dict[str, Any]:
     result = result_as_now(before)
     if "baseline" in before:
         return {"now": result, "before_after": before["baseline"]}
-    return {"shown": result, "job": before["job"]} if "job" in before else result
+    return {"result": result, "job": before["job"]} if "job" in before else result
 
 
 def result_as_now(before: dict[str, Any]) -> dict[str, Any]:

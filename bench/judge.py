@@ -180,7 +180,7 @@ class Said:
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Said:
-        result = content.get("shown", content)
+        result = content.get("result", content)
         gap, diagnosis, verdict = (result[name] for name in ("gap", "diagnosis", "verdict"))
         stages, threads, metrics = (result[name] for name in ("stages", "threads", "metrics"))
         findings = tuple(map(Finding.of, diagnosis["findings"]))
@@ -253,19 +253,13 @@ class Backend:
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
     """What `compare` says of the logs of several. Raises JudgeError."""
-    content = asked("compare", *logs)
-    return [
-        *(
-            Backend(
-                name,
-                estimate(result["throughput"].get("real")),
-                estimate(result["gap"]["speedup"]),
-                None,
-            )
-            for name, result in content["backends"].items()
-        ),
-        *(Backend(name, None, None, error) for name, error in content["failed"].items()),
-    ]
+    found = []
+    for name, result in asked("compare", *logs)["backends"].items():
+        events = result["run"]["events"]
+        errors = [event["message"] for event in events if event["kind"] == "failed backend"]
+        real, speedup = result["throughput"].get("real"), result["gap"]["speedup"]
+        found.append(Backend(name, estimate(real), estimate(speedup), next(iter(errors), None)))
+    return found
 
 
 @dataclass(frozen=True)

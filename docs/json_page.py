@@ -61,20 +61,18 @@ class TwoRuns(TypedDict):
 class Backends(TypedDict):
     """Several backends under one training step, by name.
 
-    `differences` are between every two that were measured, the fastest first; `failed` says of
-    others why there is no result.
+    `differences` are between every two that were measured, the fastest first.
     """
 
     backends: Mapping[str, Result]
     differences: Sequence[Difference]
-    failed: Mapping[str, str]
 
 
 class Ranks(TypedDict):
-    """The ranks of a job; `shown` is the result of the job as one run."""
+    """The ranks of a job, and the `result` of the job as one run."""
 
     job: Job
-    shown: Result
+    result: Result
 
 
 COMMANDS: dict[str, dict[str, type]] = {
