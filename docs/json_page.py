@@ -30,15 +30,17 @@ from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.epochs import epochs, outliers
+from loadeval.estimate.stats import Estimate
 from loadeval.job import Job
 from loadeval.model.whatif import WhatIf
 from loadeval.report.as_json import KEPT, as_json
 from loadeval.report.build import Result, result_of
-from loadeval.tuning import Tuning
 from tests.recordings import laid_out
 from tests.whole_outputs import written
 
 Schema: TypeAlias = dict[str, Any]
+NAMED: dict[str, type] = {}
+"""The types that were met, by their names."""
 
 PAGE = Path(__file__).with_name("json.md")
 SCHEMA = PAGE.with_name("json.schema.json")
@@ -75,6 +77,29 @@ class Ranks(TypedDict):
     result: Result
 
 
+class Measured(TypedDict):
+    """Samples per second with so many workers, as a run measured them."""
+
+    num_workers: int
+    throughput: Estimate
+
+
+class Predictions(TypedDict):
+    """What was `measured`, and `predicted` for each number of workers: `best` are enough.
+
+    `with_options` is what is predicted with the settings that were given. `cpus` are those that
+    training and its workers share, of which others use `others_cpus`.
+    """
+
+    measured: Sequence[Measured]
+    predicted: Sequence[WhatIf]
+    best: WhatIf
+    with_options: WhatIf | None
+    unit: str
+    cpus: float | None
+    others_cpus: float
+
+
 COMMANDS: dict[str, dict[str, type]] = {
     "compare": {
         "one run, or real and ideal loading": Result,
@@ -82,8 +107,7 @@ COMMANDS: dict[str, dict[str, type]] = {
         "several backends": Backends,
         "the ranks of a job": Ranks,
     },
-    "whatif": {"a run": WhatIf},
-    "tune": {"a program": Tuning},
+    "whatif": {"a run": Predictions},
 }
 """What each command prints, by what it is given."""
 TABLES = {"epochs": epochs, "outliers": outliers}
@@ -117,6 +141,8 @@ def schema_of(kind: Any, types: dict[str, Schema]) -> Schema:  # noqa: C901, PLR
     if kind in (Any, object):
         return {}
     if isinstance(kind, type) and (fields := fields_of(kind)):
+        if NAMED.setdefault(kind.__name__, kind) is not kind:
+            raise TypeError(f"two types are called {kind.__name__}")
         if kind.__name__ not in types:
             types[kind.__name__] = {}  # it may have itself in it
             keys = {
@@ -284,7 +310,7 @@ def main() -> None:
     """Write both files."""
     schema = whole_schema()
     by_hand = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    SCHEMA.write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
+    SCHEMA.write_text(written(schema) + "\n", encoding="utf-8")
     PAGE.write_text(f"{by_hand}{MARK}\n\n{page(schema)}", encoding="utf-8")
 
 

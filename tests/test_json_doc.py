@@ -33,7 +33,7 @@ def test_the_schema_is_one() -> None:
     Draft202012Validator.check_schema(WRITTEN)
 
 
-@pytest.mark.parametrize("command", ["compare", "whatif"])
+@pytest.mark.parametrize("command", ["compare"])
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_is_printed_of_a_recorded_run_is_valid(
     name: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
