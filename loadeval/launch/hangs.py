@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 import psutil
 
 from loadeval.analysis.attach.marks import marks_of
-from loadeval.analysis.followed import FollowedRun
 from loadeval.analysis.hangs.hang import Cause, hang_of, hang_of_job
 from loadeval.analysis.hangs.stack import WaitsIn
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
+from loadeval.live import FollowedRun
 from loadeval.probes.looks import look_at, memory, with_native_frames
 from loadeval.report.wording.hangs import stacks_text
 from loadeval.runtime.registry import declared_in_stacks
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.attach.marks import Marks
     from loadeval.analysis.hangs.hang import Hang
-    from loadeval.analysis.live import Silence
+    from loadeval.live import Silence
     from loadeval.probes.looks import KernelMemory, Look
 
 TIMES_LONGEST_WAIT = 10

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.estimate.stats import Estimate
     from loadeval.analysis.estimate.summary import Summary
-    from loadeval.analysis.rates import Rates
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -116,7 +115,7 @@ def per_second(rate: float | None, unit: str) -> str:
     return NOT_MEASURED if rate is None else f"{number(rate)} {unit}/s"
 
 
-def throughput(summary: Summary | Rates, unit: str) -> str:
+def throughput(summary: Summary, unit: str) -> str:
     """Samples per second under their name, or batches per second where those are unknown."""
     if summary.samples_per_s is not None:
         return per_second(summary.samples_per_s, unit)

@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval import LoadevalWarning, read_run
 from loadeval.data.folder import LoaderRecord, NothingMeasured, ProcessRecord
-from loadeval.data.log import Follower
 from loadeval.launch import command
 from loadeval.launch.command import (
-    BatchCounter,
     CannotStartError,
     end_like,
     name_of,
@@ -29,7 +27,6 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
 from loadeval.report.wording.launch import nothing_measured
-from tests.runs.tables import replace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -299,20 +296,6 @@ def test_we_end_as_it_ended(code: int) -> None:
 def test_our_exit_code_is_its_own() -> None:
     with pytest.raises(SystemExit, match="3"):
         end_like(3)
-
-
-def test_a_long_log_is_counted_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it must be read."""
-    with LoaderEvaluator(range(50), probes=(), log_file=tmp_path / "log.jsonl") as evaluator:
-        list(evaluator)
-    whole = Follower(tmp_path / "log.jsonl").read()
-    assert whole is not None
-    counter = BatchCounter(tmp_path / "log.jsonl")
-    parts = iter(
-        [replace(whole, lines=whole.lines[:1], more=True), replace(whole, lines=whole.lines[1:])]
-    )
-    monkeypatch.setattr(counter._follower, "read", lambda: next(parts))
-    assert counter.batches() == 50
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

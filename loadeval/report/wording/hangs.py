@@ -9,7 +9,7 @@ from loadeval.analysis.hangs.hang import Cause, Exhausted
 from loadeval.analysis.hangs.stack import text_of
 from loadeval.report.formatting import counted, printable
 from loadeval.report.wording.attach import NO_STACKS
-from loadeval.report.wording.live import span
+from loadeval.words import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
