@@ -28,13 +28,17 @@ from loadeval.data.columns import Columns
 from loadeval.data.lines import Header
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
+from loadeval.doctor import Check
 from loadeval.estimate.before_after import BeforeAfter, Difference
 from loadeval.estimate.epochs import epochs, outliers
 from loadeval.estimate.stats import Estimate
 from loadeval.job import Job
+from loadeval.live import LiveState
 from loadeval.model.whatif import WhatIf
+from loadeval.probes.machine import Machine
 from loadeval.report.as_json import KEPT, as_json
 from loadeval.report.build import Result, result_of
+from loadeval.tuning import Tuning
 from tests.recordings import laid_out
 from tests.whole_outputs import written
 
@@ -50,6 +54,16 @@ EXAMPLE = "before-demo"
 DIGITS = 6
 LONGEST = 2
 """Of longer lists the example has the first items."""
+
+
+def hints_of(kind: type) -> dict[str, Any]:
+    """The types of its fields, also those that its file imports for type checkers alone."""
+    module = sys.modules[kind.__module__]
+    names = dict(vars(module))
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)  # noqa: S102 - imports of our own
+    return get_type_hints(kind, names)
 
 
 class TwoRuns(TypedDict):
@@ -100,6 +114,57 @@ class Predictions(TypedDict):
     others_cpus: float
 
 
+Watched = TypedDict("Watched", {"path": str, **hints_of(LiveState)})  # type: ignore[misc]
+Watched.__doc__ = inspect.getdoc(LiveState)
+WatchedRank = TypedDict("WatchedRank", {"log": str, **hints_of(LiveState)})  # type: ignore[misc]
+WatchedRank.__doc__ = "A rank, by the name of its log: the keys are those of Watched."
+
+
+class WatchedRanks(TypedDict):
+    """The ranks of a job, in order."""
+
+    path: str
+    ranks: Sequence[WatchedRank]
+
+
+class Comparison(TypedDict):
+    """Several backends by name, as `compare` has them.
+
+    `memory_bytes` is what training and workers take together. `failed` says of others what their
+    loaders raised, and `unequal` and `cautions` what makes them less comparable.
+    """
+
+    unit: str
+    backends: Mapping[str, Result]
+    memory_bytes: Mapping[str, float | None]
+    differences: Sequence[Difference]
+    failed: Mapping[str, str]
+    unequal: Sequence[str]
+    cautions: Sequence[str]
+
+
+class Recipes(TypedDict):
+    """Recipes under one step: the `fastest`, and its `code`; None where none was measured.
+
+    `pixels_differ` is the mean difference from the pixels of the reference, of 255 levels, and
+    `left_out` says which recipes were not tried, and why.
+    """
+
+    fastest: str | None
+    comparison: Comparison
+    pixels_differ: Mapping[str, float]
+    left_out: Sequence[str]
+    code: str | None
+
+
+class Checkup(TypedDict):
+    """Whether nothing is to be changed, each check, and the machine."""
+
+    ok: bool
+    checks: Sequence[Check]
+    machine: Machine
+
+
 COMMANDS: dict[str, dict[str, type]] = {
     "compare": {
         "one run, or real and ideal loading": Result,
@@ -108,6 +173,10 @@ COMMANDS: dict[str, dict[str, type]] = {
         "the ranks of a job": Ranks,
     },
     "whatif": {"a run": Predictions},
+    "tune": {"a program": Tuning},
+    "watch": {"a run": Watched, "the ranks of a job": WatchedRanks},
+    "backends": {"a folder of images": Recipes},
+    "doctor": {"this machine": Checkup},
 }
 """What each command prints, by what it is given."""
 TABLES = {"epochs": epochs, "outliers": outliers}
@@ -185,16 +254,6 @@ def fields_of(kind: type) -> dict[str, Any]:
         names = list(kind.__annotations__)
     hints = hints_of(kind) if names else {}
     return {name: hints[name] for name in names}
-
-
-def hints_of(kind: type) -> dict[str, Any]:
-    """The types of its fields, also those that its file imports for type checkers alone."""
-    module = sys.modules[kind.__module__]
-    names = dict(vars(module))
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)  # noqa: S102 - imports of our own
-    return get_type_hints(kind, names)
 
 
 def object_of(keys: Mapping[str, Schema], told_by: object) -> Schema:
