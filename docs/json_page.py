@@ -24,6 +24,7 @@ from typing import Any, Literal, TypeAlias, TypedDict, Union, get_args, get_orig
 
 import msgspec
 
+from loadeval.attach.observe import Attached
 from loadeval.data.columns import Columns
 from loadeval.data.lines import Header
 from loadeval.data.log import read_run
@@ -127,6 +128,12 @@ class WatchedRanks(TypedDict):
     ranks: Sequence[WatchedRank]
 
 
+class Trainings(TypedDict):
+    """The trainings that were looked at."""
+
+    trainings: Sequence[Attached]
+
+
 class Comparison(TypedDict):
     """Several backends by name, as `compare` has them.
 
@@ -175,6 +182,7 @@ COMMANDS: dict[str, dict[str, type]] = {
     "whatif": {"a run": Predictions},
     "tune": {"a program": Tuning},
     "watch": {"a run": Watched, "the ranks of a job": WatchedRanks},
+    "attach": {"trainings": Trainings},
     "backends": {"a folder of images": Recipes},
     "doctor": {"this machine": Checkup},
 }

@@ -6,32 +6,19 @@ import os
 import time
 import timeit
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from importlib.resources import files
-from io import StringIO
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, final
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from loadeval.data.run import Run
 from loadeval.errors import UsageError, in_words
-from loadeval.estimate.before_after import (
-    BATCHES,
-    about_backends,
-    differences,
-    names_of,
-    unit_of,
-)
-from loadeval.estimate.gap import throughput
 from loadeval.probes import NAMES, probes_named
-from loadeval.report.as_json import Json, as_json
-from loadeval.report.blocks import Chart, Section, Text
-from loadeval.report.build import Result, backends_sections, memory_bytes, result_of
-from loadeval.report.text import show
+from loadeval.report.build import result_of
+from loadeval.report.report import Report
 from loadeval.runtime.alternation.backends import Backend, BackendRunner
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.settings import (
@@ -68,90 +55,6 @@ MEMORY_READ_S = 0.5
 """Memory is read when a recipe was served for so long, and then every five seconds or so."""
 
 
-@final
-@dataclass(frozen=True, eq=False)
-class BackendComparison:
-    """Several backends under one training step; as text: tables, differences and cautions.
-
-    `runs` has the run of each backend that was measured, by its name, and `failed` what the
-    loaders of the others raised. `unequal` has a clause for each difference in what they do.
-    """
-
-    runs: Mapping[str, Run]
-    failed: Mapping[str, str]
-    unequal: Sequence[str] = ()
-
-    @classmethod
-    def of_runs(cls, runs: Sequence[Run]) -> BackendComparison:
-        """Compare runs that alternated or logged, one for each backend, named as they are.
-
-        Raises UsageError when one of them replayed.
-        """
-        measured, failed = {}, {}
-        for name, run in zip(names_of(runs), runs, strict=True):
-            if run.header.mode == "replay":
-                raise UsageError(
-                    f"{run.path or name} was recorded with mode='replay', and tells nothing of its "
-                    "loader's throughput; to compare backends, give runs with mode='alternate' or "
-                    "mode='log'"
-                )
-            errors = [event.message for event in run.events if event.kind == "failed backend"]
-            if errors:
-                failed[name] = errors[0]
-            else:
-                measured[name] = run
-        return cls(measured, failed)
-
-    @cached_property
-    def results(self) -> dict[str, Result]:
-        """All that is known of each run."""
-        return {name: result_of(run) for name, run in self.runs.items()}
-
-    @property
-    def fastest(self) -> str | None:
-        """The backend with the highest real throughput, whether it is shown to be or not."""
-        by_sample = unit_of(list(self.runs.values())) != BATCHES
-        rates = {name: throughput(run, by_sample).get("real") for name, run in self.runs.items()}
-        known = {name: rate.value for name, rate in rates.items() if rate is not None}
-        return max(known, key=known.__getitem__, default=None)
-
-    def sections(self, commands: Sequence[str] = ()) -> list[Section]:
-        """The report; `commands` are those that say more."""
-        return backends_sections(self.results, self.failed, commands, self.unequal)
-
-    def __str__(self) -> str:
-        text = StringIO()
-        show([section for section in self.sections() if section.priority], file=text)
-        return text.getvalue().rstrip("\n")
-
-    def as_dict(self) -> dict[str, Json]:
-        """Everything but the batches, ready for JSON."""
-        return {
-            "unit": unit_of(list(self.runs.values())),
-            "backends": as_json(self.results),
-            "memory_bytes": {name: memory_bytes(run) for name, run in self.runs.items()},
-            "differences": as_json(differences(self.runs)),
-            "failed": as_json(self.failed),
-            "unequal": as_json(self.unequal),
-            "cautions": list(about_backends(self.runs)),
-        }
-
-    def plot(self, output: str | os.PathLike[str] = "backends.png") -> Path:
-        """Draw real and ideal throughput of each backend; returns the path of the figure.
-
-        A PNG, an SVG or a PDF by its extension; what is there is replaced. Raises UsageError
-        for another extension, or when the figure cannot be written.
-        """
-        from loadeval.report.charts import save  # noqa: PLC0415 - with matplotlib
-
-        path = Path(output)
-        head, how_sure, *_ = self.sections()
-        charts = [block for block in head.blocks if isinstance(block, Chart)]
-        said = [*head.blocks, *how_sure.blocks]
-        save(path, head.title, charts, [block.text for block in said if isinstance(block, Text)])
-        return path
-
-
 def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     backends: Mapping[str, Any],
     step: Callable[[Any], object],
@@ -169,7 +72,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     stages: bool = True,
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
     clock: Callable[[], int] = time.perf_counter_ns,
-) -> BackendComparison:
+) -> Report:
     """Measure one training step with several loaders: each as it is, and as if it were free.
 
     In each round all backends run one after the other, in random order, so that machine drift
@@ -198,8 +101,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         probe_interval_s: seconds between two readings of the system metrics.
         clock: a clock in nanoseconds, for tests.
 
-    Returns a `BackendComparison`: print it for throughputs, speed-ups and differences with 95%
-    CIs; `plot` draws them, and `runs` has the run of each. Drift over several rounds widens
+    Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
+    draws them, and `backends` has the result of each. Drift over several rounds widens
     the CIs of the throughputs only. Differences that show only during the run, such as epochs of
     different lengths, become cautions. If a loader raises, its backend is reported as failed,
     with the error, and the other backends continue.
@@ -241,10 +144,12 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
             "Backend(loader, convert=...), or pass unequal=True if this is intended"
         )
     measured = runner.run(step, logs)
-    return BackendComparison(
-        {each.name: each.run for each in measured if each.run and each.error is None},
-        {each.name: in_words(each.error) for each in measured if each.error is not None},
-        runner.differences,
+    runs = {each.name: each.run for each in measured if each.run and each.error is None}
+    return Report(
+        None,
+        backends={name: result_of(run) for name, run in runs.items()},
+        failed={each.name: in_words(each.error) for each in measured if each.error is not None},
+        unequal=runner.differences,
     )
 
 
@@ -318,7 +223,7 @@ def compare_recipes(  # noqa: PLR0913 - options, all by keyword
     resized: int,
     cropped: int,
     say: Callable[[str], object],
-) -> tuple[BackendComparison, dict[str, float], list[str]]:
+) -> tuple[Report, dict[str, float], list[str]]:
     """Measure the recipes `names` with the JPEGs at `paths`; `say` is told what is being done.
 
     Their shorter side is `resized`, and a square of `cropped` pixels in the middle taken. Returns

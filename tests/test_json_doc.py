@@ -14,6 +14,7 @@ from loadeval import compare_backends
 from loadeval.estimate.stats import Estimate
 from loadeval.report.as_json import as_json
 from loadeval.tuning import Trial, Tuning
+from tests.attach.seen import half_waiting
 from tests.cli.commands import runner
 from tests.recordings import RECORDED, laid_out
 
@@ -67,6 +68,11 @@ def test_what_watch_prints_is_valid(
 def test_what_doctor_prints_is_valid() -> None:
     _, out, _ = runner("doctor")("--json")
     validate("doctor", json.loads(out))
+
+
+@pytest.mark.parametrize("machine", [{}, {"gpus": {"GPU 0": 71.5}, "quota_cores": 2.0}])
+def test_what_attach_prints_is_valid(machine: dict[str, Any]) -> None:
+    validate("attach", as_json({"trainings": [half_waiting(**machine)]}))
 
 
 def test_what_tune_prints_is_valid() -> None:

@@ -82,7 +82,7 @@ def backends(  # noqa: PLR0913 - the command's options
         print_json(
             {
                 "fastest": fastest,
-                "comparison": comparison.as_dict(),
+                "comparison": comparison.as_json(),
                 "pixels_differ": pixels,
                 "left_out": left_out,
                 "code": best,
