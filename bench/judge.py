@@ -253,13 +253,11 @@ class Backend:
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
     """What `compare` says of the logs of several. Raises JudgeError."""
-    found = []
-    for name, result in asked("compare", *logs)["backends"].items():
-        events = result["run"]["events"]
-        errors = [event["message"] for event in events if event["kind"] == "failed backend"]
+    content, found = asked("compare", *logs), []
+    for name, result in content["backends"].items():
         real, speedup = result["throughput"].get("real"), result["gap"]["speedup"]
-        found.append(Backend(name, estimate(real), estimate(speedup), next(iter(errors), None)))
-    return found
+        found.append(Backend(name, estimate(real), estimate(speedup), None))
+    return [*found, *(Backend(name, None, None, why) for name, why in content["failed"].items())]
 
 
 @dataclass(frozen=True)

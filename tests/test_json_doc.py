@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from docs.json_page import MARK, PAGE, SCHEMA, page, whole_schema
+from bench.json_page import MARK, PAGE, SCHEMA, page, whole_schema
 from loadeval import compare_backends
 from loadeval.estimate.stats import Estimate
 from loadeval.report.as_json import as_json

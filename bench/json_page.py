@@ -1,12 +1,10 @@
 """Writes docs/json.md and docs/json.schema.json: what `--json` prints, from the results' types.
 
-    python -m docs.json_page
+    python -m bench.json_page
 
 What stands above MARK in the page is written by hand. The rest are the types that `as_json` is
 given, with their docstrings, and what it makes of a recorded run.
 """
-
-# ruff: noqa: INP001 - a script beside the page that it writes
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ Schema: TypeAlias = dict[str, Any]
 NAMED: dict[str, type] = {}
 """The types that were met, by their names."""
 
-PAGE = Path(__file__).with_name("json.md")
+PAGE = Path(__file__).parents[1] / "docs" / "json.md"
 SCHEMA = PAGE.with_name("json.schema.json")
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 MARK = "<!-- `make golden` writes what follows. -->"
@@ -63,7 +61,7 @@ def hints_of(kind: type) -> dict[str, Any]:
     names = dict(vars(module))
     for node in ast.parse(inspect.getsource(module)).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)  # noqa: S102 - imports of our own
+            exec(compile(ast.Module(node.body, []), module.__name__, "exec"), names)
     return get_type_hints(kind, names)
 
 
@@ -73,16 +71,6 @@ class TwoRuns(TypedDict):
     before_after: BeforeAfter
     before: Result
     now: Result
-
-
-class Backends(TypedDict):
-    """Several backends under one training step, by name.
-
-    `differences` are between every two that were measured, the fastest first.
-    """
-
-    backends: Mapping[str, Result]
-    differences: Sequence[Difference]
 
 
 class Ranks(TypedDict):
@@ -134,11 +122,12 @@ class Trainings(TypedDict):
     trainings: Sequence[Attached]
 
 
-class Comparison(TypedDict):
-    """Several backends by name, as `compare` has them.
+class Backends(TypedDict):
+    """Several backends under one training step, by name; throughput is in `unit` per second.
 
-    `memory_bytes` is what training and workers take together. `failed` says of others what their
-    loaders raised, and `unequal` and `cautions` what makes them less comparable.
+    `memory_bytes` is what training and workers take together. `differences` are between every two,
+    the fastest first. `failed` says of others what their loaders raised, and `unequal` and
+    `cautions` what makes them less comparable.
     """
 
     unit: str
@@ -158,7 +147,7 @@ class Recipes(TypedDict):
     """
 
     fastest: str | None
-    comparison: Comparison
+    comparison: Backends
     pixels_differ: Mapping[str, float]
     left_out: Sequence[str]
     code: str | None
