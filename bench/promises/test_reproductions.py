@@ -88,7 +88,7 @@ ALSO: dict[str, Callable[[Finding, Said], bool]] = {
     "a lock that steps need too": lambda found, _: (found.cost or 0.0) >= 0.05,
     "a generator": lambda found, _: found.do[0].says == "load in the background",
     "no workers, in a log": lambda found, _: min(found.proposed("num_workers")) > 0,
-    "a worker that is too slow": lambda found, _: "mode='alternate'" in found.do[0].says,
+    "a worker that is too slow": lambda found, _: "loadeval diagnose" in found.do[0].says,
     "a process that computes": lambda found, _: "nothing else runs" in found.do[0].says,
     "200 ms for one batch in a hundred": lambda _, said: 99 in said.outliers,
     "workers that begin in 200 ms, each epoch": lambda found, _: (
@@ -176,7 +176,7 @@ def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, says: str) -> No
     loader = DataLoader(Shuffling(), num_workers=1, persistent_workers=persistent)
     finding = the("epoch boundaries", trained(Training(loader, Pause(10), epochs=3)))
     assert finding.do[0].says.startswith(says)
-    assert finding.facts["epoch start, later epochs, ns"] >= 300e6
+    assert finding.facts["start of a later epoch, ns"] >= 300e6
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
