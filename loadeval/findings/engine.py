@@ -366,6 +366,8 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     """
     for room in ROOMS:
         import_module(f"loadeval.findings.{room}")
+    # Whichever of them was imported first.
+    RULES.sort(key=lambda each: ROOMS.index(each.ask.__module__.rpartition(".")[2]))
     if ideal is None and real.header.mode == "replay":
         why = "the run replayed, and loaded nothing"
         return Diagnosis((), (), (), {each.name: why for each in RULES})

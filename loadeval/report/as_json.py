@@ -14,6 +14,8 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import Run
 
+KEPT = ("ends", "events", "closed", "notes")
+"""What JSON has of a run beside its header: what is not of each batch."""
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
@@ -64,10 +66,9 @@ def as_json(value: object) -> Json:  # noqa: C901, PLR0911, PLR0912 - a line for
 def shown(run: Run) -> dict[str, object]:
     """A run without its tables: the fields of its header, and those that are not of each batch."""
     header = {name: getattr(run.header, name) for name in run.header.__struct_fields__}
-    kept = ("ends", "events", "closed", "notes")
     return {
         "path": run.path,
         **header,
         "batches": run.batches,
-        **{name: getattr(run, name) for name in kept},
+        **{name: getattr(run, name) for name in KEPT},
     }

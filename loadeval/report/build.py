@@ -67,7 +67,12 @@ OPEN, COUNTS_NOT = -1, 2
 class Result:
     """All that is known of a run, or of one beside the `ideal` that replayed.
 
-    Its fields are the keys of the JSON.
+    Its fields are the keys of the JSON. `throughput` is in `unit` per second: of the steady `real`
+    and `ideal` arms, of the loader alone, `loader_only`, and over `whole` epochs. `cautions` are
+    what makes the figures mean less, and `not_measured` why some are not there, a sentence each.
+    `workers_started` are the worker processes that were started in the run. None is not known:
+    `stages` and `operators` where the loader was not looked into, `threads` where those of the
+    training process were not read, and `padding` where batches did not tell theirs.
     """
 
     run: Run
