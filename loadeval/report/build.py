@@ -456,11 +456,14 @@ def what_to_do(r: Result) -> Section:
     ]
     blocks.append(Table(("", "training"), rows))
     predicted = [action.speedup for action in actions if action.speedup is not None]
+    are = (
+        "are" if r.diagnosis.limit in ("the workers", "the CPUs", "the starts of epochs") else "is"
+    )
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         blocks.append(
             Text(
-                f"After that {r.diagnosis.limit} is the limit: {times(predicted[-1].value)} of the "
-                f"{times(r.gap.speedup.value)} that free loading would give."
+                f"After that {r.diagnosis.limit} {are} the limit: {times(predicted[-1].value)} of "
+                f"the {times(r.gap.speedup.value)} that free loading would give."
             )
         )
     return Section("what to do", blocks, priority=3)
@@ -480,7 +483,11 @@ def findings(r: Result) -> Section:
             says=finding.says,
             cost="" if finding.cost is None else Number(finding.cost, "share"),
             where=next((do.where for do in finding.do if isinstance(do, Do) and do.where), ""),
-            do=[f"{do.says} ({do.because})" if do.because else do.says for do in finding.do],
+            do=[
+                _at(do.says, do.where if isinstance(do, Do) else None)
+                + (f": {do.because}" if do.because else "")
+                for do in finding.do
+            ],
             facts=[
                 (_label(name), _cell(name, value))
                 for name, value in finding.facts.items()
@@ -983,7 +990,7 @@ def settings(r: Result) -> Section:
     facts: list[tuple[str, Cell]] = [
         ("run", header.name),
         ("mode", header.mode),
-        ("recorded", wall_clock(datetime.fromisoformat(header.created))),
+        ("recorded", _recorded(header.created)),
         ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
     ]
     known = {
@@ -1020,6 +1027,10 @@ def settings(r: Result) -> Section:
     return Section("what was measured", [Facts(facts)])
 
 
+def _recorded(created: str) -> str:
+    return wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
+
+
 def _predicted(speedup: Estimate | None) -> Cell:
     return "not predicted" if speedup is None else Number(speedup, "times")
 
@@ -1044,7 +1055,10 @@ def _cell(name: str, value: object) -> Cell:
         return Number(value, unit)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_MEASURED if value is None else str(value)
-    return Number(value, ENDS.get(name.rpartition(", ")[2], "number"))
+    unit = ENDS.get(name.rpartition(", ")[2])
+    if unit is None and isinstance(value, int):
+        return f"{value:,}"
+    return Number(value, unit or "number")
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (
