@@ -103,7 +103,7 @@ def gates(
     """On which side of the limits the runs are, and that in words."""
     result, before, found = report.result, report.before, []
     if fail_above is not None:
-        if result is None or result.gap.ideal is None:
+        if result is None or (result.run.header.mode == "log" and result.ideal is None):
             raise typer.BadParameter(
                 "--fail-above needs the share of time lost to data loading; expected a run of "
                 "mode alternate, or one of mode log and one of mode replay"

@@ -377,6 +377,8 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
         apart = duration(job.skew_ns)
         notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
     own = [(f"rank {rank.rank}", rank.wait_ns) for rank in ranked if rank.wait_ns is not None]
+    if len(rows) > MOST_RANKS:
+        notes.insert(0, f"and {len(rows) - MOST_RANKS:,} more")
     blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
     if own:
         own = own[:MOST_RANKS]
