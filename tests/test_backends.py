@@ -210,9 +210,7 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
     broken.batches = [IMAGES] * 3 + [OSError("gone")] * 57
     backends = {"a": scripted.loader(30), "b": scripted.loader(10), "c": broken}
     result = scripted.compare(backends, log_dir=tmp_path / "logs")
-    again = report_of_runs(
-        [read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends]
-    )
+    again = report_of_runs([read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends])
     assert str(again) == str(result)
     assert again.as_json()["differences"] == result.as_json()["differences"]
     with pytest.raises(RunLogError, match="exists"):

@@ -1052,12 +1052,11 @@ def _label(name: str) -> str:
 
 
 def _cell(name: str, value: object) -> Cell:
+    unit = ENDS.get(name.rpartition(", ")[2])
     if isinstance(value, Estimate):
-        unit = ENDS.get(name.rpartition(", ")[2], "duration")
-        return Number(value, unit)
+        return Number(value, unit or "duration")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_MEASURED if value is None else str(value)
-    unit = ENDS.get(name.rpartition(", ")[2])
     if unit is None and isinstance(value, int):
         return f"{value:,}"
     return Number(value, unit or "number")

@@ -560,9 +560,7 @@ def test_waits_that_the_device_does_not_feel_are_found(
     assert "unpinned memory" in rules
 
 
-def speedup_of(
-    device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool
-) -> Gap:
+def speedup_of(device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool) -> Gap:
     """An alternating run of 400 batches, whose steps queue work, and wait for it if they sync."""
     evaluator = evaluator_of([load_ns] * 400, clock, mode="alternate")
     for _ in evaluator:
