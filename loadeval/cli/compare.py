@@ -69,7 +69,7 @@ def compare(
         float | None, typer.Option(metavar="PERCENT", help=FAIL_SLOWER, callback=percentage)
     ] = None,
 ) -> None:
-    """Tell what recorded runs say: one screen, or everything with --full.
+    """Tell what runs say: on one screen, or all with --full.
 
     Of a run of mode log: how long training waited, and for what. Of two runs of one program:
     whether the second is slower, and what changed. Of several backends: which is fastest.
