@@ -57,6 +57,8 @@ MOST_SAMPLES = 3
 """Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
 MOST_OUTLIERS = 10
 MOST_RANKS = 64
+SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
+"""Limits of training that are more than one thing."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 
@@ -365,10 +367,11 @@ def what_to_do(r: Result) -> Section:
     blocks.append(Table(("", "training"), rows))
     predicted = [action.speedup for action in actions if action.speedup is not None]
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
+        are = "are" if r.diagnosis.limit in SEVERAL else "is"
         blocks.append(
             Text(
-                f"After that {r.diagnosis.limit} is the limit: {times(predicted[-1].value)} of the "
-                f"{times(r.gap.speedup.value)} that free loading would give."
+                f"After that {r.diagnosis.limit} {are} the limit: {times(predicted[-1].value)} of "
+                f"the {times(r.gap.speedup.value)} that free loading would give."
             )
         )
     return Section("what to do", blocks, priority=3)
