@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.errors import UsageError
-from loadeval.report.figure.curve_figure import plot_worker_curve
-from loadeval.report.figure.figure import plot_comparison
+from loadeval import UsageError, plot_comparison, plot_worker_curve
 from tests.cli.commands import runner
 from tests.runs.measured import record
 
@@ -18,16 +16,19 @@ if TYPE_CHECKING:
 
 INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
 WITHOUT = {
-    ("compare", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
+    ("compare", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
     ("whatif", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
-    ("report", "{log}"): "a page needs the package plotly",
+    ("report", "{log}"): "a page needs the package jinja2",
 }
 
 
 @pytest.fixture(autouse=True)
 def _neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for package in ("matplotlib", "plotly"):
+    for package in ("matplotlib", "jinja2"):
         monkeypatch.setitem(sys.modules, package, None)
+    for module in ("charts", "html"):
+        monkeypatch.delitem(sys.modules, f"loadeval.report.{module}", raising=False)
+        monkeypatch.delattr(f"loadeval.report.{module}", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
@@ -52,5 +53,5 @@ def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
 def test_functions_raise(plot: object, tmp_path: Path) -> None:
     """The same."""
     assert callable(plot)
-    with pytest.raises(UsageError, match="a figure needs the package matplotlib"):
+    with pytest.raises(UsageError, match="needs? the package matplotlib, which is not installed"):
         plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")
