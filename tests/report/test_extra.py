@@ -53,5 +53,5 @@ def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
 def test_functions_raise(plot: object, tmp_path: Path) -> None:
     """The same."""
     assert callable(plot)
-    with pytest.raises(UsageError, match="needs? the package matplotlib, which is not installed"):
+    with pytest.raises(UsageError, match=r"needs? the package matplotlib, which is not installed"):
         plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")
