@@ -544,7 +544,9 @@ def inside(r: Result) -> Section:
     """Where the loader's time goes: stages, transforms, lines of code, samples, workers."""
     s = r.stages
     if s is None:
-        return Section("inside the loader", [Text(f"Not measured: {why_no_stages(r.run)}.")])
+        why = why_no_stages(r.run)  # "" where operators are known in place of stages
+        said = [Text(f"Not measured: {why}.")] if why else list[Block]()
+        return Section("inside the loader", said)
     of = {"loader alone": "with the loader alone", "waits": "that training waited for"}[s.basis]
     about = Text(
         f"{duration(s.total_ns)} a batch {of}, over {counted(s.batches, 'batch', 'batches')}."

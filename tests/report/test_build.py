@@ -8,8 +8,8 @@ import pytest
 
 from loadeval.data.log import read_run
 from loadeval.report.blocks import Text
-from loadeval.report.build import result_of, what_to_do
-from tests.runs import DEMO
+from loadeval.report.build import inside, result_of, what_to_do
+from tests.runs import DEMO, SPDL
 
 
 @pytest.mark.parametrize(
@@ -25,3 +25,8 @@ def test_the_limit_that_is_left_is_a_sentence(limit: str, says: str) -> None:
     r = replace(r, diagnosis=replace(r.diagnosis, limit=limit))
     (said,) = [block.text for block in what_to_do(r).blocks if isinstance(block, Text)]
     assert said.startswith(says)
+
+
+def test_a_loader_with_operators_does_not_lack_stages() -> None:
+    """SPDL's are known in place of stages, and nothing is said to be not measured."""
+    assert not inside(result_of(read_run(SPDL))).blocks
