@@ -116,7 +116,7 @@ class Gap:
 
     @property
     def lost_share(self) -> Estimate | None:
-        """The share of the time that is lost: 1 - 1 / `speedup`."""
+        """1 - 1 / `speedup`, the share of the time that is lost."""
         return None if self.speedup is None else 1 - 1 / self.speedup
 
 
