@@ -4,9 +4,9 @@
 
 The wheel of an earlier commit is installed into an environment of its own, `.venv-before`, which
 has the libraries of this one. Both are given each recorded run by `compare --json` and
-`whatif --json`, and figures that both have, under the same keys, are compared. Prints those that
-differ, and where one says something and the other nothing. Exit status 1 where the earlier one
-reads a run and this one does not.
+`whatif --json`. What the earlier one says is put under the keys of today, and figures that both
+have are compared. Prints those that differ, and where one says something and the other nothing.
+Exit status 1 where the earlier one reads a run and this one does not.
 """
 
 from __future__ import annotations
@@ -36,6 +36,17 @@ ENVIRONMENT = ROOT / ".venv-before"
 COMMANDS = ("compare", "whatif")
 ALIKE = 1e-9
 NOTHING = 1e-12
+OF_GAP = {
+    **{f"{name}_ns": name for name in ("real", "ideal", "real_wait", "ideal_wait", "loader_only")},
+    **{f"{name}_ns": name for name in ("lost", "waiting", "contention", "gpu_idle")},
+    "epoch_starts_ns": "starts",
+    "iteration_ns": "real",
+    "wait_ns": "real_wait",
+    "step_ns": "real_step",
+}
+"""What figures of the gap were called, also those of a run that logged."""
+AS_NUMBERS = ("gpu_idle", "samples_per_batch", "pairs", "real_batches", "ideal_batches")
+"""Figures that have no interval."""
 NAMED_BY = ("rule", "name", "subject", "stage", "num_workers", "place", "probe", "index", "worker")
 """Items of a list that have one of these are known by it, wherever they stand."""
 
@@ -86,6 +97,45 @@ def said(python: Path, name: str) -> dict[str, Any]:
     return outcomes
 
 
+def as_now(before: dict[str, Any]) -> dict[str, Any]:
+    """What was said before under the keys that it has now, as far as it has any."""
+    if "predicted" in before:
+        settings = ("num_workers", "prefetch_factor", "in_order", "cpus", "batch_size")
+        curve = [
+            {**each, "settings": {name: each.pop(name) for name in settings}}
+            for each in before["predicted"]
+        ]
+        return {**before, "predicted": curve}
+    if "backends" in before:
+        return {"backends": {each["name"]: result_as_now(each) for each in before["backends"]}}
+    result = result_as_now(before)
+    if "baseline" in before:
+        return {"now": result, "before_after": before["baseline"]}
+    return {"result": result, "job": before["job"]} if "job" in before else result
+
+
+def result_as_now(before: dict[str, Any]) -> dict[str, Any]:
+    """The same of one run, or of real and ideal loading."""
+    gap = {}
+    for name, value in {**before.get("summary", {}), **before}.items():
+        known = OF_GAP.get(name, name)
+        is_number = isinstance(value, int | float) and known not in AS_NUMBERS
+        gap[known] = {"value": value} if is_number else value
+    parts = {name: before.get(name) for name in ("stages", "operators", "threads", "readings")}
+    # Of one run that did not alternate there was no list.
+    parts = {name: part[0] if isinstance(part, list) else part for name, part in parts.items()}
+    findings = [
+        {"rule": each["rule"], "cost": each["cost_share"]}
+        for each in before.get("diagnosis", {}).get("findings", ())
+    ]
+    return {
+        **parts,
+        "gap": gap,
+        "metrics": parts["readings"],
+        "diagnosis": {"findings": findings},
+    }
+
+
 def figures(content: Any, path: str = "") -> Iterator[tuple[str, float]]:
     """Each number, with its keys."""
     if isinstance(content, dict):
@@ -104,6 +154,7 @@ def name_of(item: Any) -> str | None:
     """What an item of a list is known by."""
     if not isinstance(item, dict):
         return None
+    item = {**item, **(item["settings"] if isinstance(item.get("settings"), dict) else {})}
     names = [str(item[key]) for key in NAMED_BY if isinstance(item.get(key), str | int)]
     return ", ".join(names) or None
 
@@ -115,7 +166,7 @@ def compared(name: str, before: Any, now: Any) -> tuple[int, list[str]]:
             return 0, [] if before == now else [f"{name}: {before.strip()!r}, now {now.strip()!r}"]
         which, why = ("before", before) if isinstance(before, str) else ("now", now)
         return 0, [f"{name}: {which} it is not read: {why.strip()}"]
-    earlier, later = dict(figures(before)), dict(figures(now))
+    earlier, later = dict(figures(as_now(before))), dict(figures(now))
     both = [path for path in earlier if path in later]
     lines = [
         f"{name} {path}: {earlier[path]:.12g}, now {later[path]:.12g}"

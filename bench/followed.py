@@ -64,12 +64,12 @@ def plan_rows(folder: Path) -> list[list[str]]:
         times = in_turns([partial(trained, step) for step in steps])
         for action, taken in zip(made, times[1:], strict=True):
             measured = speedup(times[0], taken)
-            predicted, is_in_range = f"at most {action.at_most}", "-"
+            predicted, is_in_range = "not predicted", "-"
             if action.speedup is not None:
                 low, high = action.speedup.low or 0.0, action.speedup.high or 0.0
                 predicted = interval(action.speedup.value, low, high)
                 is_in_range = "yes" if low <= measured[0] <= high else "no"
-            rows.append([str(number), action.words, predicted, spread(*measured), is_in_range])
+            rows.append([str(number), action.says, predicted, spread(*measured), is_in_range])
         changes = steps[-1]
     return rows
 

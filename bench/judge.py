@@ -51,84 +51,85 @@ def estimate(content: dict[str, Any] | None) -> Estimate | None:
 
 
 @dataclass(frozen=True)
-class Change:
-    """One thing that a finding tells to change: a code, and its numbers by name."""
+class Advice:
+    """One thing that a finding tells to do, which may be a `setting` of the loader to change."""
 
-    code: str
-    values: dict[str, Any]
+    says: str
+    because: str
+    where: str | None
+    setting: str | None
+    present: Any
+    proposed: Any
+
+    @classmethod
+    def of(cls, content: dict[str, Any]) -> Advice:
+        setting, present, proposed = map(content.get, ("setting", "present", "proposed"))
+        says = content.get("says", f"{setting} {present} -> {proposed}")
+        return cls(says, content["because"], content.get("where"), setting, present, proposed)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong. `shown` has its evidence, names and values, and `batches` where it is seen."""
+    """What is wrong, what it costs of the time, and what shows it: `facts`, values by name."""
 
     rule: str
-    code: str
     says: str
-    severity: str
-    confidence: str
-    cost_share: float | None
-    changes: tuple[Change, ...]
-    shown: tuple[tuple[str, float], ...]
-    batches: tuple[int, ...]
+    sure: bool
+    cost: float | None
+    do: tuple[Advice, ...]
+    facts: dict[str, Any]
 
     @property
-    def cost(self) -> str:
-        """In words."""
-        return "cost not known" if self.cost_share is None else f"{self.cost_share:.0%}"
+    def text(self) -> str:
+        """All that is said of it."""
+        advice = (part for each in self.do for part in (each.says, each.because, each.where))
+        facts = (f"{name}: {value}" for name, value in self.facts.items())
+        return "\n".join((self.says, *filter(None, advice), *facts))
+
+    @property
+    def cost_in_words(self) -> str:
+        return "cost not known" if self.cost is None else f"{self.cost:.0%}"
 
     @property
     def speedup_without(self) -> float | None:
         """The speed-up if it cost nothing."""
-        return None if self.cost_share is None else 1 / (1 - min(self.cost_share, ALL_GONE))
+        return None if self.cost is None else 1 / (1 - min(self.cost, ALL_GONE))
 
-    @property
-    def codes(self) -> list[str]:
-        """Those of what is to be changed."""
-        return [change.code for change in self.changes]
-
-    @property
-    def workers_advised(self) -> list[Any]:
-        """Every number of workers that it tells to set."""
-        settings = [change.values for change in self.changes]
-        return [values["proposed"] for values in settings if values.get("setting") == "num_workers"]
+    def proposed(self, setting: str) -> list[Any]:
+        """Every value that it tells to give a setting."""
+        return [each.proposed for each in self.do if each.setting == setting]
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Finding:
-        return cls(
-            content["rule"],
-            content["code"],
-            content["sentence"],
-            content["severity"],
-            content["confidence"],
-            content["cost_share"],
-            tuple(Change(change["code"], change["values"]) for change in content["changes"]),
-            tuple((fact["name"], fact["value"]) for fact in content["evidence"]),
-            tuple(place["batch"] for place in content["places"]),
-        )
+        names = ("rule", "says", "sure", "cost")
+        advice = tuple(map(Advice.of, content["do"]))
+        return cls(*(content[name] for name in names), advice, content["facts"])
 
 
 @dataclass(frozen=True)
 class Action:
-    """One thing to do; `speedup` is predicted with all before it, or `at_most` bounds it."""
+    """One thing to do; `speedup` is predicted with all before it, and `findings` ask for it.
 
-    words: str
-    target: str
-    values: dict[str, Any]
-    place: str | None
+    `advice` is what the first of them says of it.
+    """
+
+    says: str
+    where: str | None
     speedup: Estimate | None
-    at_most: float | None
+    findings: tuple[str, ...]
+    advice: Advice
+
+    @property
+    def times(self) -> int | None:
+        """How many times as fast a part of loading is to become."""
+        return 2 if "twice as fast" in self.says else None
 
     @classmethod
-    def of(cls, content: dict[str, Any]) -> Action:
-        return cls(
-            content["words"],
-            content["target"],
-            content["values"],
-            content["place"],
-            estimate(content["speedup"]),
-            content["at_most"],
-        )
+    def of(cls, content: dict[str, Any], findings: Sequence[Finding]) -> Action:
+        says = content["says"]
+        advice = (each for finding in findings for each in finding.do if each.says == says)
+        speedup, asked_by = estimate(content["speedup"]), tuple(content["findings"])
+        return cls(says, content["where"], speedup, asked_by, next(advice))
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ class Said:
     """What `compare` says of a run, or of a real and an ideal one; None is not measured.
 
     `rules` are all that were asked, `readings` the means in the real and the ideal arm by subject
-    and quantity, `missing` why probes read nothing, and `ranks` those of a job. `lock_wait_ns` is
-    how long a thread of training waits for Python's lock.
+    and quantity, `missing` why probes read nothing, `ranks` those of a job, and `outliers` batches
+    by their numbers. `lock_wait_ns` is how long a thread of training waits for Python's lock.
     """
 
     findings: tuple[Finding, ...]
@@ -166,6 +167,7 @@ class Said:
     readings: dict[tuple[str, str], tuple[float | None, float | None]]
     missing: tuple[str, ...]
     ranks: tuple[int, ...]
+    outliers: tuple[int, ...]
     verdict: str
     is_concluded: bool
     speedup: Estimate | None
@@ -178,14 +180,17 @@ class Said:
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Said:
-        parts = (content[name] for name in ("readings", "stages", "threads"))
-        # Of one run that did not alternate there is no list.
-        metrics, stages, threads = (part[0] if isinstance(part, list) else part for part in parts)
+        result = content.get("result", content)
+        gap, diagnosis, verdict = (result[name] for name in ("gap", "diagnosis", "verdict"))
+        stages, threads, metrics = (result[name] for name in ("stages", "threads", "metrics"))
+        findings = tuple(map(Finding.of, diagnosis["findings"]))
+        found = {finding.rule for finding in findings}
         lock_wait = threads and threads["lock_wait"]["real"]
+        times = (gap[name] and gap[name]["value"] for name in ("real", "ideal", "loader_only"))
         return cls(
-            tuple(map(Finding.of, content["diagnosis"]["findings"])),
-            frozenset(check["rule"] for check in content["diagnosis"]["checks"]),
-            tuple(map(Action.of, content["plan"]["actions"])),
+            findings,
+            frozenset({*found, *diagnosis["nothing"], *diagnosis["skipped"]}),
+            tuple(Action.of(action, findings) for action in diagnosis["actions"]),
             None if stages is None else Stages.of(stages),
             {
                 (quantity["subject"], quantity["name"]): (
@@ -194,16 +199,15 @@ class Said:
                 )
                 for quantity in metrics["quantities"]
             },
-            tuple(missing["reason"] for missing in metrics["missing"]),
+            tuple(reason for _, reason in metrics["missing"]),
             tuple(rank["rank"] for rank in content.get("job", {}).get("ranks", ())),
-            content.get("verdict", ""),
-            "verdict" in content and content["objection"] is None,
-            estimate(content.get("speedup")),
-            estimate(content.get("steady_speedup")),
-            content.get("real_ns"),
-            content.get("ideal_ns"),
-            content.get("loader_only_ns"),
-            content.get("pairs"),
+            tuple(result["outliers"]["batch"]),
+            verdict["level"],
+            verdict["rule"] == "concluded",
+            estimate(gap["speedup"]),
+            estimate(gap["steady_speedup"]),
+            *times,
+            gap["pairs"],
             lock_wait and lock_wait["wait_ns"],
         )
 
@@ -232,7 +236,7 @@ class Pace:
 
 def pace(before: Path, after: Path) -> Pace:
     """What `compare` says of two runs of one loader. Raises JudgeError."""
-    content = asked("compare", before, after)["baseline"]
+    content = asked("compare", before, after)["before_after"]
     ratios = (estimate(content[name]["ratio"]) for name in ("epochs", "steady"))
     return Pace(content["pace"], *ratios)
 
@@ -249,10 +253,11 @@ class Backend:
 
 def backends(logs: Sequence[Path]) -> list[Backend]:
     """What `compare` says of the logs of several. Raises JudgeError."""
-    return [
-        Backend(each["name"], estimate(each["real"]), estimate(each["speedup"]), each["error"])
-        for each in asked("compare", *logs)["backends"]
-    ]
+    content, found = asked("compare", *logs), []
+    for name, result in content["backends"].items():
+        real, speedup = result["throughput"].get("real"), result["gap"]["speedup"]
+        found.append(Backend(name, estimate(real), estimate(speedup), None))
+    return [*found, *(Backend(name, None, None, why) for name, why in content["failed"].items())]
 
 
 @dataclass(frozen=True)

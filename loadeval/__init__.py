@@ -24,10 +24,9 @@ if TYPE_CHECKING:
     from loadeval.launch.install import install
     from loadeval.model.changes import Change
     from loadeval.model.model import Model
-    from loadeval.model.whatif import whatif
-    from loadeval.report.backends import BackendComparison
-    from loadeval.report.figure.curve_figure import plot_worker_curve
-    from loadeval.report.report import plot_comparison
+    from loadeval.model.whatif import WhatIf, whatif
+    from loadeval.report.report import Report, plot_comparison
+    from loadeval.report.whatif import plot_worker_curve
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
@@ -39,7 +38,6 @@ __all__ = [
     "Action",
     "Adapter",
     "Backend",
-    "BackendComparison",
     "CacheError",
     "Change",
     "CodeSamples",
@@ -56,6 +54,7 @@ __all__ = [
     "Model",
     "OperatorTimes",
     "Readings",
+    "Report",
     "Run",
     "RunLogError",
     "StageNote",
@@ -64,6 +63,7 @@ __all__ = [
     "Tuning",
     "UsageError",
     "Watch",
+    "WhatIf",
     "WorkerStart",
     "adapter_for",
     "compare_backends",
@@ -83,7 +83,6 @@ _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
         "backends": "compare_backends",
-        "report.backends": "BackendComparison",
         "data.lines": "CodeSamples LoaderInfo OperatorTimes Readings StageTimes WorkerStart",
         "data.log": "read_run",
         "data.run": "Run",
@@ -96,9 +95,9 @@ _MODULES = {
         "launch.install": "install",
         "model.changes": "Change",
         "model.model": "Model",
-        "model.whatif": "whatif",
-        "report.figure.curve_figure": "plot_worker_curve",
-        "report.report": "plot_comparison",
+        "model.whatif": "WhatIf whatif",
+        "report.report": "Report plot_comparison",
+        "report.whatif": "plot_worker_curve",
         "runtime.adapter": "Adapter IterableAdapter Watch",
         "runtime.alternation.backends": "Backend",
         "runtime.batches.tree": "is_array leaves map_leaves",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 import timeit
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.resources import files
 from math import ceil
@@ -15,6 +17,8 @@ import numpy as np
 
 from loadeval.errors import UsageError, in_words
 from loadeval.probes import NAMES, probes_named
+from loadeval.report.build import result_of
+from loadeval.report.report import Report
 from loadeval.runtime.alternation.backends import Backend, BackendRunner
 from loadeval.runtime.background.metrics_thread import Probes
 from loadeval.runtime.settings import (
@@ -24,14 +28,10 @@ from loadeval.runtime.settings import (
 )
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Sequence
-
     import numpy.typing as npt
 
-    from loadeval.report.backends import BackendComparison
-
     Sample = tuple[str, int]
+    MakeLoader = Callable[[Sequence[Sample], int, int], Any]
 
 FEWEST_ROUNDS = 3
 """Fewer rounds give no confidence interval."""
@@ -51,6 +51,8 @@ EPOCH_BATCHES = 64
 """Batches in an epoch, at least."""
 PIXELS_DIFFER = 2.0
 """Above this mean difference, of 255 levels, pixels are said to differ from the reference's."""
+MEMORY_READ_S = 0.5
+"""Memory is read when a recipe was served for so long, and then every five seconds or so."""
 
 
 def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
@@ -70,7 +72,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     stages: bool = True,
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
     clock: Callable[[], int] = time.perf_counter_ns,
-) -> BackendComparison:
+) -> Report:
     """Measure one training step with several loaders: each as it is, and as if it were free.
 
     In each round all backends run one after the other, in random order, so that machine drift
@@ -99,7 +101,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         probe_interval_s: seconds between two readings of the system metrics.
         clock: a clock in nanoseconds, for tests.
 
-    Returns throughputs, speed-ups and differences with 95% CIs. Drift over several rounds widens
+    Returns a `Report`: print it for throughputs, speed-ups and differences with 95% CIs; `plot`
+    draws them, and `backends` has the result of each. Drift over several rounds widens
     the CIs of the throughputs only. Differences that show only during the run, such as epochs of
     different lengths, become cautions. If a loader raises, its backend is reported as failed,
     with the error, and the other backends continue.
@@ -141,9 +144,13 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
             "Backend(loader, convert=...), or pass unequal=True if this is intended"
         )
     measured = runner.run(step, logs)
-    from loadeval.report.backends import BackendComparison  # noqa: PLC0415 - training needs no report
-
-    return BackendComparison.of_measured(measured, runner.differences)
+    runs = {each.name: each.run for each in measured if each.run and each.error is None}
+    return Report(
+        None,
+        backends={name: result_of(run) for name, run in runs.items()},
+        failed={each.name: in_words(each.error) for each in measured if each.error is not None},
+        unequal=runner.differences,
+    )
 
 
 def _checked_rounds(rounds: object) -> int:
@@ -199,77 +206,96 @@ def jpegs_in(folder: Path) -> list[str]:
     return found
 
 
-def recipe_code(name: str) -> str:
-    """The file of the recipe `name`."""
-    return (files("loadeval_adapters.recipes") / f"{name}.py").read_text(encoding="utf-8")
+def recipe_code(name: str, resized: int, cropped: int) -> str:
+    """The file of the recipe `name`, with these sizes as its defaults."""
+    text = (files("loadeval_adapters.recipes") / f"{name}.py").read_text(encoding="utf-8")
+    text = text.replace("resized: int = 256", f"resized: int = {resized}")
+    return text.replace("cropped: int = 224", f"cropped: int = {cropped}")
 
 
-def compare_recipes(
+def compare_recipes(  # noqa: PLR0913 - options, all by keyword
     paths: Sequence[str],
     names: Sequence[str],
     step: Callable[[Any], object],
     *,
     batch_size: int,
     workers: int,
+    resized: int,
+    cropped: int,
     say: Callable[[str], object],
-) -> tuple[BackendComparison, dict[str, float], list[str]]:
+) -> tuple[Report, dict[str, float], list[str]]:
     """Measure the recipes `names` with the JPEGs at `paths`; `say` is told what is being done.
 
-    Returns the comparison; the mean difference of each recipe's pixels from the reference's, of 255
-    levels; and a sentence for each recipe and file that is left out.
+    Their shorter side is `resized`, and a square of `cropped` pixels in the middle taken. Returns
+    the comparison; the mean difference of each recipe's pixels from the reference's, of 255 levels;
+    and a sentence for each recipe and file that is left out.
 
     Raises UsageError where the reference is not installed or reads no file, and where no recipe is
     left.
     """
+
+    def make_loader(name: str) -> MakeLoader:
+        recipe = import_module(f"loadeval_adapters.recipes.{name}")
+        return partial(recipe.make_loader, resized=resized, cropped=cropped)
+
     say(f"loading JPEGs with {REFERENCE}, which the others are compared with")
-    reference, left_out = _reference(paths)
+    try:
+        reference, left_out = _reference(paths, make_loader(REFERENCE))
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"the others are compared with {REFERENCE}, which is not installed; install it with: "
+            f"pip install {RECIPES[REFERENCE]}"
+        ) from error
     samples = list(zip(reference, range(len(reference)), strict=True))
     repeated = samples * ceil(EPOCH_BATCHES * batch_size / len(samples))
     loaders, pixels = {}, {}
     for name in names:
         say(f"comparing the pixels of {name}")
         try:
-            make_loader = _make_loader(name)
-            images = _loaded(make_loader, samples, batch_size)
+            make = make_loader(name)
+            images = _loaded(make, samples, batch_size)
         except ModuleNotFoundError:
             left_out.append(f"{name} is not installed: pip install {RECIPES[name]}")
+            continue
         except Exception as error:  # noqa: BLE001 - a library may raise anything, the others go on
             left_out.append(f"{name} is left out: {in_words(error)}")
-        else:
-            if len(images) < len(samples):
-                counts = f"{len(images)} of {len(samples)}"
-                left_out.append(f"{name} is left out: it loads {counts} JPEGs")
-                continue
-            loaders[name] = make_loader(repeated, batch_size, workers)
-            pixels[name] = float(
-                np.mean(
-                    [
-                        np.abs(images[place].astype(np.int16) - image).mean()
-                        for place, image in enumerate(reference.values())
-                    ]
-                )
+            continue
+        if len(images) < len(samples):
+            counts = f"{len(images)} of {len(samples)}"
+            left_out.append(f"{name} is left out: it loads {counts} JPEGs")
+            continue
+        loaders[name] = make(repeated, batch_size, workers)
+        pixels[name] = float(
+            np.mean(
+                [
+                    np.abs(images[place].astype(np.int16) - image).mean()
+                    for place, image in enumerate(reference.values())
+                ]
             )
+        )
     if not loaders:
         raise UsageError(f"no recipe can be measured: {'; '.join(left_out)}")
     say(f"measuring {', '.join(loaders)} in turns")
     comparison = compare_backends(
-        loaders, step, batches=48, rounds=4, unit="images", probes=(), stages=False
+        loaders,
+        step,
+        batches=48,
+        rounds=4,
+        unit="images",
+        probes=("host",),
+        stages=False,
+        probe_interval_s=MEMORY_READ_S,
     )
     return comparison, pixels, left_out
 
 
-def _reference(paths: Sequence[str]) -> tuple[dict[str, npt.NDArray[np.uint8]], list[str]]:
+def _reference(
+    paths: Sequence[str], make_loader: MakeLoader
+) -> tuple[dict[str, npt.NDArray[np.uint8]], list[str]]:
     """What the reference loads of MOST_JPEGS from all `paths`; and a sentence for each it cannot.
 
-    Raises UsageError where it is not installed, or reads none.
+    Raises UsageError where it reads none.
     """
-    try:
-        make_loader = _make_loader(REFERENCE)
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the others are compared with {REFERENCE}, which is not installed; install it with: "
-            f"pip install {RECIPES[REFERENCE]}"
-        ) from error
     images, left_out = {}, []
     for path in dict.fromkeys(paths[at * len(paths) // MOST_JPEGS] for at in range(MOST_JPEGS)):
         try:
@@ -279,6 +305,17 @@ def _reference(paths: Sequence[str]) -> tuple[dict[str, npt.NDArray[np.uint8]], 
     if not images:
         raise UsageError(f"{REFERENCE} reads none of {len(paths)} JPEGs: {left_out[0]}")
     return images, left_out
+
+
+def _loaded(
+    make_loader: MakeLoader, samples: Sequence[Sample], batch_size: int
+) -> dict[int, npt.NDArray[np.uint8]]:
+    """The images of an epoch, by their class, which tells them apart in any order."""
+    return {
+        int(label): image
+        for images, labels in make_loader(samples, batch_size, 0)
+        for image, label in zip(images.numpy(), labels, strict=True)
+    }
 
 
 def computing_step(seconds: float) -> Callable[[object], None]:
@@ -293,19 +330,3 @@ def computing_step(seconds: float) -> Callable[[object], None]:
     fastest_s = min(timeit.repeat(lambda: compute(10), number=1, repeat=50)) / 10
     times = max(1, round(seconds / fastest_s))
     return lambda _batch: compute(times)
-
-
-def _make_loader(name: str) -> Callable[[list[Sample], int, int], Any]:
-    recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
-    return cast("Callable[[list[Sample], int, int], Any]", recipe.make_loader)
-
-
-def _loaded(
-    make_loader: Callable[[list[Sample], int, int], Any], samples: list[Sample], batch_size: int
-) -> dict[int, npt.NDArray[np.uint8]]:
-    """The images of an epoch, by their class, which tells them apart in any order."""
-    return {
-        int(label): image
-        for images, labels in make_loader(samples, batch_size, 0)
-        for image, label in zip(images.numpy(), labels, strict=True)
-    }

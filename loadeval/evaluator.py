@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
+    from loadeval.report.report import Report
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
@@ -408,15 +409,14 @@ class LoaderEvaluator(DALICompatible):
 
         return gap(self.recorded())
 
-    def report(self) -> str:
-        """All that is known so far: what `loadeval compare --full` prints.
+    def report(self) -> Report:
+        """All that is known so far: print it; `plot` draws it, `write_page` writes a page.
 
         Raises UsageError in `replay` mode.
         """
         from loadeval.report.report import report_of_runs  # noqa: PLC0415 - training needs no report
-        from loadeval.report.text import lines  # noqa: PLC0415 - likewise
 
-        return "\n".join(line.plain for line in lines(report_of_runs([self.recorded()]).sections()))
+        return report_of_runs([self.recorded()])
 
     def close(self) -> None:
         """Stop measuring; finish the log, and the metrics file if there is to be one.

@@ -5,41 +5,33 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from loadeval.analysis.estimate.headroom import headroom
-from loadeval.analysis.live import LiveRun
-from loadeval.data.run import SECOND_NS
+from loadeval.data.lines import Line
+from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import UsageError, in_words, warn
-from loadeval.runtime.background.threads import within
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from contextlib import AbstractContextManager
-
-    from loadeval.analysis.live import LiveState
-    from loadeval.data.lines import Line
-    from loadeval.data.run import Run
-    from loadeval.runtime.background.threads import BackgroundThreads
-    from loadeval.runtime.settings import TrackerName
+from loadeval.estimate.gap import gap
+from loadeval.live import LiveRun, LiveState
+from loadeval.runtime.background.threads import BackgroundThreads, within
+from loadeval.runtime.settings import TrackerName
 
 Log = Callable[[int, dict[str, float]], object]
 """Called with the number of batches so far, and with scalars."""
+Tracker = Callable[[str], AbstractContextManager[Log]]
+"""Joins the run that the program has begun, in the thread that trains, or begins one of a name."""
 PREFIX = "loadeval/"
 BATCHES = f"{PREFIX}batches"
 THREAD = "loadeval-tracker"
-TICK_S = 1.0
-INTERVAL_S = 10.0
+TICK_S, INTERVAL_S = 1.0, 10.0
 MOST_LINES = 10_000
 """A tracker that hangs makes lines wait: some minutes, of a run that writes many of them."""
 LONGEST_END_S = 5.0
 """The end of a training waits no longer for a tracker, whose server may be gone."""
-GAVE_UP = "{name} gets nothing more of this run ({why}); training and measurement go on"
 LATE = "it takes too long"
 
 
@@ -56,7 +48,7 @@ class Tracking:
         self._name, self._tracker = _tracker_for(track)
         self._now_s = now_s
         self._due_s: float | None = None
-        self._gave_up = False
+        self._is_over = False
         self._live = LiveRun()
         self._log: Log = lambda *_: None
         self._end = ExitStack()
@@ -65,11 +57,10 @@ class Tracking:
 
     def take(self, line: Line) -> None:
         """Hand a line over."""
-        if self._gave_up:
-            return
-        self._lines.append(line)
-        if len(self._lines) > MOST_LINES:
-            self._give_up(LATE)
+        if not self._is_over:
+            self._lines.append(line)
+            if len(self._lines) > MOST_LINES:
+                self._give_up(LATE)
 
     def begin(self, threads: BackgroundThreads, drain: Callable[[], None]) -> None:
         """Log while an epoch is served, which has its first batch; that of the run joins first.
@@ -78,7 +69,10 @@ class Tracking:
         """
         if self._due_s is None:
             self._due_s = self._now_s() + INTERVAL_S
-            self._attempt(self._join)
+            with self._given_up_on_error():
+                self._follow()
+                name = f"loadeval {self._live.so_far.name}".strip()
+                self._log = self._end.enter_context(self._tracker(name))
         threads.start(THREAD, partial(self.tick, drain), TICK_S, at_once=True)
 
     def tick(self, drain: Callable[[], None]) -> None:
@@ -88,86 +82,79 @@ class Tracking:
             if is_due:
                 self._due_s = self._now_s() + INTERVAL_S
                 drain()
-            self._attempt(self._log_scalars if is_due else self._follow)
+            with self._given_up_on_error():
+                self._follow()
+                if is_due and not self._is_over:
+                    self._log(*scalars_of(self._live))
 
     def finish(self, run: Callable[[], Run]) -> None:
         """Log the last scalars and the lost share, once, if there was a batch."""
-        if self._gave_up or self._due_s is None:
+        if self._is_over or self._due_s is None:
             return
 
         def work() -> None:
-            with self._lock:
-                self._attempt(lambda: self._log_scalars(run()))
-                self._attempt(self._end.close)
+            with self._lock, self._given_up_on_error():
+                if not self._is_over:
+                    with self._end:
+                        self._follow()
+                        self._log(*scalars_of(self._live, run()))
 
         if not within(LONGEST_END_S, THREAD, work):
             self._give_up(LATE)
-        self._gave_up = True
-
-    def _join(self) -> None:
-        self._follow()
-        state = self._live.state(0)
-        name = "loadeval" if state is None else f"loadeval {state.name}"
-        self._log = self._end.enter_context(self._tracker(name))
+        self._is_over = True
 
     def _follow(self) -> None:
         while self._lines:
             self._live.take(self._lines.popleft())
 
-    def _log_scalars(self, run: Run | None = None) -> None:
-        self._follow()
-        state = self._live.state(0)
-        if state is not None:
-            last = {} if run is None else lost_share_of(run)
-            self._log(state.batches, {**scalars_of(state), **last})
-
-    def _attempt(self, work: Callable[[], object]) -> None:
-        if self._gave_up:
-            return
+    @contextmanager
+    def _given_up_on_error(self) -> Iterator[None]:
         try:
-            work()
+            yield
         except Exception as error:  # noqa: BLE001 - a tracker's fault is none of the training's
             self._give_up(in_words(error))
 
     def _give_up(self, why: str) -> None:
-        self._gave_up = True
+        is_news, self._is_over = not self._is_over, True
         self._lines.clear()
-        warn(GAVE_UP.format(name=self._name, why=why))
+        if is_news:
+            what = f"{self._name} gets nothing more of this run ({why})"
+            warn(f"{what}; training and measurement go on")
 
 
-def scalars_of(state: LiveState) -> dict[str, float]:
-    """Throughput and waits of the last minute, all waits, and memory; without what is not known."""
-    now, real, start_ns = state.now, state.arms.get("real"), state.epoch_start_ns
-    values = {
-        "epoch": state.epoch,
-        "batches_per_s": None if now is None else now.batches_per_s,
-        "samples_per_s": None if now is None else now.samples_per_s,
-        "wait_share": None if now is None else now.wait_share,
-        "wait_s": None if real is None else real.wait_ns / SECOND_NS,
-        "epoch_start_s": None if start_ns is None else start_ns / SECOND_NS,
-        **{f"{process}_memory_bytes": value for process, value in state.memory_bytes.items()},
-    }
-    return {f"{PREFIX}{name}": float(value) for name, value in values.items() if value is not None}
+def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, float]]:
+    """How many batches there were, and scalars without what is not known.
 
-
-def lost_share_of(run: Run) -> dict[str, float]:
-    """The lost share of an alternating run, and its CI."""
-    lost = headroom(run).lost_share if run.header.mode == "alternate" else None
-    if lost is None:
-        return {}
-    values = {"lost_share": lost.value, "lost_share_low": lost.low, "lost_share_high": lost.high}
-    return {f"{PREFIX}{name}": value for name, value in values.items() if value is not None}
+    They are throughput and waits of the last minute, all waits and memory; with the `whole` run, if
+    it alternated, also the lost share and its CI.
+    """
+    state = live.state(0) or LiveState()
+    values: dict[str, float | None] = {"epoch": state.epoch}
+    if now := state.now:
+        values |= {"batches_per_s": now.batches_per_s, "samples_per_s": now.samples_per_s}
+        values["wait_share"] = now.wait_share
+    if state.batches:
+        values["wait_s"] = state.wait_ns / SECOND_NS
+    if state.epoch_start_ns is not None:
+        values["epoch_start_s"] = state.epoch_start_ns / SECOND_NS
+    for process, nbytes in state.memory_bytes.items():
+        values[f"{process}_memory_bytes"] = nbytes
+    if whole is not None and (lost := gap(whole).lost_share):
+        values |= {"lost_share": lost.value, "lost_share_low": lost.low}
+        values["lost_share_high"] = lost.high
+    known = {PREFIX + name: float(value) for name, value in values.items() if value is not None}
+    return state.batches, known
 
 
 @contextmanager
-def _mlflow(name: str) -> Iterator[Log]:
-    """Log to the run that the program has begun, or to one called `name`."""
-    import mlflow  # noqa: PLC0415 - this tracker's alone
+def mlflow(name: str) -> Iterator[Log]:
+    """Log to the run that is active when it begins, or to one called `name`."""
+    from mlflow import active_run  # noqa: PLC0415 - this tracker's alone
     from mlflow.entities import Metric  # noqa: PLC0415 - likewise
     from mlflow.tracking import MlflowClient, fluent  # noqa: PLC0415 - likewise
 
     # A run is active in the thread that began it, and the program may end it before us.
-    active = mlflow.active_run()
+    active = active_run()
     run_id = None if active is None else active.info.run_id
 
     def log(step: int, scalars: dict[str, float]) -> None:
@@ -186,7 +173,7 @@ def _mlflow(name: str) -> Iterator[Log]:
 
 
 @contextmanager
-def _wandb(name: str) -> Iterator[Log]:
+def wandb(name: str) -> Iterator[Log]:
     """Log to the run that the program has begun, or to one called `name`."""
     import wandb  # noqa: PLC0415 - this tracker's alone
 
@@ -215,7 +202,7 @@ def _wandb(name: str) -> Iterator[Log]:
 
 
 @contextmanager
-def _tensorboard(name: str) -> Iterator[Log]:
+def tensorboard(name: str) -> Iterator[Log]:
     """Write event files to a new folder in `runs`, where torch's writer has its own."""
     from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - this tracker's alone
     from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - likewise
@@ -236,17 +223,14 @@ def _tensorboard(name: str) -> Iterator[Log]:
         writer.close()
 
 
-TRACKERS: dict[TrackerName, tuple[str, Callable[[str], AbstractContextManager[Log]]]] = {
-    "mlflow": ("MLflow", _mlflow),
-    "wandb": ("Weights & Biases", _wandb),
-    "tensorboard": ("TensorBoard", _tensorboard),
+TRACKERS: dict[TrackerName, tuple[str, Tracker]] = {
+    "mlflow": ("MLflow", mlflow),
+    "wandb": ("Weights & Biases", wandb),
+    "tensorboard": ("TensorBoard", tensorboard),
 }
-"""What a tracker is called, and what joins or begins its run: called by the thread that trains."""
 
 
-def _tracker_for(
-    track: TrackerName | Log,
-) -> tuple[str, Callable[[str], AbstractContextManager[Log]]]:
+def _tracker_for(track: TrackerName | Log) -> tuple[str, Tracker]:
     if callable(track):
         return "the function that track= names", lambda _: nullcontext(track)
     try:

@@ -9,40 +9,33 @@ from __future__ import annotations
 import inspect
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.estimate.intervals import MeanError, ratio_interval
-from loadeval.analysis.estimate.stats import Estimate
-from loadeval.analysis.estimate.steady import closed_steps
-from loadeval.analysis.predict.whatif import LoaderModel
+from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
-from loadeval.data.run import ARMS, SECOND_NS
+from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import LoadevalError, UsageError, in_words
+from loadeval.estimate.stats import Estimate, student
+from loadeval.estimate.steady import closed_steps
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.command import remove_marks, run, why_nothing
 from loadeval.launch.folder import trainings_in
-from loadeval.report.formatting import estimated, number, settings_as_code, speedup
-from loadeval.report.tables import NO_LIMIT, Table, wrapped
+from loadeval.launch.settings import RunSettings
+from loadeval.model.changes import asked_for
+from loadeval.model.model import Model
+from loadeval.model.whatif import shortages
+from loadeval.report.blocks import Cell, Number, Section, Table, Text
+from loadeval.report.text import lines
 from loadeval.runtime.registry import adapter_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from loadeval.data.lines import Mode
-    from loadeval.data.run import Run
-    from loadeval.launch.settings import RunSettings
-
-    Changes = dict[str, Any]
-    Space = Mapping[str, Iterable[Any]]
-    Measure = Callable[[Changes, bool], float]
-    Say = Callable[[str], object]
-    Likely = tuple[Changes, Estimate | None]
+Changes: TypeAlias = dict[str, Any]
+Space: TypeAlias = Mapping[str, Iterable[Any]]
 
 MOST = 4
 """Settings that are measured beside the present ones, at most."""
@@ -50,15 +43,15 @@ LEVEL = 0.03
 """Settings whose throughputs differ by a smaller share are as fast; the cheaper ones are chosen."""
 DEFAULTS = {"prefetch_factor": (2, 4), "num_workers": (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)}
 """What is predicted where no space is given, the cheapest last setting first."""
-PREDICTED = {"num_workers", "prefetch_factor", "in_order", "batch_size"}
+PREDICTED = {"num_workers", "prefetch_factor", "in_order", "batch_size", "persistent_workers"}
 """Settings that the model distinguishes."""
 NEED_WORKERS = {"prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout"}
 """Settings that no loader without workers takes."""
 FIRST_BATCHES, FEWEST_BATCHES, RUN_S = 200, 60, 5
 """The batches of a program's first run, and those and the seconds of later ones, at least."""
-NOTES = (
+BRACKETS = (
     "Speed-ups are over the present settings, measured in turns. Brackets: 95% CI of what was "
-    "measured, expected range of what was predicted, which is without the starts of epochs."
+    "measured, expected range of what was predicted."
 )
 
 
@@ -97,36 +90,45 @@ class Tuning:
     made_at: str | None
     notes: tuple[str, ...]
 
-    def lines(self, width: int) -> list[str]:
-        """A table and what to change, in lines that a terminal of this width shows whole."""
-        present, code = (settings_as_code(each) for each in (self.present, self.chosen.changes))
-        head = f"Nothing was shown to be faster: the present settings stay. {present}".rstrip()
-        texts = [*self.notes, NOTES]
-        if code:
-            times = estimated(self.chosen.speedup, speedup)
-            head = f"Training is {times} as fast with {code} as with {present or 'the present'}"
-            place = f", {self.made_at}" if self.made_at else ""
-            code = settings_as_code(self.arguments)
-            texts.append(f"Change where the loader is made{place}: {code}")
-        rows = [
-            (
-                settings_as_code(trial.changes) or f"{present} (present)".strip(),
-                "" if trial.throughput is None else number(trial.throughput),
-                "" if trial.speedup is None else estimated(trial.speedup, speedup),
-                "" if trial.predicted is None else estimated(trial.predicted, speedup),
-            )
+    def sections(self) -> list[Section]:
+        """What is fastest, a table of what was tried, and what to change."""
+        present, code = as_code(self.present), as_code(self.chosen.changes)
+        rows: list[list[Cell]] = [
+            [
+                as_code(trial.changes) or f"{present} (present)".strip(),
+                "" if trial.throughput is None else Number(trial.throughput, "number"),
+                "" if trial.speedup is None else Number(trial.speedup, "times"),
+                "" if trial.predicted is None else Number(trial.predicted, "times"),
+            ]
             for trial in self.trials
         ]
-        table = Table("", (f"{self.unit}/s", "measured", "speed-up", "predicted"), rows)
-        blocks = [
-            wrapped(head, width),
-            table.lines(width),
-            *(wrapped(each, width) for each in texts),
+        alike = [
+            as_code(trial.changes)
+            for trial in self.trials
+            if trial.speedup is not None and trial.speedup.bounds[0] <= 1 <= trial.speedup.bounds[1]
         ]
-        return [line for block in blocks for line in (*block, "")][:-1]
+        told = [f"No difference is shown with {' and with '.join(alike)}."] if alike else []
+        head = "No other settings were shown to be faster: the present ones stay"
+        head += f", {present}." if present else "."
+        ends = [Text(BRACKETS, "note")]
+        if self.chosen.speedup is not None:
+            faster = f"{self.chosen.speedup:times} as fast with {code}"
+            head = f"Training is {faster} as with {present or 'the present settings'}."
+            place = f", {self.made_at}" if self.made_at else ""
+            change = f"Change where the loader is made{place}: {as_code(self.arguments)}"
+            ends.append(Text(change))
+        table = Table((f"{self.unit}/s", "measured", "speed-up", "predicted"), rows)
+        texts = [Text(each) for each in (*self.notes, *told)]
+        parts = [Section(head), Section("", [table])]
+        return [*parts, *(Section("", [each]) for each in (*texts, *ends))]
 
     def __str__(self) -> str:
-        return "\n".join(self.lines(NO_LIMIT))
+        return "\n".join(line.plain for line in lines(self.sections()))
+
+
+def as_code(settings: Mapping[str, Any]) -> str:
+    """Settings as arguments of a call."""
+    return ", ".join(f"{name}={value!r}" for name, value in settings.items())
 
 
 def tune(
@@ -207,7 +209,11 @@ def tune(
 
 
 def tune_command(
-    command: Sequence[str], settings: RunSettings, space: Space, stop_after: int | None, say: Say
+    command: Sequence[str],
+    settings: RunSettings,
+    space: Space,
+    stop_after: int | None,
+    say: Callable[[str], object],
 ) -> Tuning:
     """Run `command` for a short while with each setting: logs and output go to `settings.folder`.
 
@@ -219,10 +225,14 @@ def tune_command(
     def runs(changes: Changes, batches: int, mode: Mode = "log") -> list[Run]:
         folder = Path(settings.folder) / f"{next(numbers):02}"
         folder.mkdir()
-        say(f"loadeval: run {folder.name}, {settings_as_code(changes) or 'present settings'}")
-        most = batches if mode == "alternate" else None
-        merged = _merged(settings.settings, changes)
-        of_run = replace(settings, folder=str(folder), mode=mode, batches=most, settings=merged)
+        say(f"loadeval: run {folder.name}, {as_code(changes) or 'present settings'}")
+        of_run = replace(
+            settings,
+            folder=str(folder),
+            mode=mode,
+            batches=batches if mode == "alternate" else None,
+            settings=_merged(settings.settings, changes),
+        )
         with (folder / "output.txt").open("wb") as output:
             ended = run(command, of_run, batches, output=output)
         if ended.was_interrupted:
@@ -237,18 +247,24 @@ def tune_command(
     first = runs({}, stop_after or FIRST_BATCHES, "alternate")[0]
     in_time = math.ceil(RUN_S * _throughput([first], by_sample=False))
     wanted = stop_after or max(in_time, FEWEST_BATCHES)
-    present = first.header.loader.workers
 
     def measure(changes: Changes, by_sample: bool) -> float:
-        depth = (changes.get("num_workers", present) or 0) * (changes.get("prefetch_factor") or 2)
+        loads = {"num_workers": first.loader.workers, **_merged(settings.settings, changes)}
+        depth = (loads["num_workers"] or 0) * (loads.get("prefetch_factor") or 2)
         return _throughput(runs(changes, wanted + depth), by_sample)
 
     return _tuned(first, dict(settings.settings), space, measure, rounds=2)
 
 
-def _tuned(first: Run, given: Changes, space: Space, measure: Measure, rounds: int) -> Tuning:
+def _tuned(
+    first: Run,
+    given: Changes,
+    space: Space,
+    measure: Callable[[Changes, bool], float],
+    rounds: int,
+) -> Tuning:
     """Choose what to try by the `first` run, measure it in turns, and tell what came of it."""
-    loader, by_sample = first.header.loader, bool((first.steps.samples > 0).all())
+    loader, by_sample = first.loader, bool((first.steps.samples > 0).all())
     if "batch_size" in space and not by_sample:
         raise UsageError("the samples of a batch are not known; leave batch_size out of the space")
     depth, workers = loader.prefetch_depth or 0, loader.workers
@@ -262,26 +278,33 @@ def _tuned(first: Run, given: Changes, space: Space, measure: Measure, rounds: i
         **given,
     }
     notes: list[str] = []
-    tried = _likeliest(first, present, space, notes)
-    changes = [{}, *(change for change, _ in tried)]
-    rates, errors = _in_turns(changes, lambda each: measure(each, by_sample), rounds, notes)
-    varied = {name for change in changes for name in change} or set(space)
-    trials = [Trial({}, throughput=float(np.mean(rates[0])) if rates[0] else None)]
-    faster: dict[float, Trial] = {}
-    for place, (change, predicted) in enumerate(tried, 1):
-        trial = Trial(change, predicted, error=errors.get(place))
+    tried = [Trial({}), *_likeliest(first, present, space, notes)]
+    rates, errors = _in_turns(
+        [dict(trial.changes) for trial in tried],
+        lambda each: measure(each, by_sample),
+        rounds,
+        notes,
+    )
+    trials: list[Trial] = []
+    faster: list[tuple[float, Trial]] = []
+    for place, trial in enumerate(tried):
+        if place in errors:
+            notes.append(f"With {as_code(trial.changes)} it failed: {errors[place]}")
+            trials.append(replace(trial, error=errors[place]))
+            continue
         logs = np.log([one / other for one, other in zip(rates[place], rates[0], strict=False)])
-        if trial.error is not None:
-            notes.append(f"With {settings_as_code(change)} it failed: {trial.error}")
-        elif len(logs) > 1:
-            error = MeanError(float(logs.var(ddof=1)) / len(logs), len(logs) - 1)
-            ratio = ratio_interval(math.exp(logs.mean()), error)
-            trial = replace(trial, throughput=float(np.mean(rates[place])), speedup=ratio)
-            if (ratio.low or 0.0) > 1.0:
-                faster.setdefault(ratio.value, trial)
-        trials.append(trial)
-    level = (trial for value, trial in faster.items() if value * (1 + LEVEL) > max(faster))
+        speedup = None
+        if place and len(logs) > 1:
+            half = student(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+            speedup = Estimate(*(math.exp(logs.mean() + each) for each in (0.0, -half, half)))
+        throughput = float(np.mean(rates[place])) if rates[place] else None
+        trials.append(replace(trial, throughput=throughput, speedup=speedup))
+        if speedup is not None and speedup.bounds[0] > 1:
+            faster.append((speedup.value, trials[-1]))
+    fastest = max((value for value, _ in faster), default=0.0)
+    level = (trial for value, trial in faster if value * (1 + LEVEL) > fastest)
     chosen, names = next(level, trials[0]), loader.setting_names or {}
+    varied = {name for trial in tried for name in trial.changes} or set(space)
     return Tuning(
         trials=tuple(trials),
         chosen=chosen,
@@ -321,7 +344,7 @@ def _in_turns(
     return rates, errors
 
 
-def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> list[Likely]:
+def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> list[Trial]:
     """What to measure, in the order of the space, each with its predicted speed-up.
 
     Without what the machine has no memory for. If there are more than MOST: the cheapest with about
@@ -329,43 +352,39 @@ def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> 
     """
     model = None
     try:
-        model = LoaderModel.of(first)
+        model = Model.of(first)
     except UsageError as error:
         notes.append(f"Nothing was predicted: {error}.")
-    points: list[Likely] = []
+    trials: dict[str, Trial] = {}
+    speedups: dict[str, Estimate] = {}
     for choices in product(*space.values()):
-        point = dict(zip(space, choices, strict=True))
-        if point.get("num_workers", present["num_workers"]) == 0:
-            point = {name: point[name] for name in point if name not in NEED_WORKERS}
+        point = _merged({}, dict(zip(space, choices, strict=True)), present["num_workers"])
         changes = {name: value for name, value in point.items() if value != present.get(name)}
-        if not changes or any(changes == other for other, _ in points):
+        code = as_code(changes)
+        if not changes or code in trials:
             continue
-        predicted = None
         if model is not None and changes.keys() <= PREDICTED:
-            prediction = model.predict(**changes)
-            if prediction.shortages:
+            change = asked_for(changes, {}, model.settings, model.costs, model.parts)
+            if shortages(model, change):
                 continue
-            predicted = Estimate(**asdict(prediction.speedup))
-        points.append((changes, predicted))
-    if len(points) <= MOST:
-        return points
-    values_of = [predicted.value for _, predicted in points if predicted is not None]
-    if len(values_of) < len(points):
+            speedups[code] = model.simulate(change)
+        trials[code] = Trial(changes, speedups.get(code))
+    if len(trials) <= MOST:
+        return list(trials.values())
+    if len(speedups) < len(trials):
         raise UsageError(
-            f"{' '.join(notes)} Without a prediction, {len(points)} settings are too many to "
+            f"{' '.join(notes)} Without a prediction, {len(trials)} settings are too many to "
             f"measure; expected {MOST} at most in --space or space=, such as num_workers=2,4,8"
         )
-    highest = max(values_of)
+    highest = max(speedup.value for speedup in speedups.values())
     if highest < 1 + LEVEL:
         notes.append(f"No other settings are predicted to be {LEVEL:.0%} faster.")
         return []
-    reach = [
-        (of.value * (1 + LEVEL) > highest, point)
-        for point in points
-        if (of := point[1]) is not None and of.high is not None and of.high >= highest
-    ]
-    best = [is_best for is_best, _ in reach].index(True)
-    return [point for _, point in reach[max(best - 1, 0) :][:MOST]]
+    reach = [code for code, speedup in speedups.items() if speedup.bounds[1] >= highest]
+    best = next(
+        place for place, code in enumerate(reach) if speedups[code].value * (1 + LEVEL) > highest
+    )
+    return [trials[code] for code in reach[max(best - 1, 0) :][:MOST]]
 
 
 def _throughput(runs: Iterable[Run], by_sample: bool) -> float:
@@ -384,9 +403,12 @@ def _throughput(runs: Iterable[Run], by_sample: bool) -> float:
     return total
 
 
-def _merged(given: Mapping[str, Any], changes: Mapping[str, Any]) -> Changes:
-    """Both together, without what a loader without workers does not take."""
+def _merged(given: Mapping[str, Any], changes: Mapping[str, Any], workers: Any = None) -> Changes:
+    """Both together, without what a loader without workers does not take.
+
+    It has as many `workers` unless that changes.
+    """
     merged = {**given, **changes}
-    if changes.get("num_workers") == 0:
+    if changes.get("num_workers", workers) == 0:
         merged = {name: value for name, value in merged.items() if name not in NEED_WORKERS}
     return merged

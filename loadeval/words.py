@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+LONG_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+FEWEST_SECONDS = 100
+"""A shorter time has no other unit."""
 STEP_UP = 1000
 MOST_IN_FULL = 1_000_000
 """So many of the largest unit, ten days or an exabyte, are written out."""
@@ -98,6 +101,19 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
 def moment(ns: float) -> str:
     """A time since the run's start, in seconds: that is how a part of a run is asked for."""
     return f"{ns / 1e9:.2f} s"
+
+
+def span(ns: float) -> str:
+    """A long time in its two largest units: 42 s, 12 min 3 s, 3 d 4 h."""
+    left = round(ns / 1e9)
+    if left < FEWEST_SECONDS:
+        return f"{left} s"
+    parts: list[str] = []
+    for unit, seconds in LONG_UNITS:
+        count, left = divmod(left, seconds)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
 
 
 def wall_clock(when: datetime) -> str:

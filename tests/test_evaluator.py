@@ -23,8 +23,7 @@ from loadeval import (
     UsageError,
     read_run,
 )
-from loadeval.analysis.estimate.headroom import headroom_of_two
-from loadeval.analysis.estimate.summary import summarise
+from loadeval.estimate.gap import gap
 from loadeval.runtime.serving.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
@@ -266,10 +265,11 @@ def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
             for _ in evaluator:
                 clock.advance(50)
         runs.append(evaluator.recorded())
-    assert summarise(runs[1]).wait_ns == 0
-    speedup = headroom_of_two(*runs).speedup
-    assert speedup is not None
-    assert speedup.value == 2.0
+    measured = gap(*runs)
+    assert measured.ideal_wait is not None
+    assert measured.ideal_wait.value == 0
+    assert measured.speedup is not None
+    assert measured.speedup.value == 2.0
 
 
 def pickled(evaluator: LoaderEvaluator) -> Any:

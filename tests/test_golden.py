@@ -6,16 +6,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.hangs.hang import Cause, Hang
-from loadeval.analysis.hangs.stack import StuckAt
-from loadeval.report.terminal.attach import attached_screen
-from tests import attached
 from tests.cli.commands import runner
 from tests.conftest import GOLDEN
 from tests.recordings import RECORDED, laid_out
@@ -84,35 +79,3 @@ def test_what_is_said_of_a_recorded_run(
 def test_every_output_is_of_a_run() -> None:
     """A run that goes takes its files with it."""
     assert {path.name for path in GOLDEN.iterdir() if path.is_dir()} == {*RECORDED, *NOT_OF_RUNS}
-
-
-STUCK = Hang(
-    Cause.SLEEPING,
-    10 * 10**9,
-    attached.PID,
-    pid=101,
-    worker=0,
-    batch=97,
-    sample=777,
-    place=StuckAt("train.py:6 Photos.__getitem__", call="clock_nanosleep", wchan="hrtimer"),
-    idle=(1,),
-    seen_ns=10 * 10**9,
-    stays=True,
-)
-
-
-def test_what_attach_prints_of_a_training_that_waits(golden: Golden) -> None:
-    report = attached.attached(gpus={"GPU 0 (H100)": 41.0})
-    golden("attach.txt", trimmed("\n".join(attached_screen(report, 80))))
-
-
-def test_what_attach_prints_of_a_worker_that_is_stuck(golden: Golden) -> None:
-    """Its findings are left out."""
-    workers = [
-        attached.process(101, *(attached.FETCH,) * 20, growth=attached.growth(0.0)),
-        attached.process(102, *(attached.ASK,) * 20, growth=attached.growth(0.0)),
-    ]
-    training = attached.process(attached.PID, *(attached.WAIT,) * 40, growth=attached.growth(0.0))
-    report = attached.report_of(training, workers)
-    screen = attached_screen(replace(report, findings=()), 80, STUCK)
-    golden("attach-stuck.txt", trimmed("\n".join(screen)))

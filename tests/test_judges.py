@@ -14,8 +14,11 @@ INSIDE = {
     *("probes.py", "promises/test_reproductions.py"),
     *("gpu/stand_in.py", "gpu/test_nvml.py", "gpu/visible.py"),
     *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
+    *("findings_page.py", "json_page.py"),
 }
-"""Each says why beside its import; those that record logs are no judges."""
+"""Each says why beside its import; those that record logs or write pages are no judges."""
+READS_JSON = {"judge.py", "before_after.py", "fuzz/commands.py", "ranks.py"}
+"""The last two only see that there is JSON; before_after has that of two versions."""
 
 
 def imported(path: Path) -> set[str]:
@@ -34,3 +37,15 @@ def test_an_instrument_imports_public_names(path: Path) -> None:
     """But for a few."""
     is_inside = path.relative_to(BENCH).as_posix() in INSIDE
     assert bool(imported(path) - PUBLIC) is is_inside
+
+
+@pytest.mark.parametrize("path", sorted(BENCH.rglob("*.py")), ids=lambda path: path.name)
+def test_an_instrument_asks_the_judge_for_json(path: Path) -> None:
+    """The keys of `compare --json` and `whatif --json` stand in one file."""
+    constants = {
+        node.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    reads = "--json" in constants and bool({"compare", "whatif"} & constants)
+    assert reads is (path.relative_to(BENCH).as_posix() in READS_JSON)

@@ -21,12 +21,14 @@ PIXELS = {"pillow": 0, "pillow_draft": 4, "opencv": 4, "simplejpeg": 4, "dali": 
 """How much the pixels of each may differ, of 255 levels on average; a crop aside makes 6."""
 
 
-def loaded(name: str, samples: list[tuple[str, int]], workers: int) -> dict[int, Any]:
+def loaded(
+    name: str, samples: list[tuple[str, int]], workers: int, cropped: int = 224
+) -> dict[int, Any]:
     """The images that one epoch serves, by their class."""
     recipe: Any = import_module(f"loadeval_adapters.recipes.{name}")
-    images = {}
-    for batch, labels in recipe.make_loader(samples, 3, workers):
-        assert batch.shape[1:] == (3, 224, 224)
+    images: dict[int, Any] = {}
+    for batch, labels in recipe.make_loader(samples, 3, workers, cropped=cropped):
+        assert batch.shape[1:] == (3, cropped, cropped)
         assert len(batch) == len(labels) <= 3
         images |= {int(label): image.numpy() for image, label in zip(batch, labels, strict=True)}
     return images
@@ -36,13 +38,16 @@ NOT_IN_TEST = {"opencv", "simplejpeg"}
 """The extra `test` does not install these."""
 
 
-@pytest.mark.parametrize(
+EACH = pytest.mark.parametrize(
     "name",
     [
         pytest.param(name, marks=[pytest.mark.check] if name in NOT_IN_TEST else [])
         for name in RECIPES
     ],
 )
+
+
+@EACH
 def test_each_serves_the_same_images_and_classes(name: str, tmp_path: Path) -> None:
     """The last batch too, which is smaller; near Pillow's pixels."""
     samples = []
@@ -55,3 +60,12 @@ def test_each_serves_the_same_images_and_classes(name: str, tmp_path: Path) -> N
     for number, image in images.items():
         difference = np.abs(image.astype(np.int16) - reference[number]).mean()
         assert difference <= PIXELS[name], (number, difference)
+
+
+@EACH
+def test_the_square_may_be_of_another_size(name: str, tmp_path: Path) -> None:
+    """It is the middle of the same image."""
+    (tmp_path / "0.jpg").write_bytes(crops(BOXES[0])[0])
+    samples = [(str(tmp_path / "0.jpg"), 0)]
+    whole, middle = (loaded(name, samples, 0, cropped)[0] for cropped in (224, 112))
+    np.testing.assert_array_equal(middle, whole[:, 56:168, 56:168])

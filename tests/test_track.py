@@ -6,34 +6,23 @@ import copy
 import pickle
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, read_run, track
-from loadeval.analysis.live import LiveRun
-from loadeval.data.lines import Header, LoaderInfo, RunEnd
+from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, track
+from loadeval.data.run import Run
+from loadeval.live import LiveRun
 from loadeval.runtime.background.threads import BackgroundThreads
-from loadeval.track import INTERVAL_S, Tracking, lost_share_of, scalars_of
-from tests.runs import DEMO
-from tests.runs.measured import record, recorded
-from tests.runs.tables import lines_of
+from loadeval.track import INTERVAL_S, Log, Tracking, scalars_of
+from tests.builder import alternating, make_header
+from tests.runs.measured import recorded
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-HEADER = Header(
-    run_id="id",
-    name="a run",
-    mode="log",
-    created="",
-    unit="images",
-    warmup=1,
-    loader=LoaderInfo("loader"),
-)
+HEADER = make_header(mode="log")
 
 
 class Clock:
@@ -50,39 +39,40 @@ class NoThreads(BackgroundThreads):
         return False
 
 
+def nothing() -> None:
+    pass
+
+
 def begin(tracked: Tracking) -> None:
     tracked.begin(NoThreads(), nothing)
 
 
-def nothing() -> Any:
-    return None
+def a_run() -> Run:
+    return alternating(wait=10.0, step=10.0, ideal=10.0, spread=0.1)
 
 
-def a_run() -> Any:
-    return read_run(DEMO)
+def use(monkeypatch: pytest.MonkeyPatch, tracker: Callable[[str], Any]) -> None:
+    """In the place of MLflow."""
+    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
+    monkeypatch.setattr(track, "import_module", lambda _: None)
 
 
 @pytest.fixture(name="given")
-def _given(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What "mlflow" is given from then on, in order."""
-    given: list[Any] = []
+def _given(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What the tracker is given from then on, in order."""
+    given: list[object] = []
 
     @contextmanager
-    def tracker(name: str) -> Iterator[track.Log]:
+    def tracker(name: str) -> Iterator[Log]:
         given.append(name)
         yield lambda step, scalars: given.append((step, sorted(scalars)))
         given.append("end")
 
-    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
-    monkeypatch.setattr(track, "import_module", nothing_of)
+    use(monkeypatch, tracker)
     return given
 
 
-def nothing_of(_: str) -> Any:
-    return None
-
-
-def test_it_joins_once_and_logs_at_an_interval(given: list[Any]) -> None:
+def test_it_joins_once_and_logs_at_an_interval(given: list[object]) -> None:
     """The first time an interval after the first batch; at the end, and once, the lost share."""
     clock = Clock()
     tracked = Tracking("mlflow", clock)
@@ -106,7 +96,7 @@ def test_it_joins_once_and_logs_at_an_interval(given: list[Any]) -> None:
     assert given[-1] == "end"
 
 
-def test_a_run_without_a_batch_is_not_tracked(given: list[Any]) -> None:
+def test_a_run_without_a_batch_is_not_tracked(given: list[object]) -> None:
     Tracking("mlflow").finish(a_run)
     assert given == []
 
@@ -121,12 +111,17 @@ def test_a_failing_tracker_is_told_once_and_gets_nothing_more() -> None:
 
     tracked = Tracking(fails, clock)
     tracked.take(HEADER)
-    with pytest.warns(LoadevalWarning, match="gets nothing more .*OSError: no server"):
+    with pytest.warns(LoadevalWarning) as warned:
         for _ in range(2):
             begin(tracked)
             clock.now_s += INTERVAL_S
             tracked.tick(nothing)
-    tracked.finish(a_run)
+        tracked.finish(a_run)
+    (warning,) = warned
+    assert str(warning.message) == (
+        "the function that track= names gets nothing more of this run (OSError: no server); "
+        "training and measurement go on"
+    )
     assert given == [0]
 
 
@@ -134,8 +129,7 @@ def test_a_tracker_that_cannot_be_joined_gets_nothing(monkeypatch: pytest.Monkey
     def tracker(name: str) -> Any:
         raise OSError(f"no {name}")
 
-    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
-    monkeypatch.setattr(track, "import_module", nothing_of)
+    use(monkeypatch, tracker)
     tracked = Tracking("mlflow")
     with pytest.warns(LoadevalWarning, match="a tracker gets nothing more .*OSError: no loadeval"):
         begin(tracked)
@@ -156,19 +150,18 @@ def test_a_tracker_that_never_answers_holds_the_end_of_a_training_for_five_secon
         answer.wait()
 
     @contextmanager
-    def tracker(_: str) -> Iterator[track.Log]:
+    def tracker(_: str) -> Iterator[Log]:
         yield lambda *_: None if hangs_at == "the end" else wait()
         wait()
 
-    def without_waiting(limit_s: float | None, _: str, work: Any) -> bool:
+    def without_waiting(limit_s: float | None, _: str, work: Callable[[], None]) -> bool:
         waited_s.append(limit_s)
         threading.Thread(target=work, daemon=True).start()
         if hangs_at != "a log while it trains":
             asked.wait()
         return False
 
-    monkeypatch.setitem(track.TRACKERS, "mlflow", ("a tracker", tracker))
-    monkeypatch.setattr(track, "import_module", nothing_of)
+    use(monkeypatch, tracker)
     monkeypatch.setattr(track, "within", without_waiting)
     tracked = Tracking("mlflow", clock)
     tracked.take(HEADER)
@@ -183,19 +176,18 @@ def test_a_tracker_that_never_answers_holds_the_end_of_a_training_for_five_secon
     answer.set()
 
 
-def test_lines_do_not_pile_up_where_a_tracker_hangs(
-    given: list[Any], monkeypatch: pytest.MonkeyPatch
+def test_a_tracker_that_is_too_slow_is_given_up(
+    given: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is given up, and they are dropped."""
+    """Lines do not pile up where it hangs."""
     monkeypatch.setattr(track, "MOST_LINES", 3)
     tracked = Tracking("mlflow")
     begin(tracked)
-    with pytest.warns(LoadevalWarning, match="it takes too long"):
+    with pytest.warns(LoadevalWarning, match="it takes too long") as warned:
         for _ in range(5):
             tracked.take(HEADER)
-    assert not tracked._lines
     tracked.finish(a_run)
-    assert given == ["loadeval"]
+    assert (given, len(warned)) == (["loadeval"], 1)
 
 
 def test_an_evaluator_tracks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,8 +208,7 @@ def test_an_evaluator_tracks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -
     assert {name for name, *_ in logged} == {track.THREAD}
     assert 0 <= logged[0][1] <= 4
     _, last, scalars = logged[-1]
-    assert last == 6
-    assert scalars["loadeval/epoch"] == 0
+    assert (last, scalars["loadeval/epoch"]) == (6, 0)
     assert scalars["loadeval/wait_s"] > 0
     assert not [thread for thread in threading.enumerate() if thread.name == track.THREAD]
 
@@ -269,34 +260,34 @@ def test_a_missing_package_is_told_at_once(name: str, monkeypatch: pytest.Monkey
         LoaderEvaluator([1], track=name)
 
 
-def test_the_scalars_are_those_of_the_live_state() -> None:
-    """Base units, the last minute, and no name for what is not known."""
-    live = LiveRun()
-    run = recorded(epochs=2, probes=())
-    for line in (run.header, *lines_of(run), RunEnd(run.batches)):
-        live.take(line)
-    state = live.state(0)
-    assert state is not None
-    assert scalars_of(state) == pytest.approx(
-        {
-            "loadeval/epoch": 1,
-            "loadeval/batches_per_s": 25,
-            "loadeval/samples_per_s": 100,
-            "loadeval/wait_share": 0.75,
-            "loadeval/wait_s": 1.8,
-            "loadeval/epoch_start_s": 0.03,
-        }
-    )
+def test_the_scalars_are_those_of_the_last_minute() -> None:
+    """In base units, and the last ones with the whole run's lost share."""
+    logged: list[tuple[int, dict[str, float]]] = []
+    recorded(epochs=2, probes=(), track=lambda *given: logged.append(given))
+    assert logged == [
+        (
+            60,
+            {
+                "loadeval/epoch": 1,
+                "loadeval/batches_per_s": 25,
+                "loadeval/samples_per_s": 100,
+                "loadeval/wait_share": 0.75,
+                "loadeval/wait_s": 1.8,
+                "loadeval/epoch_start_s": 0.03,
+            },
+        )
+    ]
 
 
-def test_the_lost_share_is_of_an_alternating_run(tmp_path: Path) -> None:
+def test_the_lost_share_is_of_an_alternating_run() -> None:
     """With its CI; a run that did not alternate has none, nor one too short."""
-    shares = lost_share_of(read_run(DEMO))
-    assert list(shares) == [f"loadeval/lost_share{end}" for end in ("", "_low", "_high")]
-    assert shares["loadeval/lost_share"] == pytest.approx(0.56, abs=0.01)
-    log = read_run(record(tmp_path / "log.jsonl"))
-    assert lost_share_of(log) == {}
-    assert lost_share_of(recorded("alternate", waits_ns=[1] * 3)) == {}
+    _, lost = scalars_of(LiveRun(), a_run())
+    share, low, high = lost.values()
+    assert list(lost) == [f"loadeval/lost_share{end}" for end in ("", "_low", "_high")]
+    assert share == pytest.approx(0.5, abs=0.01)
+    assert low < share < high
+    for run in (recorded("log"), recorded("alternate", waits_ns=[1] * 3)):
+        assert scalars_of(LiveRun(), run) == (0, {})
 
 
 def test_tensorboard_gets_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from loadeval import words
 from tests.report.sample import Estimate
 
 NINE = datetime(2026, 11, 28, 9, 5, tzinfo=timezone.utc)
+SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize(
@@ -68,6 +69,11 @@ def test_a_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
         (words.counted(2000, "batch", "batches"), "2,000 batches"),
         (words.counted(0, "worker"), "0 workers"),
         (words.moment(125_304_000_000), "125.30 s"),
+        (words.span(400_000_000), "0 s"),
+        (words.span(99 * SECOND), "99 s"),
+        (words.span(100 * SECOND), "1 min 40 s"),
+        (words.span(3_600 * SECOND), "1 h 0 min"),
+        (words.span(8_000_000 * SECOND), "92 d 14 h"),
         (words.wall_clock(NINE), "2026-11-28 09:05:00 UTC"),
         (words.wall_clock(NINE.replace(tzinfo=None)), "2026-11-28 09:05:00"),
         (words.printable("a\x1b[31m\n\u202e\ud800b"), r"a\x1b[31m\n\u202e\ud800b"),

@@ -22,6 +22,8 @@ ALSO_RIGHT = {
     "slow samples": {"shallow queue"},
 }
 """Other findings that name the same thing to change, as `Program.named` checks."""
+MATTERS = 0.05
+"""Of the time."""
 
 
 def measured(program: Program, make: Callable[[Path], Training], folder: Path) -> Said:
@@ -47,10 +49,9 @@ def is_named(program: Program, findings: Sequence[Finding]) -> bool:
     if not findings:
         return False
     rules = {program.cause, *ALSO_RIGHT.get(program.cause, ())}
-    said = f"{findings[0].says} {findings[0].shown}"
-    return findings[0].rule in rules and program.named.lower() in said.lower()
+    return findings[0].rule in rules and program.named.lower() in findings[0].text.lower()
 
 
 def is_nothing_found(findings: Sequence[Finding]) -> bool:
-    """Whether no finding tells to change the loader: none that matters, and costs time."""
-    return not any(finding.severity != "low" and finding.cost_share for finding in findings)
+    """Whether no finding tells to change the loader: none costs as much time as matters."""
+    return not any((finding.cost or 0.0) >= MATTERS for finding in findings)

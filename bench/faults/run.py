@@ -27,7 +27,7 @@ from bench.zoo.catalogue import PROGRAMS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bench.judge import Finding
+    from bench.judge import Said
     from bench.zoo.programs import Program, Training
 
 CPUS = len(os.sched_getaffinity(0))
@@ -124,9 +124,9 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
     right = is_named(program, findings)
     say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
     for finding in findings:
-        say(f"  {finding.rule}, {finding.cost}: {finding.says}")
+        say(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}")
     if not is_nothing_found(healthy):
-        costs = "; ".join(f"{finding.rule}, {finding.cost}" for finding in healthy)
+        costs = "; ".join(f"{finding.rule}, {finding.cost_in_words}" for finding in healthy)
         step_s, batch_s, _ = paces_s(program.healthy)
         loss = 1 - step_s / batch_s
         say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
@@ -143,7 +143,7 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
         _, fixed_s, _ = paces_s(program.fixed or program.healthy)
         change = "advice" if program.fixed else "twin"
         measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
-    say(f"  {findings[0].rule}: {promised(findings[0], program.follows)}; {measurement}")
+    say(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}")
     return right
 
 
@@ -151,24 +151,22 @@ def speedup(value: float) -> str:
     return f"{value:.2f}x"
 
 
-def promised(finding: Finding, follows: str = "") -> str:
-    """The speed-up without what `finding` costs, and by its advice of that code, or the first."""
-    gone = finding.speedup_without
+def promised(said: Said, follows: str = "") -> str:
+    """The speed-up without the first finding, and by what it tells to do, or what `follows` says.
+
+    That is predicted with all that comes before it in the list of what to do.
+    """
+    first = said.findings[0]
+    gone = first.speedup_without
     without = "not known" if gone is None else speedup(gone)
-    for change in finding.changes:
-        if follows not in ("", change.code):
-            continue
-        gain, low, high = (
-            float(change.values.get(name) or 0) for name in ("speedup", "low", "high")
-        )
-        times, at_most = change.values.get("times"), change.values.get("at_most")
-        if gain:
-            way = f"{times} times as fast: " if times else ""
-            ranged = f"{speedup(gain)} [{speedup(low)}, {speedup(high)}]"
-            return f"without it {without}, {way}{change.code} {ranged}"
-        if at_most is not None:
-            return f"without it {without}, {change.code} at most {speedup(float(at_most))}"
-    return f"without it {without}, no gain predicted"
+    for action in said.actions:
+        if first.rule in action.findings and follows in action.says:
+            gain = "no gain predicted"
+            if (gained := action.speedup) is not None:
+                low, high = gained.low or 0.0, gained.high or 0.0
+                gain = f"{speedup(gained.value)} [{speedup(low)}, {speedup(high)}]"
+            return f"without it {without}, {action.says}: {gain}"
+    return f"without it {without}, nothing to do"
 
 
 def main() -> int:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from bench.fuzz.seeds import PROCESS
 
 # Readers are called themselves: a process for each of 100,000 files would take a day.
-from loadeval.analysis.live import LiveRun
 from loadeval.data.folder import logs_so_far, processes_in
 from loadeval.data.log import Follower, read_run
 from loadeval.errors import LoadevalError
+from loadeval.live import LiveRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -189,7 +189,7 @@ def test_doctor_names_the_gpu_and_its_driver(note: Notes) -> None:
         return
     done = loadeval("doctor", "--json")
     checks = json.loads(done.stdout)["checks"] if done.stdout.startswith("{") else []
-    texts = [check["text"] for check in checks if check["code"] == "driver"]
+    texts = [check["says"] for check in checks if check["name"] == "NVIDIA driver"]
     said = texts[0] if texts else last_line(done)
     name, version = torch.cuda.get_device_name(0), driver_version() or "no version"
     held = name in said and version in said

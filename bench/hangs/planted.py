@@ -155,7 +155,8 @@ class Ended:
         if planted.is_healthy:
             return self.code == 0
         pattern = ".*".join(f"(?:{part})" for part in planted.said)
-        is_named = re.search(pattern, self.err, re.DOTALL) is not None
+        said = " ".join(self.err.split())  # sentences go on in further lines
+        is_named = re.search(pattern, said) is not None
         return is_named and self.code == ABORTED and self.stacks > 0
 
 

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from bench.hangs.planted import HANGS, ROOT, environment
-from loadeval.analysis.attach.marks import marks_of
-from loadeval.analysis.hangs.hang import hang_of
+from loadeval.attach.hang import hang_of
+from loadeval.attach.marks import declared_marks
 from loadeval.probes.looks import look_at, with_native_frames
 from loadeval.probes.observing import Observer
 from loadeval.probes.stacks import py_spy
-from loadeval.runtime.registry import declared_in_stacks
 
 if TYPE_CHECKING:
     from bench.hangs.planted import Planted
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 FOLDER = ROOT / "tests" / "recorded" / "hangs"
 OBSERVED_S = 3.0
 LONGEST_S = 60.0
-MARKS = marks_of(*declared_in_stacks())
+MARKS = declared_marks()
 OF_PROCESS = ("cmdline", "stat", "status", "io")
 OF_THREAD = ("comm", "schedstat", "stat", "status", "syscall", "wchan")
 NAMES = {
@@ -97,7 +96,7 @@ def seen(pid: int) -> dict[str, Any]:
         before = hang.cause, hang.place
         if time.monotonic() > until_s:
             raise TimeoutError(f"{pid} does not hang: {hang}")
-    if hang.pid is not None and hang.waits.value != "write":
+    if hang.pid is not None and hang.waits_in != "write":
         last = with_native_frames(last, hang.pid)
     below = [process.state.pid for process in last.others]
     return {

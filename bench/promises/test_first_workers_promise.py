@@ -21,7 +21,7 @@ from loadeval import LoaderEvaluator
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.judge import Change
+    from bench.judge import Said
 
 pytestmark = [
     # Workers that sleep may be more than the CPUs.
@@ -44,19 +44,14 @@ def graphs_of(tensors: int, reads_s: float) -> Samples:
     return Samples(read, 96)
 
 
-def changes_of(graphs: Samples, log: Path) -> list[Change]:
-    """What `zero workers` says to change after some epochs without workers."""
+def said_of(graphs: Samples, log: Path) -> Said:
+    """What is said of some epochs without workers."""
     plain = DataLoader(graphs, batch_size=4)
     with LoaderEvaluator(plain, mode="alternate", log_file=log) as loader:
         for _ in range(EPOCHS):
             for _ in loader:
                 time.sleep(STEP_S)
-    return [
-        change
-        for finding in compared(log).findings
-        if finding.rule == "zero workers"
-        for change in finding.changes
-    ]
+    return compared(log)
 
 
 def seconds(graphs: Samples, **settings: Any) -> float:
@@ -78,8 +73,8 @@ def speedup_with(graphs: Samples, **settings: Any) -> float:
 def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
     """With a worker each epoch takes longer, whether it lives on or not."""
     graphs = graphs_of(tensors=64, reads_s=0.0005)
-    changes = changes_of(graphs, tmp_path / "run.jsonl")
-    assert "raise" not in [change.code for change in changes]
+    findings = said_of(graphs, tmp_path / "run.jsonl").findings
+    assert not any(finding.proposed("num_workers") for finding in findings)
     assert speedup_with(graphs, num_workers=1) < 1
     assert speedup_with(graphs, num_workers=1, persistent_workers=True) < 1
 
@@ -87,10 +82,14 @@ def test_many_small_tensors_are_not_promised_to_gain(tmp_path: Path) -> None:
 def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     """With the workers that are advised, which live on: over whole epochs."""
     graphs = graphs_of(tensors=2, reads_s=0.004)
-    changes = {change.code: change.values for change in changes_of(graphs, tmp_path / "run.jsonl")}
-    assert {"raise", "keep_workers"} <= changes.keys()
-    advised = [changes[code] for code in ("raise", "keep_workers")]
-    settings = {str(values["setting"]): values["proposed"] for values in advised}
+    said = said_of(graphs, tmp_path / "run.jsonl")
+    settings = {
+        str(each.setting): each.proposed for each in said.finding("zero workers").do if each.setting
+    }
+    assert settings.keys() == {"num_workers", "persistent_workers"}
     speedup = speedup_with(graphs, **settings)
-    low, high = (float(advised[0][name] or 0) for name in ("low", "high"))
-    assert low / BLUR <= speedup <= high * BLUR, (advised, speedup)
+    first = said.actions[0]
+    assert first.advice.setting == "num_workers"
+    assert first.speedup is not None
+    low, high = first.speedup.low or 0.0, first.speedup.high or 0.0
+    assert low / BLUR <= speedup <= high * BLUR, (first, speedup)

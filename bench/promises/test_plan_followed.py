@@ -41,12 +41,11 @@ def followed(actions: Iterable[Action], changes: dict[str, Any]) -> dict[str, An
     """`changes` with those of the list that this program can make."""
     changes = {**changes}
     for action in actions:
-        values = action.values
-        if action.target == "setting" and "proposed" in values:
-            assert Path((action.place or "").rpartition(":")[0]).name == PROGRAM.name
-            changes[values["setting"]] = values["proposed"]
-        elif "times" in values:
-            changes["faster"] = changes.get("faster", 1) * values["times"]
+        if action.advice.setting is not None:
+            assert Path((action.where or "").rpartition(":")[0]).name == PROGRAM.name
+            changes[action.advice.setting] = action.advice.proposed
+        elif action.times is not None:
+            changes["faster"] = changes.get("faster", 1) * action.times
     return changes
 
 

@@ -9,6 +9,7 @@ import inspect
 import os
 import time
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from loadeval import LoaderEvaluator
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.judge import Change
+    from bench.judge import Action
 
 pytestmark = [
     pytest.mark.timeout(360),
@@ -68,7 +69,7 @@ class Numbers(Samples):
 
 @dataclass(frozen=True)
 class Training:
-    """A loader, a step that sleeps, and the advice that is followed."""
+    """A loader, a step that sleeps, and what the advice says that is followed."""
 
     advice: str
     settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
@@ -88,18 +89,14 @@ class Training:
     def step(self) -> None:
         time.sleep(self.step_ms * MS)
 
-    def following(self, change: Change) -> Training:
-        values = change.values
-        if change.code == "raise":
-            return replace(
-                self, settings={**self.settings, str(values["setting"]): values["proposed"]}
-            )
-        if change.code == "out_of_order":
-            return replace(self, settings={**self.settings, "in_order": False})
-        if change.code == "share_by_file":
+    def following(self, action: Action) -> Training:
+        setting = action.advice.setting
+        if setting is not None:
+            return replace(self, settings={**self.settings, setting: action.advice.proposed})
+        if "set_sharing_strategy" in action.says:
             return replace(self, sharing="file_system")
-        assert values["name"] == "Blur"
-        return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
+        assert "Blur" in action.says
+        return replace(self, blur_ms=self.blur_ms / (action.times or 1))
 
     def seconds(self) -> float:
         """For a batch of a plain loop, before its workers are ended."""
@@ -114,14 +111,12 @@ class Training:
 
 
 TRAININGS = {
-    "more workers": Training("raise", waits_ms=5),
-    "workers": Training("raise", {"num_workers": 0}, waits_ms=4),
-    "a faster transform": Training("cheaper_named", blur_ms=3),
-    "any order": Training(
-        "out_of_order", {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
-    ),
+    "more workers": Training("num_workers", waits_ms=5),
+    "workers": Training("num_workers", {"num_workers": 0}, waits_ms=4),
+    "a faster transform": Training("twice as fast", blur_ms=3),
+    "any order": Training("in_order", {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32),
     "tensors by file": Training(
-        "share_by_file",
+        "set_sharing_strategy",
         {"num_workers": 3, "in_order": False},
         waits_ms=0,
         blur_ms=3,
@@ -141,19 +136,21 @@ def test_following_advice_brings_what_it_promises(
     if case == "tensors by file" and cpus <= training.settings["num_workers"]:
         pytest.skip("the workers compute, and leave training no CPU of its own")
     monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
-    change = advised(training, tmp_path / "run.jsonl")
-    followed = training.following(change)
+    actions = advised(training, tmp_path / "run.jsonl")
+    followed = reduce(Training.following, actions, training)
     speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
-    low, high = (float(change.values[name] or 0) for name in ("low", "high"))
-    assert low / BLUR <= speedup <= high * BLUR, (change, speedup)
+    predicted = actions[-1].speedup
+    assert predicted is not None, actions
+    low, high = predicted.low or 0.0, predicted.high or 0.0
+    assert low / BLUR <= speedup <= high * BLUR, (actions, speedup)
 
 
-def advised(training: Training, log: Path) -> Change:
-    """The first change of that kind that is advised after one epoch."""
+def advised(training: Training, log: Path) -> tuple[Action, ...]:
+    """What to do after one epoch, up to the first that says so: it is predicted with all of it."""
     with LoaderEvaluator(training.loader(), mode="alternate", log_file=log) as loader:
         for _ in loader:
             training.step()
-    changes = [change for finding in compared(log).findings for change in finding.changes]
-    advised = {change.code: change for change in reversed(changes)}
-    assert training.advice in advised, changes
-    return advised[training.advice]
+    actions = compared(log).actions
+    wanted = [number for number, each in enumerate(actions, 1) if training.advice in each.says]
+    assert wanted, actions
+    return actions[: wanted[0]]

@@ -44,13 +44,13 @@ with LoaderEvaluator(Loader(), mode="alternate", log_file=sys.argv[1]) as loader
 TYPED = """
 from pathlib import Path
 
-from loadeval import Gap, LoaderEvaluator, Run, diagnose, install, read_run
+from loadeval import Gap, LoaderEvaluator, Report, Run, diagnose, install, read_run
 from loadeval_adapters.notes import NotTimed
 
 loader = LoaderEvaluator([1, 2], mode="alternate", log_file="run.jsonl", redact=True)
 gap: Gap = loader.headroom()
 speedup: float | None = None if gap.speedup is None else gap.speedup.value
-text: str = loader.report()
+report: Report = loader.report()
 run: Run = read_run(Path("run.jsonl"))
 found: list[str] = [finding.rule for finding in diagnose(run).findings]
 folder: Path | None = install(redact=True).folder

@@ -371,11 +371,11 @@ PROGRAMS = (
     Program(
         "four small tensors a batch",
         "transfer",
-        "whatever its size",
+        "however small",
         faulty=lambda _: shared_by("file_descriptor"),
         healthy=lambda _: words(packed=True),
         fixed=lambda _: shared_by("file_system"),
-        follows="send_less_often",
+        follows="larger batches",
     ),
     Program(
         "lists of dataclasses",

@@ -340,7 +340,7 @@ PROGRAMS = (
     Program(
         "five hundred of twelve million samples by their weights",
         "sampler start",
-        "Sum up the weights once",
+        "cumsum",
         faulty=lambda _: weighted(drawn_at_once, 12_000_000),
         healthy=lambda _: weighted(drawn_at_once, 12_000),
         fixed=lambda _: weighted(WeightedInParts, 12_000_000),

@@ -63,11 +63,11 @@ class Program:
 
     `cause` is what is wrong, and `named` a text that an answer must contain, maybe "". In `healthy`
     loading does not limit training. `fixed` follows the advice literally, where that is something
-    else; it is faster than `faulty`. That is the first piece of advice, or that of code `follows`.
-    Each makes its files in a folder of its own. `costs_time` is false for a fault that costs
-    something else. `healthy` needs so many `cpus`: one for each worker
-    that computes, and one for training. With fewer than `fault_cpus` the fault costs next to
-    nothing. Where not `looks_inside`, it is diagnosed without a look into its loader.
+    else; it is faster than `faulty`. That is the first piece of advice, or the one whose words have
+    `follows` in them. Each makes its files in a folder of its own. `costs_time` is false for a
+    fault that costs something else. `healthy` needs so many `cpus`: one for each worker that
+    computes, and one for training. With fewer than `fault_cpus` the fault costs next to nothing.
+    Where not `looks_inside`, it is diagnosed without a look into its loader.
     """
 
     name: str

@@ -443,7 +443,7 @@ PROGRAMS = (
         "threads of the same worker",
         faulty=lambda _: over_http(Store, dataset=DownloadsInPairs, batch_size=MANY),
         healthy=lambda _: over_http(Store, dataset=DownloadsAtOnce, batch_size=MANY),
-        follows="more_requests_at_once",
+        follows="requests at once",
     ),
     Program(
         "a new connection for each sample",

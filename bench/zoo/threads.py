@@ -180,7 +180,7 @@ PROGRAMS = (
         "feed",
         faulty=lambda _: threaded(Fed(tokenise)),
         healthy=lambda _: threaded(Fed(digest)),
-        follows="release_lock",
+        follows="release the GIL",
     ),
     Program(
         "a stage of an SPDL pipeline in Python",
@@ -188,7 +188,7 @@ PROGRAMS = (
         "spdl",
         faulty=lambda _: threaded(pipeline(tokenise)),
         healthy=lambda _: threaded(pipeline(digest, apart=True)),
-        follows="release_lock",
+        follows="release the GIL",
     ),
     Program(
         "files of arrays that an SPDL pipeline parses",
@@ -204,7 +204,7 @@ PROGRAMS = (
         "ThreadPoolExecutor",
         faulty=lambda _: threaded(Pooled(tokenise)),
         healthy=lambda _: threaded(Pooled(digest)),
-        follows="release_lock",
+        follows="release the GIL",
     ),
     Program(
         "a DataLoader that a thread reads ahead",

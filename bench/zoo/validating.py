@@ -1,6 +1,11 @@
-"""A training of three epochs, with validation after each."""
+"""A training of three epochs, with validation after each; `--slow` makes that wait long.
+
+Validation has no workers, and in the slow one its samples take as long as those of training.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import torch
 from torch import nn
@@ -16,7 +21,8 @@ def main() -> None:
     step = Pause(8)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     training = DataLoader(sleeping(120, 14), batch_size=1, num_workers=1)
-    validation = DataLoader(sleeping(20, 3), batch_size=1)
+    samples = (40, 14) if "--slow" in sys.argv else (20, 3)
+    validation = DataLoader(sleeping(*samples), batch_size=1)
     for _ in range(3):
         for batch in training:
             optimizer.zero_grad()

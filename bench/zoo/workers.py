@@ -423,7 +423,7 @@ PROGRAMS = (
         faulty=lambda _: short_epochs(Annotations(), persistent=False, workers=2),
         healthy=lambda folder: short_epochs(MappedAnnotations(folder), persistent=True, workers=2),
         fixed=lambda folder: short_epochs(MappedAnnotations(folder), persistent=False, workers=2),
-        follows="smaller_dataset",
+        follows="dataset small",
     ),
     Program(
         "a vocabulary loaded by each worker",
@@ -435,7 +435,7 @@ PROGRAMS = (
     Program(
         "a vocabulary, in workers that nobody looks into",
         "epoch boundaries",
-        "try persistent_workers",
+        "persistent_workers",
         faulty=lambda _: with_vocabulary(persistent=False),
         healthy=lambda _: with_vocabulary(persistent=True),
         looks_inside=False,

@@ -2,55 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from loadeval.analysis.attach.job import (
-    ProcessKind,
-    all_trainings,
-    kinds_of,
-    top_of,
-    trainings_below,
-)
-from loadeval.analysis.attach.marks import lines_to_know, marks_of
-from loadeval.analysis.attach.report import attached_report
-from loadeval.cli.console import (
-    AsJson,
-    ctrl_c_exits,
-    errors_printed,
-    new_console,
-    print_json,
-    print_lines,
-)
-from loadeval.errors import UsageError
-from loadeval.launch.hangs import hang_since
-from loadeval.probes.jobs import descendants_of, job_around, python_processes, seen
+from loadeval.attach.findings import attached, sections, with_hang
+from loadeval.attach.hang import judged
+from loadeval.attach.job import Finder, Training
+from loadeval.attach.marks import declared_marks
+from loadeval.attach.observe import Attached
+from loadeval.cli.console import AsJson, ctrl_c_exits, errors_printed, print_json
 from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer, source_lines
-from loadeval.report.attach import attached_as_dict
-from loadeval.report.formatting import printable
-from loadeval.report.terminal.attach import attached_screen
-from loadeval.runtime.registry import declared_in_stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.analysis.attach.job import Training
-    from loadeval.analysis.attach.marks import Marks
-    from loadeval.analysis.attach.report import AttachedReport
-    from loadeval.analysis.hangs.hang import Hang
-    from loadeval.probes.jobs import SeenProcess
-    from loadeval.probes.observing import Observation
+from loadeval.report.as_json import as_json as plain
+from loadeval.report.text import show
 
 PID = "Any process of the training: itself, one of its workers, or what launched it."
 SECONDS = "How long to look."
 ALL = "Every training of this user on this machine."
 SHORTEST_S, LONGEST_S = 1, 86_400
-MOST_NAMED = 10
 
 
 def attach(
@@ -68,113 +41,46 @@ def attach(
     """
     if (pid is None) != every_training:
         raise typer.BadParameter("give the number of one process, or --all")
-    marks = marks_of(*declared_in_stacks())
+    finder = Finder(declared_marks())
     with errors_printed(), ctrl_c_exits():
-        looks = Looks(seconds, marks)
-        trainings = looks.all_trainings() if pid is None else (looks.training_of(pid),)
-        reports = looks.at(trainings)
+        trainings = finder.every_training() if pid is None else [finder.training_of(pid)]
+        seen = look_at_each(trainings, seconds, finder)
         if as_json:
-            print_json({"trainings": [attached_as_dict(*report) for report in reports]})
+            print_json({"trainings": plain(seen)})
             return
-        for number, (report, hang) in enumerate(reports):
+        for number, training in enumerate(seen):
             if number:
                 typer.echo()
-            print_lines(attached_screen(report, new_console().width, hang))
+            show(sections(training))
 
 
-class Looks:
-    """Looks at trainings; processes that were seen to load before are not read again."""
+def look_at_each(trainings: Sequence[Training], seconds: float, finder: Finder) -> list[Attached]:
+    """What is seen of each, which are observed at the same time.
 
-    def __init__(self, seconds: float, marks: Marks) -> None:
-        self._seconds, self._marks = seconds, marks
-        self._known: dict[int, SeenProcess] = {}
-
-    def all_trainings(self) -> tuple[Training, ...]:
-        """Those of this user. Raises UsageError where there are none."""
-        trainings = all_trainings(self._settled(python_processes()), self._marks)
-        if not trainings:
-            raise UsageError(
-                "no training of this user was found: none of its Python processes has workers of "
-                "a loader or has loaded a framework; give the number of one"
-            )
-        return trainings
-
-    def training_of(self, pid: int) -> Training:
-        """The training of the job that process `pid` is of.
-
-        Raises UsageError where there is none, or several.
-        """
-        processes = job_around(pid)
-        if pid not in processes:
-            raise UsageError(
-                f"there is no process {pid}; expected the number of one that runs, as ps shows it"
-            )
-        top = top_of(pid, processes, self._marks)
-        if top != pid:
-            processes = job_around(top)
-        trainings = trainings_below(top, self._settled(processes), self._marks)
-        if not trainings:
-            command = printable(" ".join(processes[top].command or ("unknown",)))
-            raise UsageError(
-                f"process {pid} ({command}) runs no Python program, and has started none that runs"
-            )
-        if len(trainings) > 1:
-            numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
-            raise UsageError(
-                f"process {pid} has {len(trainings)} trainings; give the number of one "
-                f"({numbers}), or --all"
-            )
-        return trainings[0]
-
-    def at(self, trainings: Sequence[Training]) -> list[tuple[AttachedReport, Hang | None]]:
-        """A report of each, which are observed at the same time, and why it gets no batch."""
-        observers = [
-            Observer(training.pid, self._seconds, partial(self._workers_of, training.pid))
-            for training in trainings
+    One that ended before it was looked at is left out, unless there is no other.
+    """
+    observers = [
+        Observer(training.pid, seconds, partial(finder.workers_of, training.pid))
+        for training in trainings
+    ]
+    with ThreadPoolExecutor(len(observers)) as pool:
+        looks = [
+            pool.submit(_seen, training, observer)
+            for training, observer in zip(trainings, observers, strict=True)
         ]
-        with ThreadPoolExecutor(len(observers)) as pool:
-            looks = [
-                pool.submit(self._at, training, observer)
-                for training, observer in zip(trainings, observers, strict=True)
-            ]
-            try:
-                wait(looks)
-            except BaseException:
-                for observer in observers:
-                    observer.stop()
-                raise
-        # One that ended before it was looked at is left out, unless there is no other.
-        return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
-
-    def _at(self, training: Training, observer: Observer) -> tuple[AttachedReport, Hang | None]:
-        first = look_at(training.pid)
-        observation = observer.observe()
-        report = _report(training, observation, self._marks)
-        if first is None or report.ended or report.wait is None or report.wait.value < 1:
-            return report, None
-        hang = hang_since(first, self._marks)
-        if hang is not None and hang.is_stuck:
-            report = replace(report, findings=())  # they are of loaders that are slow
-        return report, hang
-
-    def _workers_of(self, pid: int) -> Sequence[int]:
-        """The workers that training `pid` has now."""
-        present = {pid, *descendants_of(pid)}
-        known = {number: self._known[number] for number in present & self._known.keys()}
-        processes = self._settled(known | seen(present - known.keys()))
-        trainings = trainings_below(pid, processes, self._marks) if pid in processes else ()
-        return next((training.workers for training in trainings if training.pid == pid), ())
-
-    def _settled(self, processes: dict[int, SeenProcess]) -> dict[int, SeenProcess]:
-        """The same processes; workers are kept, for one that starts now does not show as one."""
-        kinds = kinds_of(processes, self._marks)
-        workers = {pid for pid, kind in kinds.items() if kind is ProcessKind.WORKER}
-        parents = {processes[pid].parent for pid in workers} & processes.keys()
-        self._known.update((pid, processes[pid]) for pid in workers | parents if pid is not None)
-        return processes
+        try:
+            wait(looks)
+        except BaseException:
+            for observer in observers:
+                observer.stop()
+            raise
+    return [look.result() for look in looks if look.exception() is None or len(looks) == 1]
 
 
-def _report(training: Training, observation: Observation, marks: Marks) -> AttachedReport:
+def _seen(training: Training, observer: Observer) -> Attached:
+    """A training, and where it waited all the time what for, by a look before and one after."""
+    first = look_at(training.pid)
+    observation, marks = observer.observe(), declared_marks()
     stacks = [
         stack
         for process in (observation.training, *observation.workers)
@@ -182,5 +88,12 @@ def _report(training: Training, observation: Observation, marks: Marks) -> Attac
         for thread in samples.threads
         for stack in thread.stacks
     ]
-    sources = source_lines(training.pid, lines_to_know(stacks, marks))
-    return attached_report(training, observation, marks, sources)
+    sources = source_lines(training.pid, marks.lines_to_know(stacks))
+    seen = attached(training, observation, marks, sources)
+    if first is None or seen.ended or seen.wait_share is None or seen.wait_share.value < 1:
+        return seen
+    last = look_at(training.pid)
+    if last is None:
+        return seen
+    silent_ns = round(1e9 * (last.time_s - first.time_s))
+    return with_hang(seen, judged([first, last], marks, silent_ns)[0])

@@ -84,7 +84,7 @@ def compare(
         report = report_of(runs, window)
         outcomes = gates(report, fail_above, fail_slower)
         if output is not None:
-            report.draw(output)
+            report.plot(output)
     if as_json:
         print_json(report.as_json())
     else:

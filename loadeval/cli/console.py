@@ -12,20 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from loadeval.analysis.job.alignment import are_ranks
-from loadeval.analysis.job.ranks import JobReport
-from loadeval.data.folder import read_ranks, read_whole
-from loadeval.data.log import read_run
-from loadeval.errors import LoadevalError, UsageError
-from loadeval.report.tables import NO_LIMIT, Table
+from loadeval.errors import LoadevalError
 from loadeval.words import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from rich.console import RenderableType
-
-    from loadeval.data.run import Run
 
 REDACT = (
     "Put placeholders in place of paths, host and user names, names of runs and texts of "
@@ -46,64 +38,9 @@ EXIT_CODES = (
 )
 
 
-def read_each_once(paths: Sequence[Path]) -> list[Run]:
-    """The runs in these files. Raises UsageError where a file was given twice."""
-    _check_different(paths)
-    return [read_run(path) for path in paths]
-
-
-def _check_different(paths: Sequence[Path]) -> None:
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
-
-
-def run_or_job(logs: Sequence[Path], folder: Path) -> JobReport | Run:
-    """The run in the only log; or the job, of the logs of several ranks."""
-    if len(logs) == 1:
-        return read_run(logs[0])
-    ranks = read_ranks(logs)
-    if not are_ranks(ranks):
-        raise UsageError(
-            f"{folder} has {len(logs)} run logs, which are not of the ranks of one job; expected "
-            "one for each rank; give those to look at by name"
-        )
-    return JobReport.of(ranks, read_whole, folder.name)
-
-
 def new_console() -> Console:
     """A console that prints text as it is."""
     return Console(highlight=False, markup=False, emoji=False)
-
-
-def print_report(*reports: RenderableType) -> None:
-    """Print `reports` with an empty line between them."""
-    console = new_console()
-    for number, report in enumerate(reports):
-        if number:
-            console.print()
-        console.print(report)
-
-
-def print_table(rows: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
-    """Print `rows`, the first column in `styles`: folded to the width of a terminal.
-
-    For a file or another program each row is a line, however long.
-    """
-    printed = [list(map(printable, row)) for row in rows]
-    table = Table("", (), printed, wraps=range(len(printed[0])), styles=styles)
-    if Console().is_terminal:
-        print_report(table)
-    else:
-        typer.echo("\n".join(table.lines(NO_LIMIT)))
-
-
-def print_lines(lines: Sequence[str]) -> None:
-    """Print `lines` as they are, the first in bold; a terminal folds what is longer than it."""
-    first, *others = lines
-    typer.secho(first, bold=True)
-    for line in others:
-        typer.echo(line)
 
 
 def screen_width() -> int:

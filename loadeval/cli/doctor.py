@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from loadeval.analysis.doctor import CheckStatus, LoaderPlan, checkup
-from loadeval.analysis.run_memory import plan_of_run
-from loadeval.cli.console import FAILED, AsJson, errors_printed, print_json, print_table
+from loadeval.cli.console import FAILED, AsJson, errors_printed, new_console, print_json
 from loadeval.data.log import read_run
+from loadeval.doctor import checkup
 from loadeval.probes.machine import read_machine
-from loadeval.report.wording.doctor import check_text
-
-if TYPE_CHECKING:
-    from loadeval.analysis.doctor import MachineCheck
+from loadeval.report.as_json import as_json
+from loadeval.words import printable
 
 RUN = "A run whose loader is to fit this machine: its settings, its batches and its memory."
-STYLES = {
-    CheckStatus.OK: "green",
-    CheckStatus.CHANGE: "bold red",
-    CheckStatus.NOT_MEASURED: "dim",
-}
+STYLES = {"ok": "green", "change": "bold red", "not measured": "dim"}
 
 
 def doctor(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help=RUN)] = None,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Check whether this machine is set up well for loading data, and say what to change.
 
@@ -36,25 +30,24 @@ def doctor(
     fit into memory. Exits with 1 when something is to be changed.
     """
     with errors_printed():
-        plan = LoaderPlan() if run is None else plan_of_run(read_run(run))
+        loaded = None if run is None else read_run(run)
     machine = read_machine()
-    checks = checkup(machine, plan)
-    in_order = all(check.status is not CheckStatus.CHANGE for check in checks)
-    if as_json:
-        as_dicts = list(map(_as_dict, checks))
-        print_json({"ok": in_order, "checks": as_dicts, "machine": dataclasses.asdict(machine)})
+    checks = checkup(machine, loaded)
+    in_order = all(check.status != "change" for check in checks)
+    if json:
+        print_json(as_json({"ok": in_order, "checks": checks, "machine": machine}))
     else:
-        rows = [(check.status.value, check.name, check_text(check)) for check in checks]
-        print_table(rows, styles=[STYLES[check.status] for check in checks])
+        rows = []
+        for check in checks:
+            says = check.says if check.do is None else f"{check.says}: {check.do}"
+            rows.append((check.status, check.name, printable(says)))
+        console = new_console()
+        if console.is_terminal:
+            table = Table.grid("", "", "", padding=(0, 2, 0, 0))
+            for status, *others in rows:
+                table.add_row(Text(status, STYLES[status], no_wrap=True), *others)
+            console.print(table)
+        else:  # a line for each, however long
+            typer.echo("\n".join("{:14}{:15}{}".format(*row) for row in rows))
     if not in_order:
         raise typer.Exit(FAILED)
-
-
-def _as_dict(check: MachineCheck) -> dict[str, Any]:
-    return {
-        "name": check.name,
-        "status": check.status.value,
-        "text": check_text(check),
-        "code": check.remark.code.value,
-        "values": dict(check.remark.values),
-    }

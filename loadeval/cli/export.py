@@ -11,8 +11,8 @@ from loadeval.cli.console import errors_printed
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.errors import UsageError
-from loadeval.export import Format, default_path, export_run
-from loadeval.report.formatting import printable
+from loadeval.export import ENDINGS, Format, export_run
+from loadeval.words import printable
 
 RUN = "A run log, or the folder of one; or a file of save_metrics(); for csv also one of DALI's."
 FORMAT = (
@@ -32,7 +32,7 @@ def export(
     """Write a run in a form that another tool opens."""
     with errors_printed():
         log = _log_at(run)
-        path = default_path(log, form) if output is None else output
+        path = output or log.with_name(log.stem + ENDINGS[form])
         written = export_run(read_run(log), form, path, overwrite=overwrite)
     for file in written:
         typer.echo(f"Written to {printable(file)}")

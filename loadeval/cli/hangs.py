@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from loadeval.attach.hang import headline, rows
 from loadeval.cli.console import say, screen_width, shown_path
-from loadeval.launch.hangs import HangWatch
-from loadeval.report.terminal.hangs import hang_lines
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from loadeval.launch.hangs import Found, HangWatch
+from loadeval.report.blocks import Facts, Section, Text
+from loadeval.report.text import lines
 
 HANG_AFTER = (
     "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
     "longest wait so far, and at least 30 s."
 )
+HANG_ENDED = "loadeval: ended the program, which hung, for --abort-on-hang"
 
 
 def _checked(hang_after: float | None) -> float | None:
@@ -31,6 +32,14 @@ HangAfter = Annotated[
     float | None,
     typer.Option("--hang-after", metavar="SECONDS", help=HANG_AFTER, callback=_checked),
 ]
+
+
+def hang_lines(found: Found, width: int) -> list[str]:
+    """What all wait for, in lines of at most `width`."""
+    path = None if found.path is None else shown_path(found.path)
+    known = [(f"  {label}", text) for label, text in rows(found.hang, found.ranks, path)]
+    said = Section("", [Text(f"loadeval: {headline(found.hang)}"), Facts(known)])
+    return [line.plain for line in lines([said], width)]
 
 
 class HangTeller:
@@ -51,8 +60,7 @@ class HangTeller:
             found = self._watch.look()
             if found is None:
                 return False
-            path = None if found.path is None else shown_path(found.path)
-            for line in hang_lines(found.hang, screen_width(), found.ranks, path):
+            for line in hang_lines(found, screen_width()):
                 say(line)
         except Exception as error:  # what looks after a program may not end it
             logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)

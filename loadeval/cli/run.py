@@ -14,7 +14,7 @@ import typer
 
 from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.console import Command, Redact, errors_printed, say, shown_path
-from loadeval.cli.hangs import HangAfter, HangTeller
+from loadeval.cli.hangs import HANG_ENDED, HangAfter, HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
 from loadeval.errors import LoadevalError, UsageError, in_words
@@ -141,7 +141,7 @@ def measure(
         say(f"Error: {printable(error)}")
         raise typer.Exit(error.code) from None
     if ended.was_aborted:  # what its time went to was said
-        say("loadeval: ended the program, which hung")
+        say(HANG_ENDED)
         remove_marks(folder)
         end_like(ABORTED)
     if ended.was_stopped:
@@ -192,6 +192,9 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     say("")
     notes = [Text(note) for note in _notes(settings, trainings, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
+    if not trainings:
+        log = Path(shown_path(folder)) / loaders[0][0].log
+        say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
     say(f"\nLogs: {shown_path(folder)}")
 
 

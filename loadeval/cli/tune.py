@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,8 @@ from loadeval.cli import console
 from loadeval.launch.command import name_of
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings, check, settings_in
+from loadeval.report.as_json import as_json as plain
+from loadeval.report.text import show
 from loadeval.tuning import DEFAULTS, tune_command
 
 SET = "Run with another setting each time, such as num_workers=2. Can be given several times."
@@ -55,6 +57,6 @@ def tune(
         of_runs = replace(of_runs, folder=str(folder))
         tuning = tune_command(command, of_runs, choices or DEFAULTS, stop_after, console.say)
     if as_json:
-        console.print_json(asdict(tuning))
+        console.print_json(plain(tuning))
     else:
-        console.print_lines(tuning.lines(console.screen_width()))
+        show(tuning.sections())

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from loadeval.analysis.predict.faster import FasterError
-from loadeval.analysis.predict.whatif import LoaderModel
-from loadeval.cli.console import (
-    AsJson,
-    errors_printed,
-    print_json,
-    print_lines,
-    read_each_once,
-    run_or_job,
-    screen_width,
-)
-from loadeval.data.folder import logs_in
+from loadeval.cli.console import AsJson, errors_printed, print_json, say
+from loadeval.data.folder import logs_in, read_ranks, read_whole
+from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.report.figure.curve_figure import plot_worker_curve
-from loadeval.report.figure.figure import figure_path
-from loadeval.report.formatting import printable
-from loadeval.report.json import whatif_as_dict
-from loadeval.report.terminal.whatif import curve_lines, prediction_lines
-from loadeval.report.wording.ranks import PREDICTED_OF_RANK
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from loadeval.job import are_ranks, job_of, rank_of
+from loadeval.model.changes import asked_for
+from loadeval.model.model import Model
+from loadeval.model.whatif import predicted
+from loadeval.report.as_json import as_json as plain
+from loadeval.report.text import show
+from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
+from loadeval.words import printable
 
 RUNS = (
     "A run of mode alternate. Or several of one loader with different num_workers, which make "
@@ -55,12 +46,12 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     prefetch_factor: Annotated[
         int | None, typer.Option(min=1, help="Batches prefetched for each worker.")
     ] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a batch.")] = None,
     cpus: Annotated[float | None, typer.Option(help=CPUS)] = None,
     in_order: Annotated[
         bool | None,
         typer.Option("--in-order/--out-of-order", help="Whether batches keep their order."),
     ] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a batch.")] = None,
     faster: Annotated[list[str] | None, typer.Option(metavar="NAME=TIMES", help=FASTER)] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
@@ -70,55 +61,41 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     """Predict the throughput of training under other settings of its loader.
 
     Without options, for each number of workers; with some, for these settings. Nothing is
-    measured: the batches of the run are replayed by the rules of PyTorch's DataLoader.
+    measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    if cpus is not None and not (0 < cpus < math.inf):
+    if cpus is not None and not 0 < cpus < math.inf:
         raise typer.BadParameter(f"--cpus is {cpus:g}; expected a number above 0")
-    settings: dict[str, Any] = {
+    settings = {
         "num_workers": num_workers,
         "prefetch_factor": prefetch_factor,
+        "batch_size": batch_size,
         "cpus": cpus,
         "in_order": in_order,
-        "batch_size": batch_size,
-        "faster": _factors(faster or ()) or None,
     }
+    parts = _parts(faster or ())
     with errors_printed():
-        figure = None if output is None else figure_path(output)
-        model = LoaderModel.of(read_each_once(list(map(slowest_log, runs))))
-        asked = any(value is not None for value in settings.values())
-        try:
-            prediction = model.predict(**settings) if asked else None
-        except FasterError as error:
-            raise UsageError(f"--{error}") from None
-        curve = model.curve()
-        if figure is not None:
-            plot_worker_curve(curve, figure, prediction)
+        if output is not None:
+            from loadeval.report import charts as _  # noqa: F401, PLC0415 - it says what to install
+        if len({path.resolve() for path in runs}) < len(runs):
+            names = ", ".join(map(str, runs))
+            raise UsageError(f"{names}: the same file was given twice; expected different runs")
+        model, asked = Model.of([_read(path) for path in runs]), None
+        if parts or any(value is not None for value in settings.values()):
+            change = asked_for(settings, parts, model.settings, model.costs, model.parts)
+            asked = predicted(model, change)
+        if output is not None:
+            plot_worker_curve(model, output, asked)
     if as_json:
-        print_json(whatif_as_dict(curve, prediction))
+        print_json(plain(whatif_as_dict(model, asked)))
         return
-    if prediction is None:
-        print_lines(curve_lines(curve, screen_width()))
-    else:
-        _, measured = curve.measured[-1]
-        print_lines(prediction_lines(measured, model.predict(), prediction, screen_width()))
-    if figure is not None:
-        typer.echo(f"\nFigure written to {printable(figure)}")
+    show(whatif_sections(model, asked))
+    if output is not None:
+        typer.echo(f"\nFigure written to {printable(output)}")
 
 
-def slowest_log(path: Path) -> Path:
-    """The log at `path`; in a folder that of the rank that was last most often, said on stderr."""
-    if not path.is_dir():
-        return path
-    logs = logs_in(path)
-    job = run_or_job(logs, path)
-    if isinstance(job, Run):
-        return logs[0]
-    typer.echo(PREDICTED_OF_RANK.format(rank=job.shown), err=True)
-    return next(Path(rank.path) for rank in job.ranks if rank.rank == job.shown and rank.path)
-
-
-def _factors(given: Sequence[str]) -> dict[str, float]:
-    factors = {}
+def _parts(given: Sequence[str]) -> dict[str, float]:
+    """What becomes how many times as fast."""
+    parts = {}
     for text in given:
         name, _, times = text.rpartition("=")
         try:
@@ -130,5 +107,26 @@ def _factors(given: Sequence[str]) -> dict[str, float]:
                 f"--faster is {printable(text)}; expected a transform or a part of loading, and "
                 "how many times as fast it becomes, such as GaussianBlur=4"
             )
-        factors[name] = factor
-    return factors
+        parts[name] = factor
+    return parts
+
+
+def _read(path: Path) -> Run:
+    """The run at `path`; in a folder that of the rank that was last most often, said on stderr."""
+    if not path.is_dir():
+        return read_run(path)
+    logs = logs_in(path)
+    if len(logs) == 1:
+        return read_run(logs[0])
+    ranks = read_ranks(logs)
+    if not are_ranks(ranks):
+        raise UsageError(
+            f"{path} has {len(logs)} run logs, which are not of the ranks of one job; expected one "
+            "for each rank; give those to look at by name"
+        )
+    shown = job_of(ranks, read_whole).shown
+    say(
+        f"Predicted for rank {shown}, which was last most often. Throughput is that of this rank "
+        "alone."
+    )
+    return next(read_whole(rank) for rank in ranks if rank_of(rank) == shown)

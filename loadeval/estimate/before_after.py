@@ -160,9 +160,13 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
     unit = unit_of(runs)
-    sizes = [whole for run in runs if (whole := _whole_epochs(run, unit))]
-    if sizes and not set.intersection(*sizes):
-        yield f"The backends' epochs differ in {unit}: they may not load the same data."
+    sizes = {name: whole for name, run in backends.items() if (whole := _whole_epochs(run, unit))}
+    if sizes and not set.intersection(*sizes.values()):
+        each = ", ".join(
+            f"{name} {' or '.join(f'{size:,}' for size in sorted(whole))}"
+            for name, whole in sizes.items()
+        )
+        yield f"The backends' epochs differ in {unit}: {each}."
     for fact in MACHINE_FACTS:
         values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
         if len(values) > 1:
@@ -173,7 +177,7 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
             "The runs are separate: machine drift between them counts as a difference between "
             "backends, and no 95% CI covers it."
         )
-    if unit == BATCHES:
+    if runs and unit == BATCHES:
         yield f"Samples are not known in all runs: {BY_BATCH}."
     if (count := len(runs) * (len(runs) - 1) // 2) > 1:
         yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."

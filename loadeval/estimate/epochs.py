@@ -166,7 +166,8 @@ def workers_started(run: Run) -> int | None:
 def outliers(run: Run) -> Columns:
     """The iterations that took over twice the median of their arm, as a `row` of the run's steps.
 
-    `times_median` is how many times as long, and `worker` which one had loaded the batch, where
+    `epoch`, `batch`, `arm`, `request_ns`, `wait_ns` and `step_ns` are those of the batch.
+    `times_median` is how many times as long it took, and `worker` which one had loaded it, where
     the loader was looked into while it gave it. Of under 20 iterations none is an outlier.
     """
     steps, stages = run.steps, run.stages
@@ -192,4 +193,6 @@ def outliers(run: Run) -> Columns:
         worker = np.where(
             own & (steps.arm[row] == ARMS.index("real")), stages.worker[given], UNKNOWN
         )
-    return Columns({"row": row, "times_median": table[1], "worker": worker})
+    names = ("epoch", "batch", "arm", "request_ns", "wait_ns", "step_ns")
+    of_batch = {name: steps[name][row] for name in names}
+    return Columns({"row": row, **of_batch, "times_median": table[1], "worker": worker})

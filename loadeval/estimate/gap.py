@@ -12,7 +12,8 @@ below is calculated with all that was measured, and without each pair: see `Jack
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,7 +28,7 @@ from loadeval.estimate.steady import pairs_that_count, steady
 from loadeval.words import whole_share
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from loadeval.data.lines import Arm
 
@@ -62,6 +63,10 @@ class Gap:
     ideal. `pairs` is None unless the run alternated; `of_epochs` tells whether its blocks are whole
     epochs, `epochs` how many were seen to start. `samples_per_batch` is None where arms are
     compared by batch. `gpu_idle` is how long the device had no work in the wait for a real batch.
+
+    `lost_share` is the share of the time that is lost, 1 - 1 / `speedup`, and `shares` have that of
+    `lost` and of each of its parts in the time over whole epochs: `waiting`, `contention` and
+    `epoch starts`.
     """
 
     real: Estimate | None
@@ -87,6 +92,16 @@ class Gap:
     epochs: int
     loads_ahead: bool
     gpu_idle: float | None
+    lost_share: Estimate | None = field(init=False)
+    shares: Mapping[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        lost_share = None if self.speedup is None else 1 - 1 / self.speedup
+        parts = self.parts() if self.lost is None else [("lost", self.lost), *self.parts()]
+        whole = self.whole.value if self.whole else 0.0
+        shares = {name: part.value / whole for name, part in parts if whole}
+        object.__setattr__(self, "lost_share", lost_share)
+        object.__setattr__(self, "shares", shares)
 
     def __str__(self) -> str:
         """The speed-up and the parts of the time lost in one line."""
@@ -111,13 +126,7 @@ class Gap:
 
         What was not measured takes 0.
         """
-        part = self.lost if name == "lost" else dict(self.parts()).get(name)
-        return part.value / self.whole.value if part and self.whole and self.whole.value else 0.0
-
-    @property
-    def lost_share(self) -> Estimate | None:
-        """1 - 1 / `speedup`, the share of the time that is lost."""
-        return None if self.speedup is None else 1 - 1 / self.speedup
+        return self.shares.get(name, 0.0)
 
 
 def gap(run: Run, ideal: Run | None = None) -> Gap:

@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.findings.engine import BLOCKED, DOMINATES, Context, Do, Finding, Set, found_by, rule
+from loadeval.findings.engine import (
+    BLOCKED,
+    CHARGED,
+    DOMINATES,
+    Context,
+    Do,
+    Finding,
+    Set,
+    found_by,
+    rule,
+)
 from loadeval.findings.inside import collates, tokenises, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
@@ -35,8 +45,10 @@ MOST_REQUESTS = 8
 
 
 def by(c: Context) -> str | None:
-    """What blocks workers; None where they are not, or where collating or tokenising is named."""
-    if not c.loses or c.blocked < BLOCKED or collates(c) or tokenises(c):
+    """What blocks workers that training waits for; None where collating or tokenising is named."""
+    if not c.loses or c.blocked < BLOCKED or c.charged("fetch", "collate") < CHARGED:
+        return None
+    if collates(c) or tokenises(c):
         return None
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
@@ -50,12 +62,12 @@ def _facts(c: Context) -> Mapping[str, Any]:
     inside = c.stages
     facts = {
         "blocked, share": c.blocked,
-        "read in a batch, bytes": inside.read_bytes,
-        "from the disk in a batch, bytes": inside.disk_bytes,
-        "new connections for a sample": inside.connections,
-        "HTTP requests for a sample": inside.requests,
+        "read for a batch, bytes": inside.read_bytes,
+        "of it from the disk, bytes": inside.disk_bytes,
+        "new connections a sample": inside.connections and f"{inside.connections:.3g}",
+        "HTTP requests a sample": inside.requests and f"{inside.requests:.3g}",
     }
-    return {name: value for name, value in facts.items() if value is not None}
+    return {name: value for name, value in facts.items() if value}
 
 
 def unblocked(_: Context) -> Change:
@@ -65,7 +77,14 @@ def unblocked(_: Context) -> Change:
 
 @rule("lock", source=KERNEL, undo=unblocked)
 def lock(c: Context) -> Finding | None:
-    """Workers wait for a lock that they share, of a file or a database say."""
+    """Workers wait for a lock that they share, of a file or a database say.
+
+    Shown by workers that are blocked for 40% of their work where the kernel names a lock, or that
+    work one at a time.
+
+    Excluded by a lock that threads of the same worker hold, and a disk, where 30% of the bytes come
+    from it.
+    """
     if by(c) != "lock":
         return None
     line = c.stages.blocked_line
@@ -81,17 +100,23 @@ def lock(c: Context) -> Finding | None:
 
 @rule("disk", source=KERNEL, undo=unblocked)
 def disk(c: Context) -> Finding | None:
-    """The data is read from the disk, not from the page cache."""
+    """The data is read from the disk, not from the page cache.
+
+    Shown by workers that are blocked for 40% of their work where the kernel names the disk, or 30%
+    of the bytes come from it.
+
+    Excluded by bytes that come from the page cache.
+    """
     if by(c) != "disk":
         return None
     because = (
         "smaller or compressed files, few large files read in order, or enough memory to keep the "
         "data in the page cache"
     )
+    much = f": {size(c.stages.disk_bytes)} a batch" if c.stages.disk_bytes else ""
     return Finding(
-        f"The data is read from the disk, not from the page cache: "
-        f"{size(c.stages.disk_bytes or 0.0)} a batch. Loading is blocked {share(c.blocked)} of its "
-        "time.",
+        f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
+        f"{share(c.blocked)} of its time.",
         [Do("read less, or from a faster disk", because, change=unblocked(c))],
         _facts(c),
     )
@@ -101,27 +126,29 @@ def disk(c: Context) -> Finding | None:
 def storage_latency(c: Context) -> Finding | None:
     """Workers wait for storage, the network, another process, or threads of their own.
 
-    Not where most of them have nothing to wait for, as there are too few shards.
+    Shown by workers that are blocked for 40% of their work, and not by a lock or the disk; by the
+    network where the kernel or the functions called say so.
+
+    Excluded by a collate function or tokeniser that takes 40%, and workers that have no shard.
     """
     if by(c) != "other" or found_by(few_shards, c) is not None:
         return None
     network = _network(c)
     if network is not None:
         return network
-    line = c.stages.blocked_line
+    line, slow = c.stages.blocked_line, "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
-        f"at {_place(c)}: storage, the network or another process is slow to answer."
+        f"at {_place(c)}: {slow}."
     )
     if line is not None and FUTEX in line.blocked_in and awaits_threads(c.stages):
         says = (
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
-            f"{_place(c)}, which hardly compute meanwhile: storage, the network or another process "
-            "is slow to answer them."
+            f"{_place(c)}, which hardly compute meanwhile: {slow} them."
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
     change = Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / 2))
-    more = Do("twice as many requests at once", because, _place(c), change)
+    more = Do("ask for twice as much at once", because, _place(c), change)
     return Finding(says, [*more_workers(c), more], _facts(c))
 
 
@@ -145,9 +172,8 @@ def _network(c: Context) -> Finding | None:
         because = "compressed or smaller samples, only the parts that are used, a cache nearby"
         return Finding(
             f"Loading waits for the network {share(c.blocked)} of its time, for "
-            f"{size(batch_bytes)} "
-            f"a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at {_place(c)}: that is "
-            "bandwidth more than latency.",
+            f"{size(batch_bytes)} a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at "
+            f"{_place(c)}: that is bandwidth more than latency.",
             [Do("fetch fewer bytes", because, _place(c), unblocked(c))],
             _facts(c),
         )
@@ -163,12 +189,11 @@ def _network(c: Context) -> Finding | None:
     if requests > 1 and (c.run.stages.slowest_ns >= 0).any():  # they are asked for one by one
         because = "__getitems__(indices) with a thread pool in each worker"
         do.append(Do(f"ask for {requests} samples at once", because, _place(c), _shorter(requests)))
-    do.append(Do("cache on a local disk, or read shards of many samples"))
+    do.append(Do("keep the data on a local disk, or read shards of many samples"))
     return Finding(
         f"Each sample waits {duration(blocked_ns / samples)} for the network, for "
-        f"{size(batch_bytes / samples)}, at {_place(c)}: that is latency, not bandwidth. Loading "
-        "is "
-        f"blocked {share(c.blocked)} of its time.",
+        f"{size(batch_bytes / samples)}, at {_place(c)}: that is latency, not bandwidth. "
+        f"Loading is blocked {share(c.blocked)} of its time.",
         do,
         _facts(c),
     )

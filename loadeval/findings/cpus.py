@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from loadeval.data.run import ARMS
@@ -14,6 +15,7 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    explains_waiting,
     found_by,
     rule,
 )
@@ -50,13 +52,16 @@ MUCH = 0.5
 @rule(
     "contention",
     source="difference of the steps between the real and the ideal arm",
-    of="contention",
-    general=True,
+    of=("contention", "waiting"),
+    turn="last",
 )
 def contention(c: Context) -> Finding | None:
     """Loading takes CPUs, memory bandwidth or the GPU from the step.
 
-    Not where Python's lock is named for it.
+    Shown by steps that are slower than with ideal loading, by 5% of the time and beyond chance.
+
+    Excluded by Python's lock, and other findings in as far as what they name is most of what
+    loading computes.
     """
     c.needs_ideal()
     slower = c.gap.contention
@@ -65,22 +70,34 @@ def contention(c: Context) -> Finding | None:
     if found_by(python_lock, c) is not None:
         return None
     used, usable = c.cpus.used(), c.cpus.usable
-    do: list[Set | Do] = [Do("cheaper transforms, fewer threads, fewer copies")]
-    if c.cpus.are_busy:
-        because = f"no CPU is free (training may use {usable})"
-        do = [Do("cheaper transforms, on the GPU, or more CPUs", because)]
-    elif used is not None and usable is not None:
-        because = (
-            f"{number(usable - used)} CPUs are free: memory bandwidth, Python's lock or the GPU"
+    do = Do("make loading lighter: cheaper transforms, fewer threads, fewer copies")
+    if c.is_rank:
+        because = "its own step may be as fast as with ideal loading"
+        do = Do("compare the logs of all ranks: a step waits for the slowest one", because)
+    elif c.cpus.are_busy:
+        because = f"no CPU is free of the {usable} that training may use"
+        do = Do(
+            "make transforms cheaper, or move them to the GPU, or give training more CPUs", because
         )
-        do = [Do("cheaper transforms, fewer threads, fewer copies", because)]
+    elif used is not None and usable is not None:
+        free = f"{number(usable - used)} CPUs are free, so it is memory bandwidth, Python's lock"
+        do = replace(do, because=f"{free} or the GPU that both need")
+    says = f"A step takes {slower:duration} longer while batches are loaded"
+    required, late = c.gap.required, 0.0
+    keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
+    if keeps_up and c.gap.waiting and c.waiting and not explains_waiting(c):
+        late = c.waiting
+        says += f", and waits {c.gap.waiting:duration} for a loader that alone keeps up"
+    why = "loading competes for CPUs, memory bandwidth or the GPU"
+    if c.is_rank:
+        why = "it waits for ranks whose batches are late, or loading competes with it"
+    facts = {"longer step, ns": slower, "training and workers use, CPUs": used}
     return Finding(
-        f"A step takes {slower:duration} longer while batches are loaded: loading competes for "
-        "CPU, "
-        "memory bandwidth or the GPU.",
-        do,
-        {"slower step": slower, "CPUs in use by training and workers": used, "CPUs": usable},
-        cost=c.contention,
+        f"{says}: {why}.",
+        [do],
+        {**facts, "training may use, CPUs": usable},
+        sure=not c.is_rank,
+        cost=c.contention + late,
     )
 
 
@@ -102,9 +119,18 @@ def with_all_cpus(c: Context) -> Change:
     source="the CPUs that the system lets each process run on (its affinity), and a simulation of "
     "the loader on all of them",
     undo=with_all_cpus,
+    of=("waiting", "contention"),
+    turn="first",
 )
 def confined(c: Context) -> Finding | None:
-    """Workers, or one of them, may use fewer CPUs than there are."""
+    """Workers, or one of them, may use fewer CPUs than there are.
+
+    Shown by the affinity of workers, which leaves out CPUs; or of one worker, which is slow and
+    waits for a CPU.
+
+    Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
+    cost where it was so from the start, and may be intended.
+    """
     cpus, workers = c.cpus, c.loader.workers
     if not workers:
         return None
@@ -117,47 +143,35 @@ def confined(c: Context) -> Finding | None:
         because = f"call {let_go} at its end, or take out what set the affinity"
         return Finding(
             f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}: "
-            "it "
-            "waits for a CPU. One of the workers may use only "
-            f"{counted(cpus.fewest or 1, 'CPU', 'CPUs')}, "
-            f"while the others may use {cpus.theirs}.",
+            f"it waits for a CPU. One of the workers may use only {_cpus(cpus.fewest or 1)}, while "
+            f"the others may use {cpus.theirs}.",
             [Do("let workers use all CPUs, in worker_init_fn", because, change=with_all_cpus(c))],
-            {"CPUs that one of the workers may use": cpus.fewest, "of the others": cpus.theirs},
+            {"one worker may use, CPUs": cpus.fewest, "the others may use, CPUs": cpus.theirs},
             sure=False,  # which of the workers may use fewer was not read
         )
     # They need one each, and one for training where it may use no other.
     with_training = (cpus.own or 0) <= (cpus.shared or 0)
     if cpus.kept_by is None or workers + with_training <= cpus.theirs or not c.loses:
         return None
-    more = counted(cpus.every - cpus.theirs, "CPU", "CPUs")
-    says = (
-        f"{workers} workers share {counted(cpus.theirs, 'CPU', 'CPUs')} and may not use the other "
-        f"{more}"
-    )
+    says = f"{workers} workers may use {cpus.theirs} of {_cpus(cpus.every)}"
+    facts = {"workers may use, CPUs": cpus.theirs, "training may use, CPUs": cpus.own}
+    if cpus.kept_by == "starter":
+        says += ". It seems to have been so from the start, and may be intended."
+        because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
+        do = Do("start training with more CPUs, if that is not intended", because)
+        return Finding(says, [do], facts, sure=False, cost=0.0)
     variables = c.run.header.environment.get("cpu_binding")
     unset = f"; unset {', '.join(variables)}" if variables else ""
-    facts = {"CPUs that the workers may use": cpus.theirs, "CPUs that there are": cpus.every}
+    whose, when = "training process after it started", "after the imports, before the first epoch"
     if cpus.kept_by == "workers":
-        init = f" ({c.loader.worker_init})" if c.loader.worker_init else ""
-        says += (
-            f"; the training process may use {cpus.own}. Something set the affinity of the workers."
-        )
-        because = f"call {let_go} at the end of worker_init_fn{init}{unset}"
-        return Finding(
-            says, [Do("let workers use all CPUs", because, change=with_all_cpus(c))], facts
-        )
-    if cpus.kept_by == "process":
-        says += ". Something set the affinity of the training process after it started."
-        because = f"call {let_go} after the imports and before the first epoch{unset}"
-        return Finding(
-            says,
-            [Do("let training and its workers use all CPUs", because, change=with_all_cpus(c))],
-            facts,
-        )
-    says += ". It seems to have been so from the start, and may be intended."
-    because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
-    do = Do("start training with more CPUs, if that is not intended", because)
-    return Finding(says, [do], facts, sure=False, cost=0.0)
+        init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
+        whose, when = "workers", f"at the end of worker_init_fn{init}"
+    do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=with_all_cpus(c))
+    return Finding(f"{says}: something set the affinity of the {whose}.", [do], facts)
+
+
+def _cpus(count: int) -> str:
+    return counted(count, "CPU", "CPUs")
 
 
 def own_cpus(_: Context) -> Change:
@@ -174,11 +188,16 @@ def own_cpus(_: Context) -> Change:
         "run-queue time of the workers; the warning that PyTorch gives for more workers than CPUs"
     ),
     undo=own_cpus,
+    of=("waiting", "contention"),
 )
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
-    Not where workers are kept from CPUs that there are.
+    Shown by workers that could run, but wait for a CPU 15% of their work; steps of several threads
+    that take twice the CPU time beside loading. Where neither was read, by more workers than CPUs,
+    without a cost.
+
+    Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
     spinning = _spinning(c)
     if spinning is not None:
@@ -200,10 +219,10 @@ def oversubscription(c: Context) -> Finding | None:
         return None
     name = c.setting("num_workers")
     return Finding(
-        f"The loader has {workers} workers for {usable} CPUs: they compete for CPU, and each uses "
-        "memory.",
+        f"The loader has {workers} workers for {_cpus(usable)}: they compete for these, and each "
+        "uses memory.",
         [Set(name, workers, usable)] if name else [Do(f"use {usable} workers")],
-        {"workers": workers, "CPUs": usable},
+        {"training may use, CPUs": usable},
         sure=c.cpus.are_busy,
         cost=0.0,
     )
@@ -220,9 +239,9 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif others >= MUCH:
-        do = Do("free CPUs that others use", f"other programs use {number(others)} CPUs")
+        do = Do("free CPUs that other programs use", f"they use {number(others)}")
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):
-        do = Set(name, workers, usable, change=Change({"num_workers": usable}))
+        do = Set(name, workers, usable)  # how fast these are is not seen where all are crowded
     else:
         return None  # loading and steps are too much for all CPUs, which others name
     return Finding(
@@ -231,9 +250,8 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
         [do],
         {
             "waiting for a CPU, share": c.on_run_queue,
-            "CPU time of other threads of a worker in a batch, ns": inside.other_cpu_ns,
-            "workers": workers,
-            "CPUs": usable,
+            "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
+            "training may use, CPUs": usable,
         },
     )
 
@@ -242,37 +260,30 @@ def _spinning(c: Context) -> Finding | None:
     """The step's threads wait for each other by computing, which workers need the CPUs for."""
     ideal_cpus, usable, workers = c.cpus.training["ideal"], c.cpus.usable, c.loader.workers
     real_cpus, slower = c.cpus.training["real"], c.gap.contention
-    if (
-        None in (ideal_cpus, real_cpus, usable, slower)
-        or not workers
-        or c.gap.real is None
-        or c.gap.ideal is None
-    ):
+    real, ideal = c.gap.real, c.gap.ideal
+    if not workers or ideal_cpus is None or real_cpus is None or usable is None:
         return None
-    assert ideal_cpus is not None  # noqa: S101 - as above
-    assert real_cpus is not None  # noqa: S101
-    assert usable is not None  # noqa: S101
+    if slower is None or real is None or ideal is None:
+        return None
     count = round(ideal_cpus)
-    if count <= 1 or count + workers <= usable or slower is None:
+    if count <= 1 or count + workers <= usable:
         return None
     handed_ns = 0.0
     if c.model is not None:
         handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
-    real_ns, ideal_ns = real_cpus * c.gap.real.value - handed_ns, ideal_cpus * c.gap.ideal.value
-    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * c.gap.real.value:
+    real_ns, ideal_ns = real_cpus * real.value - handed_ns, ideal_cpus * ideal.value
+    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * real.value:
         return None
     fewer = max(usable - workers, 1)
     because = (
         f"torch.set_num_threads({fewer}) in the training process; the next run shows what else"
     )
     return Finding(
-        f"The training step computes with {count} threads beside {workers} workers, on {usable} "
-        "CPUs. "
-        "Its threads wait for each other by computing (they spin), so it takes far more CPU time "
-        "than "
-        "with ideal loading.",
+        f"The training step computes with {count} threads beside {counted(workers, 'worker')}, on "
+        f"{_cpus(usable)}. Its threads wait for each other by computing (they spin), so it takes "
+        "far more CPU time than with ideal loading.",
         [Do(f"try OMP_NUM_THREADS={fewer}", because)],
-        {"CPU time of a step, ns": real_ns, "with ideal loading, ns": ideal_ns},
+        {"CPU time of a step, ns": real_ns, "CPU time with ideal loading, ns": ideal_ns},
         cost=c.contention,
     )
 
@@ -285,15 +296,21 @@ def _spinning(c: Context) -> Finding | None:
     source="task times of the stages by how many tasks they may work on at once, and their queues",
 )
 def slow_operator(c: Context) -> Finding | None:
-    """One stage of the loader's pipeline keeps the others waiting."""
+    """One stage of the loader's pipeline keeps the others waiting.
+
+    Shown by a stage of SPDL that is busy 80% of the time, or after which the next one starves.
+
+    Excluded by nothing that is lost in waiting.
+    """
     report = operators(c.run)
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
     if report.limit == "busy":
+        at_once = slowest.concurrency
         says = (
-            f"{slowest.name} is busy {share(slowest.busy_share or 0.0)} of the time with "
-            f"{slowest.concurrency} at once."
+            f"{slowest.name} works {share(slowest.busy_share or 0.0)} of the time, on "
+            f"{'one task' if at_once == 1 else f'{at_once} tasks'} at once."
         )
     elif report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
@@ -312,19 +329,26 @@ def slow_operator(c: Context) -> Finding | None:
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
     facts = {
         "busy, share": slowest.busy_share,
-        "a task, ns": slowest.task_ns,
+        "a task takes, ns": slowest.task_ns,
         "of it on a CPU, ns": slowest.cpu_ns,
-        "tasks a batch": slowest.tasks_per_batch,
+        "tasks for a batch": f"{slowest.tasks_per_batch:.3g}",
     }
     return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
 
 
-@rule("Python lock", source="how long a thread waits for the GIL, in both arms", of="contention")
+@rule(
+    "Python lock",
+    source="how long a thread waits for the GIL, in both arms",
+    of=("contention", "waiting"),
+)
 def python_lock(c: Context) -> Finding | None:
     """Threads that load in the training process hold Python's lock (GIL), or take it often.
 
-    It costs the time by which steps are slower. Of the waiting it explains what the pipeline's
-    threads neither computed nor waited for a CPU, in as far as the lock is held.
+    Shown by a wait for the lock of 0.5 ms that is three times as long as with ideal loading; or
+    steps that stop though they have a CPU, for half of what they are slower.
+
+    Excluded by loading in processes, unless threads beside them compute only while batches are
+    loaded, and steps are slower.
     """
     report = threads(c.run, c.ideal)
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
@@ -343,8 +367,7 @@ def python_lock(c: Context) -> Finding | None:
     if real is None or ideal is None or min(read) < FEWEST_READINGS:
         raise Skip(
             f"the wait for Python's lock was read {min(read)} times in an arm, and "
-            f"{FEWEST_READINGS} "
-            "are needed; let it run longer"
+            f"{FEWEST_READINGS} are needed; let it run longer"
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
     stopped_ns, slower = _stopped_ns(c, report), c.gap.contention
@@ -381,9 +404,9 @@ def python_lock(c: Context) -> Finding | None:
         says,
         do,
         {
-            "wait for the GIL, real, ns": real.wait_ns,
-            "wait for the GIL, ideal, ns": ideal.wait_ns,
-            "longer stops of the training thread in a step, ns": stopped_ns,
+            "wait for the GIL, ns": real.wait_ns,
+            "with ideal loading, ns": ideal.wait_ns,
+            "the training thread stops longer in a step, ns": stopped_ns,
         },
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
         cost=c.contention + waits,

@@ -22,7 +22,6 @@ from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus, cpus
 from loadeval.estimate.gap import Gap, gap
-from loadeval.estimate.metrics import Quantity, quantities
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.inside.stages import Stage, Stages, stages
@@ -36,6 +35,8 @@ MATTERS = 0.05
 """Of the time: less is no finding (TensorFlow's input-pipeline analyser)."""
 WORTH = 0.03
 """Of the time: what gains less is no action, and a finding that others leave less is none."""
+ACCOUNTED = 0.8
+"""Of what is lost: where findings have so much, what they leave is told only if it matters."""
 LIKE = 0.2
 """Two actions that gain within a fifth of each other are alike: a setting comes before code."""
 DOMINATES = 0.4
@@ -49,10 +50,13 @@ MOSTLY = 0.5
 FEWEST_LOGGED = 8
 """A log by itself needs so many steady batches to say why training waits for them."""
 
-NOT_LOOKED_INTO = "the loader was not looked into: use mode='alternate', or stages=True"
-NO_IDEAL = "ideal loading was not measured: use mode='alternate'"
+DIAGNOSE = "measure with `loadeval diagnose -- COMMAND`"
+IN_PYTHON = "or with mode='alternate' in Python"
+NOT_LOOKED_INTO = f"the loader was not looked into: {DIAGNOSE}, or with stages=True in Python"
+NO_IDEAL = f"ideal loading was not measured: {DIAGNOSE}, {IN_PYTHON}"
 
 Part: TypeAlias = Literal["waiting", "contention", "epoch starts"]
+Turn: TypeAlias = Literal["first", "by gain", "last"]
 
 
 class Skip(Exception):  # noqa: N818 - it is none
@@ -140,18 +144,20 @@ class Diagnosis:
 class Rule(NamedTuple):
     """A rule, by its name; `undo` is the change that takes away what it finds.
 
-    A `general` one has what no other takes.
+    What that costs is `of` these parts of the time lost. Findings of which the `turn` is first are
+    undone before others, those by gain in its order, and the last ones have what is left.
     """
 
     name: str
     source: str
     ask: Callable[[Context], Finding | None]
     undo: Callable[[Context], Change] | None
-    of: Part
-    general: bool
+    of: tuple[Part, ...]
+    turn: Turn
 
 
 RULES: list[Rule] = []
+TURNS: tuple[Turn, ...] = ("first", "by gain", "last")
 
 
 def rule(
@@ -159,10 +165,10 @@ def rule(
     *,
     source: str,
     undo: Callable[[Context], Change] | None = None,
-    of: Part = "waiting",
-    general: bool = False,
+    of: tuple[Part, ...] = ("waiting",),
+    turn: Turn = "by gain",
 ) -> Callable[[Callable[[Context], Finding | None]], Callable[[Context], Finding | None]]:
-    """Registers a rule. What it finds takes a part `of` the time lost, unless it has no cost."""
+    """Registers a rule: see Rule."""
 
     def register(ask: Callable[[Context], Finding | None]) -> Callable[[Context], Finding | None]:
         @wraps(ask)
@@ -177,7 +183,7 @@ def rule(
                 raise answer
             return answer
 
-        RULES.append(Rule(name, source, once, undo, of, general))
+        RULES.append(Rule(name, source, once, undo, of, turn))
         return once
 
     return register
@@ -193,7 +199,7 @@ def found_by(ask: Callable[[Context], Finding | None], c: Context) -> Finding | 
 
 def explains_waiting(c: Context) -> bool:
     """Whether a rule found what training waits for."""
-    causes = (each for each in RULES if each.undo and each.of == "waiting" and not each.general)
+    causes = (each for each in RULES if each.undo and "waiting" in each.of and each.turn != "last")
     return any((found := found_by(each.ask, c)) and found.cost != 0 for each in causes)
 
 
@@ -252,18 +258,28 @@ class Context:
         return self.run.steps.take(self.rows)
 
     @property
+    def is_rank(self) -> bool:
+        """Whether other ranks train with it: its steps then wait for theirs."""
+        return int(self.run.header.environment.get("world_size") or 1) > 1
+
+    @property
     def is_log(self) -> bool:
         """Whether ideal loading was not measured."""
         return self.gap.ideal is None
 
     @cached_property
     def waiting(self) -> float:
-        """The share of the steady state that is lost in waiting; of a log all that it waited."""
+        """The share of the steady state that is lost in waiting; of a log all that it waited.
+
+        What a GPU had work in is not lost.
+        """
         real, ideal, waited = self.gap.real, self.gap.ideal, self.gap.waiting
         if real is None or waited is None or not real.value:
             return 0.0
         # Where steps are faster than ideal ones, waiting exceeds what is lost.
         most_ns = real.value if ideal is None else real.value - ideal.value
+        if ideal is None and self.gap.gpu_idle is not None:
+            most_ns = self.gap.gpu_idle
         return max(min(waited.value, most_ns), 0.0) / real.value
 
     @cached_property
@@ -333,15 +349,6 @@ class Context:
         """The share of it that is waiting for a CPU."""
         return (self.stages.run_queue_ns or 0.0) / max(self.work_ns, 1.0)
 
-    def read(self, subject: str, name: str) -> Quantity | None:
-        """What was read of one quantity while batches that count were served."""
-        found = (
-            each
-            for each in quantities(self.run, self.ideal)
-            if (each.subject, each.name) == (subject, name) and each.probe != "threads"
-        )
-        return next(found, None)
-
     def setting(self, name: str) -> str | None:
         """What the user calls a setting of the loader; None where it has none of the kind."""
         names = self.loader.setting_names
@@ -359,6 +366,8 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     """
     for room in ROOMS:
         import_module(f"loadeval.findings.{room}")
+    # Whichever of them was imported first.
+    RULES.sort(key=lambda each: ROOMS.index(each.ask.__module__.rpartition(".")[2]))
     if ideal is None and real.header.mode == "replay":
         why = "the run replayed, and loaded nothing"
         return Diagnosis((), (), (), {each.name: why for each in RULES})
@@ -382,60 +391,106 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901 - one list, in order
+def _lost(c: Context) -> dict[Part, float]:
+    """The shares of the time over whole epochs that are lost, none of them negative."""
+    starts = c.gap.share("epoch starts")
+    lost: dict[Part, float] = {
+        "waiting": c.waiting * (1 - starts),
+        "contention": c.contention * (1 - starts),
+        "epoch starts": max(starts, 0.0),
+    }
+    if c.gap.real is None:
+        return dict.fromkeys(lost, 1.0)  # nobody knows how much at most
+    if c.gap.lost_share is not None:  # where some part gains time, the others lose less in all
+        most = max(c.gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
+        lost = {part: share * min(most, 1.0) for part, share in lost.items()}
+    return lost
+
+
+def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
     """
-    left: dict[Part, float] = {"waiting": c.waiting, "contention": c.contention}
-    starts = max(c.gap.share("epoch starts"), 0.0)
-    left = {part: share * (1 - starts) for part, share in left.items()}
-    left["epoch starts"] = starts
-    costs: dict[str, float] = {}
-    undos: dict[str, Change] = {}
-    for each, finding in found:
-        if finding.cost is not None:
-            costs[each.name] = finding.cost
-        elif each.undo is not None and c.model is not None:
-            undos[each.name] = each.undo(c)
-            costs[each.name] = _gained(c, undos[each.name])
-        elif each.undo is not None and each.of == "waiting" and c.is_log and c.waiting:
-            costs[each.name] = c.waiting
+    lost = _lost(c)
+    left, total = dict(lost), sum(lost.values())
+    undos = {each.name: each.undo(c) for each, _ in found if each.undo and c.model is not None}
+    costs = {each.name: _alone(c, each, finding, undos) for each, finding in found}
 
-    def place(pair: tuple[Rule, Finding]) -> tuple[bool, float]:
+    def place(pair: tuple[Rule, Finding]) -> tuple[int, float]:
         each, finding = pair
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return each.general, -costs.get(each.name, -1.0) * (1 + LIKE * by_setting)
+        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LIKE * by_setting)
 
-    ordered = sorted(found, key=place)
     findings, undone, gained = [], Change(), 0.0
-    for each, finding in ordered:
-        if each.name not in costs:
-            findings.append(finding)
-            continue
+    for each, finding in sorted(found, key=place):
         cost = costs[each.name]
-        if each.name in undos:
-            both = undone + undos[each.name]
+        if cost is None:
+            findings.append(replace(finding, cost=None))
+            continue
+        if cost < MATTERS and each.turn != "last" and not c.is_log:
+            continue
+        both = undone + undos[each.name] if each.name in undos else undone
+        if finding.cost is None and each.name in undos:
             cost = max(_gained(c, both) - gained, 0.0)
-        # Whoever takes the CPUs slows the step too.
-        parts: tuple[Part, ...] = (each.of,)
-        if each.of == "waiting" and c.cpus.are_busy:
-            parts = ("waiting", "contention")
-        cost = min(cost, sum(left[part] for part in parts))
-        if cost < WORTH:
+        within = _within(c, each, left, lost["contention"], _unloaded(c, both))
+        cost = min(cost, sum(within.values()))
+        is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * total
+        if cost < (MATTERS if each.turn == "last" and is_told else WORTH):
             if c.is_log:
                 # Nothing tells which of them it is that costs.
                 findings.append(replace(finding, cost=None))
             continue
         if each.name in undos:
-            undone, gained = both, gained + cost
+            undone, gained = both, _gained(c, both)
         rest = cost
-        for part in parts:
-            taken = min(rest, left[part])
+        for part, most in within.items():
+            taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
-    return sorted(findings, key=lambda finding: (finding.cost is None, -(finding.cost or 0.0)))
+    first = {each.name for each in RULES if each.turn == "first"}
+    return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
+
+
+def _alone(c: Context, each: Rule, finding: Finding, undos: Mapping[str, Change]) -> float | None:
+    """What a finding by itself costs; None where that is nothing, or not known."""
+    if finding.cost is not None:  # of the steady state, but for starts
+        starts = 0.0 if "epoch starts" in each.of else c.gap.share("epoch starts")
+        return finding.cost * (1 - starts) or None
+    if each.name in undos:
+        return _gained(c, undos[each.name])
+    return c.waiting or None if each.undo else None
+
+
+def _within(
+    c: Context, each: Rule, left: Mapping[Part, float], slower: float, unloaded: float
+) -> dict[Part, float]:
+    """What of the time left a finding may have, without which loading is lighter by a share.
+
+    Steps are `slower` beside what is loaded: less so, as less is.
+    """
+    within = {part: left[part] for part in each.of}
+    most = left["contention"]
+    if each.turn == "last":
+        is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
+        within["contention"] = min(most, slower * (1 - unloaded)) if is_all else 0.0
+    elif "contention" not in each.of:
+        within["contention"] = min(max(slower * unloaded - (slower - most), 0.0), most)
+    return within
+
+
+def _unloaded(c: Context, change: Change) -> float:
+    """The share of what loading computes that a change takes away; 0 where nobody knows."""
+    if c.model is None or c.is_rank:
+        return 0.0
+
+    def computed_ns(costs: Columns) -> float:
+        own = ("cpu_ns", "pickle_ns", "receive_ns", "index_ns", "pin_ns")
+        return float(sum(costs[name].sum() for name in own))
+
+    before = c.model.costs
+    return max(1 - computed_ns(change.applied(before)) / max(computed_ns(before), 1.0), 0.0)
 
 
 def _gained(c: Context, change: Change) -> float:
@@ -448,13 +503,15 @@ def _gained(c: Context, change: Change) -> float:
 def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
     """What to do, the largest gain first; what is not predicted comes last.
 
-    Each is simulated on top of those before it. What then gains too little, or may as well lose, is
-    left out, and so is what comes after a finding's predicted advice without a prediction.
+    Each is simulated on top of those before it, what mends the first findings before all others.
+    What then gains too little, or may as well lose, is left out, and so is what comes after a
+    finding's predicted advice without a prediction.
     """
     asked: dict[str, tuple[Set | Do, list[str]]] = {}
     for finding in findings:
         for do in finding.do:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
+    first = {each.name for each in RULES if each.turn == "first"}
     predicted = [each for each in asked.values() if c.model and each[0].change is not None]
     actions: list[Action] = []
     done, reached = Change(), 1.0
@@ -463,22 +520,39 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
         for do, rules in predicted:
             both = done + do.change if do.change else done
             tried.append((c.model.simulate(both), do, rules, both))
-        best = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= best - LIKE * abs(best - reached)]
-        speedup, do, rules, both = min(alike, key=lambda each: not isinstance(each[1], Set))
+        most = max(speedup.value for speedup, *_ in tried)
+        alike = [each for each in tried if each[0].value >= most - LIKE * abs(most - reached)]
+        speedup, do, rules, both = min(
+            [each for each in tried if first & set(each[2])] or alike,
+            key=lambda each: not isinstance(each[1], Set),
+        )
         predicted = [each for each in predicted if each[0] is not do]
         if speedup.value < reached * (1 + WORTH) or speedup.bounds[0] <= 1:
+            if first & set(rules):
+                continue
             break
         done, reached = both, speedup.value
         actions.append(_action(c, do, rules, speedup))
     told = {name for action in actions for name in action.findings}
     for do, rules in asked.values():
-        if do.change is None and not told & set(rules):
+        if not told & set(rules) and _may_gain(c, do, done, reached):
             told |= set(rules)
             actions.append(_action(c, do, rules, None))
     return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
 
 
+def _may_gain(c: Context, do: Set | Do, done: Change, reached: float) -> bool:
+    """Whether it is worth trying on top of what is done: nothing predicts that it is not."""
+    if c.model is None or do.change is None:
+        return True
+    return c.model.simulate(done + do.change).value >= reached * (1 + WORTH)
+
+
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
     where = c.loader.made_at if isinstance(do, Set) else do.where
+    free = c.gap.speedup
+    if speedup is not None and free is not None:  # nothing gains more than free loading would
+        low, high = speedup.bounds
+        value = min(speedup.value, free.value)
+        speedup = Estimate(value, min(low, value), max(min(high, free.bounds[1]), value))
     return Action(do.says, do.because, where, speedup, tuple(rules), isinstance(do, Set))

@@ -16,7 +16,12 @@ LEAST_WAIT_SHARE = 0.01
 
 @rule("unpinned memory", source="PyTorch's documentation of pinned memory and non_blocking copies")
 def unpinned_memory(c: Context) -> Finding | None:
-    """Batches lie in memory that the GPU cannot read by itself."""
+    """Batches lie in memory that the GPU cannot read by itself.
+
+    Shown by CUDA in use, and a loader that does not pin.
+
+    Excluded by batches that are on the device already.
+    """
     if not (c.run.steps.gpu_idle_ns != UNKNOWN).any():
         raise Skip("there is no CUDA device")
     if c.loader.pinned is None:
@@ -24,7 +29,7 @@ def unpinned_memory(c: Context) -> Finding | None:
     if c.loader.pinned or str(c.loader.device or "cpu").startswith(("cuda", "gpu")):
         return None
     name = c.setting("pin_memory") or "pin_memory"
-    because = "and copy with .to(device, non_blocking=True): nothing waits for the copy then"
+    because = "and copy with .to(device, non_blocking=True), which nothing then waits for"
     return Finding(
         "Batches are copied to the GPU from memory that is not pinned.",
         [Set(name, False, True, because)],
@@ -35,7 +40,12 @@ def unpinned_memory(c: Context) -> Finding | None:
 
 @rule("hidden waits", source="CUDA events recorded around each wait")
 def hidden_waits(c: Context) -> Finding | None:
-    """Training waits, and its GPU has work meanwhile."""
+    """Training waits, and its GPU has work meanwhile.
+
+    Shown by a GPU that was idle for under half of the waiting.
+
+    Excluded by waiting for under 1% of the time.
+    """
     steps = c.run.steps.take(steady(c.run, "real") & (c.run.steps.gpu_idle_ns != UNKNOWN))
     if not len(steps):
         raise Skip("there is no CUDA device")
@@ -46,14 +56,19 @@ def hidden_waits(c: Context) -> Finding | None:
     return Finding(
         f"Training waits {duration(wait_ns)} for a batch, but the GPU is idle for only "
         f"{duration(idle_ns)} of it: it has work from the step before.",
-        [Do("leave the loader as it is: these waits cost nothing")],
-        {"wait, mean, ns": wait_ns, "GPU idle while waiting, ns": idle_ns},
+        [Do("leave the loader as it is", "these waits cost nothing")],
+        {"mean wait, ns": wait_ns, "GPU idle in it, ns": idle_ns},
     )
 
 
 @rule("idle GPU", source="NVML's utilization (any kernel running) in the ideal arm")
 def idle_gpu(c: Context) -> Finding | None:
-    """Loading is not the limit, and the GPU is idle all the same."""
+    """Loading is not the limit, and the GPU is idle all the same.
+
+    Shown by kernels that run for under 70% of the time with ideal loading.
+
+    Excluded by 5% of the time that may be lost to loading.
+    """
     c.needs_ideal()
     busy = [
         (each.ideal.mean, each.subject)
@@ -67,14 +82,12 @@ def idle_gpu(c: Context) -> Finding | None:
     if speedup is None or 1 - 1 / speedup.bounds[1] >= MATTERS or least >= IDLE_UNDER:
         return None
     because = (
-        "many small kernels (larger batches, torch.compile and CUDA graphs help), .item() and "
-        "print "
-        "in each step; torch.profiler and Nsight Systems show which"
+        "torch.profiler or Nsight Systems shows whether it is small kernels, which larger batches, "
+        "torch.compile and CUDA graphs help, or .item() and print in each step"
     )
     return Finding(
         f"Loading is not the limit: even with ideal loading {gpu} is idle "
-        f"{share(1 - least / 100)} of "
-        "the time.",
+        f"{share(1 - least / 100)} of the time.",
         [Do("profile the step, not the loader", because)],
         {"GPU busy with ideal loading, share": least / 100},
     )

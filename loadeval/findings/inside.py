@@ -53,7 +53,7 @@ BYTES_OF_FEW = 1000
 TOKENISER = re.compile("tokeni[sz]", re.IGNORECASE)
 """Functions and classes that tokenise are called so: `PreTrainedTokenizerFast`, `tokenise`."""
 FASTER = (
-    "smaller inputs, a faster library, once for the whole batch or on the GPU, or before training"
+    "smaller inputs, a faster library, once for a whole batch or on the GPU, or before training"
 )
 REMEDIES = {
     r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp))": (
@@ -225,9 +225,10 @@ def _remedy(line: CodeLine) -> tuple[str, str]:
     for leaf, remedy in REMEDIES.items():
         if re.fullmatch(leaf, line.leaf):
             says, because = remedy
-            return f"{says} ({line.place}, {share(line.share)} of loading)", because
-    called = f", which calls {line.leaf}" if line.leaf else ""
-    return f"make {line.place}{called} twice as fast ({share(line.share)} of loading)", FASTER
+            return f"{says}: {share(line.share)} of loading", because
+    called = f"it mostly calls {line.leaf}: " if line.leaf else ""
+    says = f"make {line.function} twice as fast: {share(line.share)} of loading"
+    return says, f"{called}{FASTER}"
 
 
 @rule(
@@ -236,20 +237,22 @@ def _remedy(line: CodeLine) -> tuple[str, str]:
     undo=lambda c: less(part.share if (part := part_of(c)) else 0.0),
 )
 def slow_transform(c: Context) -> Finding | None:
-    """One transform takes most of loading a batch. Not tokenising, which has a rule of its own."""
+    """One transform takes most of loading a batch.
+
+    Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
+    30%, as the largest of several that take 60% together.
+
+    Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
+    tokenising, and lines of another function with 40%.
+    """
     part = part_of(c)
     if part is None or not computes(c) or tokenises(c):
         return None
     return Finding(
         f"{part.name} takes {share(part.share)} of loading a batch: "
-        f"{duration(part.ns / part.calls)} "
-        f"a call, {part.calls:,g} calls a batch.",
+        f"{duration(part.ns / part.calls)} a call, {part.calls:,.3g} calls a batch.",
         [*_behind_what_shrinks(c, part), _cheaper_transform(c, part), *more_workers(c)],
-        {
-            "its share of loading a batch": part.share,
-            "in a batch, ns": part.ns,
-            "calls": part.calls,
-        },
+        {"of loading a batch, share": part.share, "for a batch, ns": part.ns},
     )
 
 
@@ -300,8 +303,11 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 def copied_pages(c: Context) -> Finding | None:
     """Forked workers copy the pages of the Python objects that they read.
 
-    Not where pages are new rather than copied, as those of arrays that are made for each sample, or
-    where the kernel has little to do.
+    Shown by 16 MB or more that each worker copied of what it shared with training, by half of its
+    page faults.
+
+    Excluded by pages that are new rather than copied, as those of arrays made for each sample, and
+    workers that are not forked.
     """
     workers = c.loader.workers
     if not workers or c.loader.start_method not in (None, "fork"):
@@ -324,7 +330,7 @@ def copied_pages(c: Context) -> Finding | None:
         {
             "copied by each worker, bytes": copied.copied_bytes,
             "pages copied for a batch": copied.faults,
-            "Python objects of the dataset, estimated": c.loader.dataset_objects,
+            "estimated objects of the dataset": c.loader.dataset_objects,
         },
     )
 
@@ -345,7 +351,13 @@ def _without_copies(c: Context) -> Change:
     undo=lambda c: less(form.share if (form := format_of(c)) else 0.0),
 )
 def data_format(c: Context) -> Finding | None:
-    """The data is in a form that is slow to read sample by sample."""
+    """The data is in a form that is slow to read sample by sample.
+
+    Shown by functions that unpack, parse, select rows or open files, in 40% of the samples of the
+    code; or 8 times the bytes of a batch that are read, at 100 MB/s.
+
+    Excluded by a transform that is named, and what excludes it.
+    """
     form = format_of(c)
     if form is None and c.stages.code and not c.stages.calls:
         raise Skip("no calls of library functions were recorded")
@@ -355,15 +367,15 @@ def data_format(c: Context) -> Finding | None:
     if form.amplification is not None and form.amplification >= MUCH_READ:
         says = (
             f"Loading reads {size(c.stages.read_bytes or 0.0)} for a batch, "
-            f"{form.amplification:,.0f} "
-            f"times what it hands out; {share(form.share)} of it is spent in {form.name}."
+            f"{form.amplification:,.0f} times what it hands out, and spends {share(form.share)} of "
+            f"its time in {form.name}."
         )
     do, because = OF_FORMAT[form.form]
     place = form.name.partition(" > ")[0]
     return Finding(
         says,
         [Do(do, because, place, less(form.share)), *more_workers(c)],
-        {"its share of loading a batch": form.share, "read in a batch, bytes": c.stages.read_bytes},
+        {"of loading a batch, share": form.share, "read for a batch, bytes": c.stages.read_bytes},
     )
 
 
@@ -375,7 +387,10 @@ def data_format(c: Context) -> Finding | None:
 def slow_fetch(c: Context) -> Finding | None:
     """One function of the dataset takes most of loading a batch, besides what it copies.
 
-    Not where a transform, collating, the data's format or tokenising is named for it.
+    Shown by workers that are seen in it in 40% of the samples of the code.
+
+    Excluded by a transform, collating, a data format or tokenising that is named for it, and what
+    excludes these.
     """
     line = c.stages.line
     if part_of(c) is not None or not computes(c) or collates(c) or format_of(c) or tokenises(c):
@@ -396,7 +411,13 @@ def slow_fetch(c: Context) -> Finding | None:
     undo=lambda c: less(c.stages.collate_ns / max(c.work_ns, 1.0)),
 )
 def slow_collate(c: Context) -> Finding | None:
-    """Collating takes a large part of loading a batch. Not where that is tokenising."""
+    """Collating takes a large part of loading a batch.
+
+    Shown by collating that is 40% of fetching and collating.
+
+    Excluded by fetching and collating that are under 20% of the loader's time, a data format, and
+    tokenising.
+    """
     if not collates(c) or tokenises(c) or format_of(c):
         return None
     part, line = c.stages.collate_ns / c.work_ns, c.stages.line
@@ -412,13 +433,20 @@ def slow_collate(c: Context) -> Finding | None:
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",
         [do, *more_workers(c)],
-        {"collate, ns": c.stages.collate_ns, "fetch, ns": c.stages.fetch_ns},
+        {"collating a batch, ns": c.stages.collate_ns, "fetching it, ns": c.stages.fetch_ns},
     )
 
 
 @rule("tokenising", source=SIMULATED, undo=lambda c: less(tokenising_of(c)[0]))
 def tokenising(c: Context) -> Finding | None:
-    """Texts are tokenised while they are loaded, in every epoch anew."""
+    """Texts are tokenised while they are loaded, in every epoch anew.
+
+    Shown by transforms, functions or calls with names like that of a tokeniser, in 40% of fetching
+    and collating.
+
+    Excluded by workers that are blocked for 40% of their work, other than by the threads of a
+    tokeniser.
+    """
     if not tokenises(c):
         return None
     part, place = tokenising_of(c)
@@ -431,7 +459,7 @@ def tokenising(c: Context) -> Finding | None:
         f"{share(part)} of loading a batch is tokenising, in {place}"
         f"{': the same texts in each epoch' if again else ''}.",
         [Do("tokenise once, before training", because, change=less(part)), *more_workers(c)],
-        {"tokenising, share of loading a batch": part},
+        {"of loading a batch, share": part},
     )
 
 
@@ -441,7 +469,12 @@ def tokenising(c: Context) -> Finding | None:
     undo=lambda _: without("lock_ns", "pickle_ns", "receive_ns"),
 )
 def transfer(c: Context) -> Finding | None:
-    """Passing a batch from its worker to the training process takes long."""
+    """Passing a batch from its worker to the training process takes long.
+
+    Shown by pickling and receiving that are 20% of the loader's time and 0.6 ms.
+
+    Excluded by less of either, which passing any batch takes.
+    """
     parts = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
     transfer_ns = sum(each.work_ns for each in parts)
     if not c.loses or c.charged("pickle", "receive") < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
@@ -455,8 +488,7 @@ def transfer(c: Context) -> Finding | None:
     if lock_ns >= MOSTLY * transfer_ns:
         says += (
             ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
-            "while "
-            "it loads the next batch."
+            "while it loads the next batch."
         )
         do = Do(
             "call torch.multiprocessing.set_sharing_strategy('file_system')",
@@ -470,7 +502,7 @@ def transfer(c: Context) -> Finding | None:
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
-        do = Do("larger batches", because, change=_halved())
+        do = Do("use larger batches", because, change=_halved())
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do = Do(
@@ -478,7 +510,8 @@ def transfer(c: Context) -> Finding | None:
         )
     name, none = c.setting("num_workers"), Change({"num_workers": 0})
     zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
-    facts = {f"{each.stage}, ns": each.work_ns for each in parts}
+    names = {"pickle": "pickling a batch, ns", "receive": "receiving it, ns"}
+    facts = {names[each.stage]: each.work_ns for each in parts}
     return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
 
 
@@ -492,7 +525,12 @@ def _halved() -> Change:
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
 def slow_sampler(c: Context) -> Finding | None:
-    """The training process takes long to choose what is loaded next."""
+    """The training process takes long to choose what is loaded next.
+
+    Shown by drawing indices that is 20% of the loader's time, or of a step.
+
+    Excluded by under 40% of the loader's time without workers.
+    """
     index = c.stages.share_of("indices")
     index_ns = 0.0 if index is None else index.work_ns
     step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
@@ -512,7 +550,12 @@ def slow_sampler(c: Context) -> Finding | None:
 
 @rule("pinning", source=SIMULATED, undo=lambda _: without("pin_ns"))
 def pinning(c: Context) -> Finding | None:
-    """The thread that pins batches cannot keep up."""
+    """The thread that pins batches cannot keep up.
+
+    Shown by pinning that is 20% of the loader's time.
+
+    Excluded by pinning that takes less.
+    """
     pin = c.stages.share_of("pin")
     if not c.loses or pin is None or c.charged("pin") < CHARGED:
         return None

@@ -17,6 +17,8 @@ from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import steady
 from loadeval.findings.cpus import MUCH
 from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
     MATTERS,
     MOSTLY,
     Context,
@@ -24,11 +26,12 @@ from loadeval.findings.engine import (
     Finding,
     Set,
     Skip,
+    explains_waiting,
     found_by,
     rule,
 )
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.words import duration, number, share, size
+from loadeval.words import counted, duration, number, share, size, times
 
 FEWEST_FOR_STALLS = 200
 """Batches of which the slowest hundredth is at least two."""
@@ -44,7 +47,7 @@ FEWEST_FOR_CHANGE = 40
 """Steady-state batches, under which nothing is said of a change."""
 PARTS = 20
 """Stretches of as many batches each, by whose medians a trend is found."""
-HOURS_OF_A_DAY, PER_BATCHES = 24, 1000
+PER_BATCHES = 1000
 MUCH_PADDING = 0.2
 STRONG = 0.5
 SIGNIFICANT = 3.3
@@ -60,7 +63,10 @@ def _needs(c: Context, batches: int) -> None:
 def stalls(c: Context) -> Finding | None:
     """Most of the waiting is for a hundredth of the batches.
 
-    Not where slow samples, or batches that wait for them, are found to make them.
+    Shown by the slowest 1% of the batches, which have half of all waiting, where that is 5% of the
+    time.
+
+    Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     _needs(c, FEWEST_FOR_STALLS)
     wait_ns, total_ns = c.batches.wait_ns, int((c.batches.wait_ns + c.batches.step_ns).sum())
@@ -87,7 +93,7 @@ def stalls(c: Context) -> Finding | None:
         {
             "their mean wait, ns": stalled_ns / len(top),
             "median wait of all, ns": float(np.median(wait_ns)),
-            "period, batches": period,
+            "batches from one to the next": period,
         },
         cost=min(stalled_ns / total_ns, c.waiting),
     )
@@ -108,15 +114,24 @@ def _period(c: Context, top: np.ndarray) -> int | None:
 
 @rule("outliers", source="twice the median, as in Amazon SageMaker's PT_dataloader_analysis")
 def outliers(c: Context) -> Finding | None:
-    """A few batches take more than twice the median, and nothing else that was found makes them."""
+    """A few batches take more than twice the median, and nothing else that was found makes them.
+
+    Shown by at most 5% of the batches, which cost 1% of the time by what they exceed the median.
+
+    Excluded by long waits, where a finding says what training waits for.
+    """
     _needs(c, PARTS)
     slow = outliers_of(c.run)
     rows = slow.row[np.isin(slow.row, c.rows)]
+    if len(rows) > MOST_OUTLIERS * len(c.rows):
+        return None
+    if explains_waiting(c):  # which then is no riddle
+        rows = rows[c.run.steps.wait_ns[rows] <= c.run.steps.step_ns[rows]]
     steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
     median_ns = float(np.median(iteration_ns))
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - median_ns
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
-    if cost < WORTH_SAYING or len(rows) > MOST_OUTLIERS * len(c.rows):
+    if cost < WORTH_SAYING:
         return None
     waiting = int((steps.wait_ns[rows] > steps.step_ns[rows]).sum())
     stepping = len(rows) - waiting
@@ -128,9 +143,13 @@ def outliers(c: Context) -> Finding | None:
     if stepping:
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
+    parts = [
+        f"{counted(waiting, 'wait was', 'waits were')} long" * bool(waiting),
+        f"{counted(stepping, 'step was', 'steps were')} slow" * bool(stepping),
+    ]
     return Finding(
-        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median ({waiting:,} mostly "
-        f"waiting, {stepping:,} with a slow step). They cost {share(cost)} of the training time.",
+        f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
+        f"{' and '.join(filter(None, parts))}. That costs {share(cost)} of the training time.",
         do,
         {"median iteration, ns": median_ns, "longest iteration, ns": int(iteration_ns.max())},
     )
@@ -138,7 +157,12 @@ def outliers(c: Context) -> Finding | None:
 
 @rule("falling throughput", source="Theil-Sen slope of the medians of twenty parts of the run")
 def falling_throughput(c: Context) -> Finding | None:
-    """Throughput falls all the time: both halves of the run become slower."""
+    """Throughput falls all the time: both halves of the run become slower.
+
+    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves.
+
+    Excluded by one half that does not become slower: one step is no trend.
+    """
     _needs(c, FEWEST_FOR_CHANGE)
     iteration_ns = c.batches.wait_ns + c.batches.step_ns
     medians = np.array([np.median(part) for part in np.array_split(iteration_ns, PARTS)])
@@ -161,20 +185,24 @@ def falling_throughput(c: Context) -> Finding | None:
     if second.mean() - first.mean() > (after.mean() - before.mean()) / 2:
         because = "a list or cache that it searches, files that it never closes, a storage's burst"
         do = Do("find what grows in the loader", because)
+    quarter = PARTS // 4
+    first_ns, last_ns = float(medians[:quarter].mean()), float(medians[-quarter:].mean())
     return Finding(
-        f"Training keeps getting slower: an iteration takes {share(rise)} longer at the end of the "
-        "run than at its start.",
+        f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of the "
+        f"run, and {duration(first_ns)} at its start.",
         [do],
-        {
-            "iteration at the beginning, ns": float(medians[: PARTS // 4].mean()),
-            "iteration at the end, ns": float(medians[-PARTS // 4 :].mean()),
-        },
+        {"growth of an iteration, share": rise},
     )
 
 
 @rule("drift", source="difference of the halves' mean iterations, beyond its 95% CI")
 def drift(c: Context) -> Finding | None:
-    """One half of the run was slower than the other, and throughput does not fall all the time."""
+    """One half of the run was slower than the other.
+
+    Shown by halves whose mean iterations differ by 5%, and beyond chance.
+
+    Excluded by throughput that falls all the time.
+    """
     _needs(c, FEWEST_FOR_CHANGE)
     if falling_throughput(c) is not None:
         return None
@@ -205,13 +233,19 @@ def drift(c: Context) -> Finding | None:
         f"The second half of the run was {share(part)} {'slower' if slower else 'faster'} than the "
         "first: figures of the whole run average the two.",
         [do],
-        {"iteration, first half": first, "iteration, second half": second},
+        {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
 
 
 @rule("not representative", source="rank correlation of steps with their batches' size and place")
 def not_representative(c: Context) -> Finding | None:
-    """A step's time depends on its batch, and only some batches were replayed."""
+    """A step's time depends on its batch, and only some batches were replayed.
+
+    Shown by a rank correlation of 0.5 of steps with the size of their batches, or their place in
+    the epoch.
+
+    Excluded by an alternating run, which serves every batch.
+    """
     if c.run.header.mode == "alternate":
         return None  # it serves every batch once
     if c.ideal is None:
@@ -224,10 +258,9 @@ def not_representative(c: Context) -> Finding | None:
     if not correlations:
         return None
     return Finding(
-        "The step time depends on the batch, its size or its place in the epoch, so the kept "
-        "batches "
-        "may not stand for the epoch.",
-        [Do("measure with mode='alternate'", "it serves every batch once")],
+        "How long a step takes depends on its batch, so those that were replayed may not stand for "
+        "the epoch.",
+        [Do(DIAGNOSE, f"{IN_PYTHON}: it serves every batch once")],
         {f"rank correlation with {what}": rho for what, rho in correlations.items()},
     )
 
@@ -242,13 +275,25 @@ def _dependence(run: Run, column: str) -> float:
 
 @rule("process memory", source="Theil-Sen slope of the memory readings")
 def process_memory(c: Context) -> Finding | None:
-    """The training process keeps more and more."""
-    return _growing(c, "process", "find what keeps losses or batches", "detach() or item() them")
+    """The training process keeps more and more.
+
+    Shown by memory that rises in both halves of the run, by 1% of all in an hour.
+
+    Excluded by a rise in one half alone, as it may be chance.
+    """
+    because = "losses or outputs that are kept: call detach() or item() first"
+    return _growing(c, "process", "find what training keeps", because)
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
 def worker_memory(c: Context) -> Finding | None:
-    """The loader's workers keep more and more."""
+    """The loader's workers keep more and more.
+
+    Shown by the same of the workers, or each of four readings of what they keep that is higher than
+    the one before.
+
+    Excluded by growth that levels off, and workers that start anew before it matters.
+    """
     because = "a cache or list that the dataset appends to: bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
@@ -259,17 +304,11 @@ def worker_memory(c: Context) -> Finding | None:
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
                 f"Each of the {workers} workers keeps {size(PER_BATCHES * kept / workers)} more "
-                "after "
-                f"1,000 batches, which does not level off: at this rate the {size(available)} "
-                "that are "
-                f"left are full after {batches:,.0f} batches ({number(batches / length)} epochs), "
-                "in "
-                f"{duration(left_ns)}.",
+                f"after 1,000 batches, which does not level off: at this rate the "
+                f"{size(available)} that are left are full after {batches:,.0f} batches "
+                f"({number(batches / length)} epochs), in {duration(left_ns)}.",
                 [Do("find what the dataset keeps", because)],
-                {
-                    "kept by all workers of each batch, bytes": kept,
-                    "memory that is left, bytes": available,
-                },
+                {"kept of each batch, bytes": kept, "memory that is left, bytes": available},
             )
     return _growing(c, "workers", "keep dataset lists in arrays, and bound caches", because)
 
@@ -282,10 +321,10 @@ def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
     if not grown.grows:
         return None
     return Finding(
-        f"The memory of the {subject} grows by {size(rate.value)} an hour, "
-        f"{share(rate.value / limit)} of the available {size(limit)}.",
+        f"The memory of the {'training process' if subject == 'process' else subject} grows by "
+        f"{size(rate.value)} an hour, of {size(limit)} in all.",
         [Do(do, because)],
-        {"growth in an hour, bytes": rate, "total memory, bytes": limit},
+        {"growth in an hour, bytes": rate},
     )
 
 
@@ -294,7 +333,12 @@ def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
     source="masks, lengths or token ids of some batches, and the Theil-Sen slope of their steps",
 )
 def padding(c: Context) -> Finding | None:
-    """Much of the batches is padding, and steps take longer for it. It is not lost to loading."""
+    """Much of the batches is padding, and steps take longer for it. It is not lost to loading.
+
+    Shown by a fifth of the tokens that is padding.
+
+    Excluded by steps that do not follow the number of tokens, by 5% of the time.
+    """
     told = padding_of(c.run)
     if told is None:
         raise Skip("no batch told its padding: a mask, lengths, or token ids")
@@ -303,9 +347,11 @@ def padding(c: Context) -> Finding | None:
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
     if told.share.value < MUCH_PADDING or (gain is not None and gain < MATTERS):
         return None
-    brings = f"; a step without it: at most {1 / (1 - min(gain, 0.99)):.2f}x" if gain else ""
-    because = f"a batch sampler that sorts windows by length, or group_by_length=True{brings}"
-    do = [Do("batches of like length", because)]
+    because = "by a batch sampler that sorts windows by length, or group_by_length=True"
+    if gain:
+        most = times(1 / (1 - min(gain, 0.99)))
+        because += f"; without any padding training would be {most} as fast, at most"
+    do = [Do("put samples of like length into a batch", because)]
     says = f"{told.share:share} of the tokens are padding"
     if told.length is not None and told.longest < told.length:
         because = "padding='longest' in place of 'max_length', or DataCollatorWithPadding"
@@ -317,14 +363,19 @@ def padding(c: Context) -> Finding | None:
     return Finding(
         f"{says}.",
         do,
-        {"padding": told.share, "batches looked at": told.batches},
+        {"padding, share": told.share, "batches looked at": told.batches},
         sure=gain is not None,
     )
 
 
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")
 def shared_machine(c: Context) -> Finding | None:
-    """Others used the CPUs, so that the figures are not of this training alone."""
+    """Others used the CPUs, so that the figures are not of this training alone.
+
+    Shown by other programs that used half a CPU or more.
+
+    Excluded by less.
+    """
     used = [level for arm in ARMS if (level := c.cpus.others(arm)) is not None]
     if not used:
         raise Skip("the machine's CPU time was not read during measured batches")
@@ -334,5 +385,43 @@ def shared_machine(c: Context) -> Finding | None:
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
         [Do("measure again while nothing else runs", "unless training always shares the machine")],
-        {"CPUs in use by others, at most": max(used), "CPUs": c.cpus.usable},
+        {"others use, CPUs": max(used), "training may use, CPUs": c.cpus.usable},
+    )
+
+
+@rule("slow validation", source="waits of the validation loader, beside the time of the whole run")
+def slow_validation(c: Context) -> Finding | None:
+    """Training waits long for the batches of validation.
+
+    Shown by waits in validation that are 5% of the run's time.
+
+    Excluded by waits that are shorter.
+    """
+    validation = c.others.get("validation")
+    if validation is None:
+        raise Skip("no validation loader was measured: `loadeval run -- COMMAND` measures it too")
+    whole, steps = c.gap.whole, validation.steps
+    if whole is None or not len(steps):
+        raise Skip("training, or validation, has no batch that counts")
+    waited_ns = float(steps.wait_ns.sum())
+    own_ns = waited_ns + float(np.maximum(steps.step_ns, 0).sum())
+    part = waited_ns / (own_ns + whole.value * c.run.batches)
+    if part < MATTERS:
+        return None
+    own, training = validation.loader, c.loader
+    do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
+    if training.workers and own.workers == 0:
+        name = c.setting("num_workers") or "workers"
+        says = f"{name} 0 -> {training.workers} for validation"
+        do = Do(says, "as training has", own.made_at)
+    settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
+    unlike = [name for name in settings if getattr(own, name) != getattr(training, name)]
+    return Finding(
+        f"Of this run {share(part)} is waiting for batches of validation.",
+        [do],
+        {
+            name.replace("_", " "): f"{getattr(own, name)} in validation, "
+            f"{getattr(training, name)} in training"
+            for name in unlike
+        },
     )

@@ -13,6 +13,7 @@ from loadeval.estimate.epochs import first_waits, length_of_epochs
 from loadeval.estimate.steady import epoch_lengths
 from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
+from loadeval.model.changes import Change
 from loadeval.words import duration, share, size
 
 HIGH = 0.2
@@ -134,10 +135,15 @@ def boundaries(c: Context) -> tuple[float, float] | None:
 @rule(
     "epoch boundaries",
     source=f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
-    of="epoch starts",
+    of=("epoch starts",),
 )
 def epoch_boundaries(c: Context) -> Finding | None:
-    """Every epoch begins with a long wait, for no reason that was measured."""
+    """Every epoch begins with a long wait, for no reason that was measured.
+
+    Shown by first waits from the second epoch on that are 5% of the time.
+
+    Excluded by starting workers, a first sample or a sampler that takes half of them.
+    """
     found = boundaries(c)
     if found is None or cause(c) is not None:
         return None
@@ -145,30 +151,37 @@ def epoch_boundaries(c: Context) -> Finding | None:
     workers, persistent = c.loader.workers, c.loader.persistent_workers
     alone, name, sure = c.gap.loader_only, c.setting("persistent_workers"), True
     batch_ns = alone.value * workers if alone and workers else None
+    live_on = Change({"persistent_workers": True})
     do: Set | Do
     if batch_ns is not None and mean_ns <= FEW_BATCHES * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
-        do = Do("longer epochs, or smaller batches", because)
+        do = Do("make epochs longer, or batches smaller", because)
     elif workers and persistent:
         do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     elif workers and persistent is False and name:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
-        do, sure = Set(name, False, True, because), False
+        do, sure = Set(name, False, True, because, live_on), False
     else:
         because = f"see what the loader does for the first batch ({BEGINS}), and do it once"
-        do, sure = Do("longer epochs, or a cheaper start", because), False
+        do, sure = Do("make epochs longer, or their starts cheaper", because), False
     return Finding(
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
         [do],
-        {"epoch start, later epochs, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
+        {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
         sure=sure,
         cost=cost,
     )
 
 
-@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of="epoch starts")
+@rule("worker start", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def worker_start(c: Context) -> Finding | None:
-    """Every epoch waits for workers that start, or are initialised, slowly."""
+    """Every epoch waits for workers that start, or are initialised, slowly.
+
+    Shown by half of an epoch's first wait, which the slowest worker took to start and for its
+    worker_init_fn.
+
+    Excluded by workers that live on, or take less than half.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "worker start":
         return None
@@ -176,29 +189,24 @@ def worker_start(c: Context) -> Finding | None:
     _, begun_ns, init_ns, *_ = _means(later)
     name, method, do = c.setting("persistent_workers"), c.loader.start_method or "fork", []
     if name and not c.loader.persistent_workers:
-        do.append(Set(name, False, True, "they then start once, not in each epoch"))
+        live_on = Change({"persistent_workers": True})
+        do.append(Set(name, False, True, "they then start once, not in each epoch", live_on))
     if init_ns > begun_ns:
         function = c.loader.worker_init or "worker_init_fn"
-        says = (
-            f"Each epoch starts with {duration(init_ns)} of {function} (worker_init_fn) in every "
-            "worker."
-        )
         return Finding(
-            says,
+            f"Each epoch starts with {duration(init_ns)} of {function}, the worker_init_fn, in "
+            "every worker.",
             [*do, Do(f"make {function} cheaper")],
             {"worker_init_fn, ns": init_ns},
             cost=found[1],
         )
-    says = (
-        f"Each epoch starts {duration(begun_ns)} late: starting its workers by {method} takes "
-        "that long."
-    )
     sending = _sending(c, later)
     if method in ("spawn", "forkserver") and not sending:
         sending = [Do("keep the dataset small", "hold paths, and open files in the worker")]
     return Finding(
-        says,
-        [*do, *sending] or [Do("longer epochs")],
+        f"Each epoch starts {duration(begun_ns)} late: starting its workers by {method} takes "
+        "that long.",
+        [*do, *sending] or [Do("make epochs longer")],
         {"starting workers, ns": begun_ns},
         cost=found[1],
     )
@@ -232,30 +240,32 @@ def _sending(c: Context, starts: Sequence[Start]) -> list[Set | Do]:
     told = (
         f"a worker takes {duration(float((ready - began).mean()))} to start: "
         f"{duration(float(pickling.mean()))} to pickle {size(float(sent_bytes.mean()))} for it, "
-        "the "
-        f"dataset and all else that it is sent, {duration(importing_ns)} to start Python and "
-        "import, "
+        "the dataset and all else that it is sent, "
+        f"{duration(importing_ns)} to start Python and import, "
         f"and {duration(float((ready - read).mean()))} to unpickle"
     )
     # None was begun before the one ahead of it read what it was sent: a pipe holds 64 kB of that.
     waited = (began[1:] >= read[:-1])[epoch[1:] == epoch[:-1]]
     if len(waited) and waited.all():
         told += f"; the {c.loader.workers} workers start one after the other, imports included"
-    do: list[Set | Do] = [
-        Do(
-            "keep the dataset small",
-            f"hold paths, open files in the worker, or hold tensors: {told}",
-        )
-    ]
+    small, less = (
+        "hold paths, open files in the worker, or hold tensors",
+        ("what is outside of if __name__ == '__main__' is done in each worker too"),
+    )
     if importing_ns > float((pickling + ready - read).mean()):
-        because = "what is outside of if __name__ == '__main__' is done in each worker too"
-        do.insert(0, Do("import less in the main module", f"{because}; {told}"))
-    return do
+        first = Do("import less in the main module", f"{less}; {told}")
+        return [first, Do("keep the dataset small", small)]
+    return [Do("keep the dataset small", f"{small}; {told}")]
 
 
-@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of="epoch starts")
+@rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
 def shuffle_buffer(c: Context) -> Finding | None:
-    """Every epoch waits for the first sample of its workers."""
+    """Every epoch waits for the first sample of its workers.
+
+    Shown by half of an epoch's first wait, which a worker took for its first sample.
+
+    Excluded by starting workers, or a sampler, that takes half.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "shuffle buffer":
         return None
@@ -263,7 +273,7 @@ def shuffle_buffer(c: Context) -> Finding | None:
     return Finding(
         f"In each epoch the first sample of a worker takes {duration(sample_ns)}: "
         f"{c.loader.dataset or 'the dataset'} fills a shuffle buffer, or opens files.",
-        [Do("a smaller shuffle buffer", "or fill it little by little, or make epochs longer")],
+        [Do("make the shuffle buffer smaller", "or fill it bit by bit, or make epochs longer")],
         {"first sample of a worker, ns": sample_ns},
         cost=found[1],
     )
@@ -272,10 +282,15 @@ def shuffle_buffer(c: Context) -> Finding | None:
 @rule(
     "sampler start",
     source="time to draw indices in the training process, by itself",
-    of="epoch starts",
+    of=("epoch starts",),
 )
 def sampler_start(c: Context) -> Finding | None:
-    """Every epoch waits for the sampler's first indices."""
+    """Every epoch waits for the sampler's first indices.
+
+    Shown by half of an epoch's first wait, which the training process took to draw indices.
+
+    Excluded by starting workers that takes longer.
+    """
     found = boundaries(c)
     if found is None or cause(c) != "sampler start":
         return None
@@ -287,17 +302,26 @@ def sampler_start(c: Context) -> Finding | None:
     )
     return Finding(
         f"Each epoch starts with {duration(index_ns)} in which {sampler} makes its first indices, "
-        "in "
-        "the training process.",
+        "in the training process.",
         [Do(*OF_SAMPLER.get(sampler, otherwise))],
-        {"indices at the start of an epoch, ns": index_ns},
+        {"first indices of an epoch, ns": index_ns},
         cost=found[1],
     )
 
 
-@rule("loader re-created", source="epochs that end after their first batch", of="epoch starts")
+@rule(
+    "loader re-created",
+    source="epochs that end after their first batch",
+    of=("epoch starts", "waiting"),
+)
 def recreated(c: Context) -> Finding | None:
-    """`iter(loader)` is called for every batch."""
+    """`iter(loader)` is called for every batch.
+
+    Shown by nine of ten epochs, and five or more, that are broken off after one or two batches, and
+    first waits of 5% of the time.
+
+    Excluded by epochs that go on, or end by themselves.
+    """
     steps, ends = c.run.steps, {end.epoch: end.cause for end in c.run.ends}
     counts = epoch_lengths(c.run)
     anew = sum(
@@ -321,9 +345,15 @@ def recreated(c: Context) -> Finding | None:
     )
 
 
-@rule("slow first batch", source=EPOCH_STARTS)
+@rule("slow first batch", source=EPOCH_STARTS, of=("epoch starts",))
 def slow_first_batch(c: Context) -> Finding | None:
-    """The first batch of all is long in coming, and that of each later epoch is not."""
+    """The first batch of all is long in coming, and that of each later epoch is not.
+
+    Shown by a first wait of a fifth of the epoch, or of a second and a fifth of the run; and of a
+    single epoch that makes up a fifth of what is lost.
+
+    Excluded by later epochs that start as slowly, and a batch that was ready before.
+    """
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
@@ -335,9 +365,12 @@ def slow_first_batch(c: Context) -> Finding | None:
     is_noticed = first_ns >= NOTICED_NS and first_ns >= HIGH * run_ns
     if rest_ns is None and not is_noticed:
         raise Skip("the length of an epoch is not known")
-    of_epoch = ""
+    of_epoch, cost = "", None
     if rest_ns is not None:
-        part = first_ns / max(first_ns + rest_ns, 1.0)
+        part, lost = first_ns / max(first_ns + rest_ns, 1.0), c.gap.share("lost")
+        if c.gap.epochs == 1:  # else those of later epochs are known, and others tell
+            cost = min(part, c.gap.share("epoch starts"))
+            is_noticed = is_noticed or (lost >= HIGH and cost >= max(HIGH * lost, MATTERS))
         if part < HIGH and not is_noticed:
             return None
         try:
@@ -347,17 +380,15 @@ def slow_first_batch(c: Context) -> Finding | None:
         if later is not None and first_ns < FEW_STARTS * waits_ns[1:].mean():
             return None
         batches = round(length_of_epochs(c.run) or 0)
-        of_epoch = f"; of a whole epoch of {batches:,} batches {share(part)}"
+        of_epoch = f", and {share(part)} of a whole epoch of {batches:,} batches"
     starts = [start for start in starts_of(c) if not start.epoch]
     are_workers = any(start.begun_ns >= MOSTLY * start.wait_ns for start in starts)
-    because = (
-        "listing files, building an index, filling a shuffle buffer, imports in spawned workers"
-    )
+    because = "or find what else comes first: filling a shuffle buffer, imports in spawned workers"
     return Finding(
-        f"The first batch came after {duration(first_ns)}, {share(first_ns / max(run_ns, 1))} of "
-        "the "
-        f"time of this run{of_epoch}. That happens once: it matters in short runs.",
+        f"The first batch came after {duration(first_ns)}: {share(first_ns / max(run_ns, 1))} of "
+        f"this run{of_epoch}. That happens once, and matters in short runs.",
         (_sending(c, starts) if are_workers else [])
-        or [Do("cache file lists and indexes", because)],
-        {"epoch start, ns": first_ns, "rest of an epoch, ns": rest_ns, "the run, ns": run_ns},
+        or [Do("keep file lists and indexes in a file", because)],
+        {"first batch, ns": first_ns, "rest of an epoch, ns": rest_ns, "this run, ns": run_ns},
+        cost=cost,
     )

@@ -10,6 +10,8 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
+    DIAGNOSE,
+    IN_PYTHON,
     MATTERS,
     MOSTLY,
     Context,
@@ -22,7 +24,7 @@ from loadeval.findings.engine import (
 )
 from loadeval.model.changes import Change
 from loadeval.model.costs import in_share
-from loadeval.words import duration, number, share
+from loadeval.words import counted, duration, number, share
 
 MOST_DOUBLED = 4
 """A prefetch factor is doubled no more often: each batch in the queue takes memory."""
@@ -42,6 +44,7 @@ GONE = 1e9
 """So many times as fast: nothing is left of it."""
 TORCHS = "PyTorch's documentation of multi-process data loading"
 TIMES = "times of real, ideal and loader-only batches"
+NOT_ALONE = f"the loader alone was not timed: {DIAGNOSE}"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
 
 
@@ -100,31 +103,36 @@ def largest_parts(c: Context) -> dict[str, float]:
     named = [(part.name, part.share) for part in inside.transforms]
     named = named or [(line.place, line.share) for line in inside.code]
     named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
-    return {f"{name}, share": part for name, part in sorted(named, key=lambda each: -each[1])[:3]}
+    named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
+    return {f"{name}, share": part for name, part in named[:3]}
 
 
 @rule(
     "capacity",
     source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
-    undo=best_workers,
-    general=True,
+    turn="last",
 )
 def capacity(c: Context) -> Finding | None:
-    """The loader is too slow even on its own: more workers, cheaper loading, or more CPUs.
+    """The loader is too slow even on its own, and no single line, stage or cause has the time.
 
-    Not for a loader that loads while it is waited for: it has a rule of its own. It has what no
-    single line, stage or cause takes.
+    Shown by a loader that alone takes longer for a batch than an ideal iteration. It costs what
+    other findings leave of the waiting, and of slower steps where no CPU is free.
+
+    Excluded by a loader that alone keeps up, or that loads only while it is waited for.
     """
     c.needs_ideal()
     if not c.loses or c.loads_on_request or not c.waiting:
         return None
     required = c.gap.required
     if required is None:
-        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+        raise Skip(NOT_ALONE)
     if required.value <= 1:
         return None
     do = more_workers(c)
-    facts: dict[str, Any] = {"loader alone": c.gap.loader_only, "ideal": c.gap.ideal}
+    facts: dict[str, Any] = {
+        "loader alone, a batch, ns": c.gap.loader_only,
+        "ideal iteration, ns": c.gap.ideal,
+    }
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
         facts |= largest_parts(c)
@@ -147,20 +155,20 @@ def capacity(c: Context) -> Finding | None:
         do,
         facts | _cpu_facts(c),
         sure=required.low is None or required.low > 1,
-        cost=None if c.model is not None else c.waiting,
+        cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
 
 
 def _of_cpus(c: Context) -> str:
     if c.cpus.are_busy:
-        return f"no CPU is free (training may use {c.cpus.usable})"
+        return f"no CPU is free of the {c.cpus.usable} that training may use"
     if c.cpus.left is None:
         return "how many CPUs were free was not measured"
     return f"{number(c.cpus.left)} CPUs are left for workers"
 
 
 def _cpu_facts(c: Context) -> dict[str, float | None]:
-    facts = {"CPUs used by the workers": c.cpus.computing, "CPUs left for workers": c.cpus.left}
+    facts = {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": c.cpus.left}
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -168,7 +176,9 @@ def _cpu_facts(c: Context) -> dict[str, float | None]:
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
-    Not where another thread reads the loader, which may load ahead.
+    Shown by no workers; where their number is not known, by waits as long as loading takes.
+
+    Excluded by waits under a quarter of that, as of a loader that a thread reads ahead.
     """
     if c.loader.workers is None and c.gap.loader_only is None:
         raise Skip("the loader's number of workers is not known")
@@ -194,14 +204,19 @@ def zero_workers(c: Context) -> Finding | None:
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
         do,
-        {"wait": waited, "iteration": real},
+        {"wait for a batch, ns": waited, "iteration, ns": real},
         cost=c.waiting * (1 - _in_stalls(c)) if c.is_log else None,
     )
 
 
 @rule("shallow queue", source=f"{TIMES}, and stalls", undo=best_prefetch)
 def shallow_queue(c: Context) -> Finding | None:
-    """The loader alone is fast enough, and its queue runs empty now and then."""
+    """The loader alone is fast enough, and its queue runs empty now and then.
+
+    Shown by waits over twice their median that are more than a fifth of the waiting.
+
+    Excluded by waits that are about equal, and a loader that does not keep up alone.
+    """
     waited = _fast_enough_and_waited_for(c)
     if waited is None or _in_stalls(c) <= MOST_IN_STALLS:
         return None
@@ -214,19 +229,21 @@ def shallow_queue(c: Context) -> Finding | None:
         deeper_queue(c),
         {"waiting, share": c.waiting, "of it in stalls, share": _in_stalls(c)},
         sure=required is not None and required.high is not None and required.high <= 1,
-        cost=None if c.model is not None else c.waiting,
+        cost=c.waiting * _in_stalls(c),
     )
 
 
 @rule(
     "per-batch cost",
     source="equal waits, and how fast batches pass between processes in torch 2.13",
-    general=True,
+    turn="last",
 )
 def per_batch_cost(c: Context) -> Finding | None:
     """The loader alone is fast enough, and training waits about equally long for every batch.
 
-    Only where nobody looked into the loader: else its stages tell.
+    Shown by waits over twice their median that are a fifth of the waiting or less.
+
+    Excluded by a look into the loader, whose stages then tell.
     """
     if (
         _fast_enough_and_waited_for(c) is None
@@ -238,30 +255,41 @@ def per_batch_cost(c: Context) -> Finding | None:
     return Finding(
         "The loader alone is fast enough, but training waits about equally long for every batch, "
         f"typically {duration(typical_ns)}: each has a fixed cost, and the queue is not empty.",
-        [Do("fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
-        {"waiting, share": c.waiting, "wait, median, ns": typical_ns},
+        [Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
+        {"waiting, share": c.waiting, "median wait, ns": typical_ns},
         sure=False,
         cost=c.waiting,
     )
 
 
-@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", general=True)
+@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", turn="last")
 def waiting(c: Context) -> Finding | None:
-    """Time is lost in waiting, and no rule found what for."""
-    if not c.loses or c.loader.workers == 0 or c.gap.required is not None or not c.waiting:
+    """Time is lost in waiting, and no rule found what for.
+
+    Shown by training that waits 5% of the time.
+
+    Excluded by any finding of what it waits for.
+    """
+    required = c.gap.required
+    if not c.loses or not c.waiting or c.loads_on_request:
         return None
-    if explains_waiting(c):
+    if (required is not None and required.value > 1) or explains_waiting(c):
         return None
-    measure = [Do("measure with mode='alternate'", "it times the loader alone, and looks inside")]
+    if required is not None and c.waiting < MATTERS:
+        return None
+    measure = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
     if c.is_log:
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
-            "without "
-            "these waits was not measured: it may be less or more."
+            "without these waits was not measured: it may be less or more."
         )
         return Finding(says, measure, {"waited, share": c.waiting}, sure=False, cost=c.waiting)
-    if c.loads_on_request:
-        return None
+    if required is not None:
+        says = (
+            f"Training waits {share(c.waiting)} of its time, though the loader alone is fast "
+            "enough."
+        )
+        return Finding(says, [], {"waiting, share": c.waiting}, sure=False, cost=c.waiting)
     says = (
         f"Training waits {share(c.waiting)} of its time. Whether the loader is too slow or its "
         "queue too shallow was not measured."
@@ -275,7 +303,7 @@ def _fast_enough_and_waited_for(c: Context) -> float | None:
     if not c.loses or c.loads_on_request:
         return None
     if c.gap.required is None:
-        raise Skip("the loader alone was not timed, as mode='alternate' may do")
+        raise Skip(NOT_ALONE)
     return c.waiting if c.gap.required.value <= 1 and c.waiting >= MATTERS else None
 
 
@@ -286,9 +314,21 @@ def _in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
-@rule("head-of-line blocking", source=SIMULATED, undo=lambda _: Change({"in_order": False}))
+@rule(
+    "head-of-line blocking",
+    source=SIMULATED,
+    undo=lambda c: (
+        Change({"in_order": False})
+        + (without_slow_samples(c) if c.stages.slow_samples else Change())
+    ),
+)
 def head_of_line(c: Context) -> Finding | None:
-    """Finished batches wait for slower ones before them. Not where one worker is slow."""
+    """Finished batches wait for slower ones before them.
+
+    Shown by training that waits while a later batch is ready, 5% of the time.
+
+    Excluded by one worker that is slower than the others.
+    """
     waited_ns = c.stages.head_of_line_ns
     if not c.loses or waited_ns is None or c.gap.real is None or slow_worker_of(c) is not None:
         return None
@@ -297,7 +337,7 @@ def head_of_line(c: Context) -> Finding | None:
         return None
     do: list[Set | Do] = []
     if c.loader.in_order is not None:
-        because = "if training may see batches in another order (torch 2.6 or later)"
+        because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, Change({"in_order": False})))
     if c.stages.slow_samples:
         do.append(fix_samples(c))
@@ -305,13 +345,20 @@ def head_of_line(c: Context) -> Finding | None:
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
         do,
-        {"waited while a later batch lay ready, ns": waited_ns},
+        {"wait while a later batch lies ready, ns": waited_ns},
     )
 
 
 @rule("slow samples", source=SIMULATED, undo=lambda c: without_slow_samples(c))  # noqa: PLW0108 - below
 def slow_samples(c: Context) -> Finding | None:
-    """A few samples take far longer than the others. Not where finished batches wait for them."""
+    """A few samples take far longer than the others.
+
+    Shown by samples of three times the typical time in a tenth of the batches or fewer; in half of
+    them where the same ones are slow again.
+
+    Excluded by finished batches that wait for them, and slow samples in more batches: those are
+    what samples are like.
+    """
     slow = c.stages.slow_samples
     if not c.loses or not slow or c.model is None or head_of_line(c) is not None:
         return None
@@ -383,7 +430,12 @@ def balanced(c: Context) -> Change:
 
 @rule("slow worker", source=SIMULATED, undo=balanced)
 def slow_worker(c: Context) -> Finding | None:
-    """One worker takes longer for a batch than the others, and not for want of a CPU."""
+    """One worker takes longer for a batch than the others.
+
+    Shown by a median batch of 1.5 times that of the other workers, over four batches or more.
+
+    Excluded by a wait for a CPU, without which it would be as fast.
+    """
     slow = slow_worker_of(c)
     if not c.loses or slow is None or lacks_cpu(c, slow[0]):
         return None
@@ -395,7 +447,7 @@ def slow_worker(c: Context) -> Finding | None:
     return Finding(
         f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
         [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
-        {"a batch in this worker, ns": own_ns, "in the others, ns": others_ns},
+        {"a batch of this worker, ns": own_ns, "of the others, ns": others_ns},
     )
 
 
@@ -405,7 +457,12 @@ def slow_worker(c: Context) -> Finding | None:
     undo=lambda c: Change({"num_workers": c.loader.workers}),
 )
 def few_shards(c: Context) -> Finding | None:
-    """Some workers have nothing to load: the dataset has fewer shards than workers."""
+    """Some workers have nothing to load: the dataset has fewer shards than workers.
+
+    Shown by workers that made no batch.
+
+    Excluded by epochs of under four batches for each worker.
+    """
     workers = c.loader.workers or 0
     if c.model is None:
         raise Skip("the loader was not looked into, or ideal loading not measured")
@@ -415,7 +472,9 @@ def few_shards(c: Context) -> Finding | None:
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
     shards, made_by = c.loader.shards, c.setting("num_shards")
-    told = f": the dataset has {shards} shards" if shards is not None and shards < workers else ""
+    told = ""
+    if shards is not None and shards < workers:
+        told = f": the dataset has {counted(shards, 'shard')}"
     because = (
         f"of equal size; any more workers only take memory{f' ({made_by})' if made_by else ''}"
     )
@@ -428,7 +487,7 @@ def few_shards(c: Context) -> Finding | None:
                 change=Change({"num_workers": workers}),
             )
         ],
-        {"workers without a batch": idle, "shards": shards},
+        {"workers without a batch, share": idle / workers},
     )
 
 
@@ -436,8 +495,11 @@ def few_shards(c: Context) -> Finding | None:
 def uneven_shards(c: Context) -> Finding | None:
     """Some workers are done long before the epoch is, whose tail the others load.
 
-    Blocks of an alternating run hold more or less of the tail than epochs do, so that what it
-    costs is none of the time that the others are told of.
+    Shown by the batches after some worker's last one, two for each worker or more: training waits
+    longer for these than for those before, by 5% of the time.
+
+    Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
+    more or less of the tail than epochs do.
     """
     stages, workers = c.run.stages, c.loader.workers or 0
     if not c.stages.workers:
@@ -478,8 +540,7 @@ def uneven_shards(c: Context) -> Finding | None:
         {
             "of the time, share": cost,
             "wait in the tail, ns": tail_ns,
-            "wait before, ns": before_ns,
-            "shards": shards,
+            "wait before it, ns": before_ns,
         },
         cost=cost if c.is_log else None,
     )

@@ -15,13 +15,11 @@ from typing import IO, TYPE_CHECKING, NoReturn
 
 import psutil
 
-from loadeval.analysis.live import LiveRun
 from loadeval.data.folder import processes_in
-from loadeval.data.lines import Header
-from loadeval.data.log import Follower
 from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
+from loadeval.live import FollowedRun
 from loadeval.words import printable
 
 if TYPE_CHECKING:
@@ -372,43 +370,23 @@ class ServedBatches:
         self, folder: Path, batches: int, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._folder, self._batches, self._now_s = folder, batches, now_s
-        self._counters: dict[str, BatchCounter] = {}
+        self._ranks: dict[str, FollowedRun] = {}
         self._reached_s: float | None = None
 
     def __call__(self, recorded: Sequence[ProcessRecord]) -> bool:
         """Asked of the processes that iterate loaders."""
-        mains = [record.main.log for record in recorded if record.main is not None]
-        counted = [
-            self._counters.setdefault(log, BatchCounter(self._folder / log)) for log in mains
-        ]
-        reached = sum(counter.batches() >= self._batches for counter in counted)
+        reached, ranks = 0, 1
+        for record in recorded:
+            if record.main is None:
+                continue
+            log = record.main.log
+            rank = self._ranks.setdefault(log, FollowedRun(self._folder / log))
+            with suppress(OSError, LoadevalError):  # the program may remove or damage its log
+                reached += rank.read() and rank.run.so_far.batches >= self._batches
+            environment = {} if rank.run.header is None else rank.run.header.environment
+            size = environment.get("world_size")
+            ranks = max(ranks, size if isinstance(size, int) else 1)
         if reached and self._reached_s is None:
             self._reached_s = self._now_s()
         is_late = self._reached_s is not None and self._now_s() - self._reached_s > RANKS_S
-        ranks = max((counter.ranks for counter in counted), default=1)
         return bool(reached) and (reached >= ranks or is_late)
-
-
-class BatchCounter:
-    """Counts the batches in a run log that is being written, by one of so many `ranks`."""
-
-    def __init__(self, path: Path) -> None:
-        self.ranks = 1
-        self._follower = Follower(path)
-        self._run = LiveRun()
-
-    def batches(self) -> int:
-        """How many batches the log has by now."""
-        while True:
-            appended = self._follower.read()
-            if appended is None:
-                return 0
-            for line in appended.lines:
-                if isinstance(line, Header):
-                    size = line.environment.get("world_size")
-                    self.ranks = size if isinstance(size, int) else 1
-                self._run.take(line)
-            if not appended.more:
-                break
-        state = self._run.state(0)
-        return 0 if state is None else state.batches

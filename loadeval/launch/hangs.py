@@ -9,32 +9,21 @@ from __future__ import annotations
 import socket
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
-from loadeval.analysis.attach.marks import marks_of
-from loadeval.analysis.followed import FollowedRun
-from loadeval.analysis.hangs.hang import Cause, hang_of, hang_of_job
-from loadeval.analysis.hangs.stack import WaitsIn
+from loadeval.attach.hang import Hang, hang_of_job, judged, stacks_text
+from loadeval.attach.marks import declared_marks
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
-from loadeval.probes.looks import look_at, memory, with_native_frames
-from loadeval.report.wording.hangs import stacks_text
-from loadeval.runtime.registry import declared_in_stacks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import Any
-
-    from loadeval.analysis.attach.marks import Marks
-    from loadeval.analysis.hangs.hang import Hang
-    from loadeval.analysis.live import Silence
-    from loadeval.probes.looks import KernelMemory, Look
+from loadeval.live import FollowedRun, Silence
+from loadeval.probes.looks import KernelMemory, Look, look_at, memory
 
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
@@ -51,29 +40,7 @@ TIMES_LONGEST_GAP = 3
 MOST_FILES = 100
 
 
-def hang_since(
-    first: Look, marks: Marks, look_at: Callable[[int], Look | None] = look_at
-) -> Hang | None:
-    """Why a training that has waited since the look `first` gets no batch; None: it has ended."""
-    last = look_at(first.training.state.pid)
-    if last is None:
-        return None
-    silent_ns = round(SECOND_NS * (last.time_s - first.time_s))
-    return _judged([first, last], marks, silent_ns)[0]
-
-
-def _judged(looks: list[Look], marks: Marks, *known: Any) -> tuple[Hang, Look]:
-    """Why no batch comes, as `hang_of` says it, and the last look that it says it by."""
-    hang = hang_of(looks, marks, *known)
-    # A pause would interrupt what writes, or works.
-    if hang.is_hang and hang.pid is not None and hang.waits is not WaitsIn.WRITE:
-        looks = [looks[0], with_native_frames(looks[1], hang.pid)]
-        hang = hang_of(looks, marks, *known)
-    return hang, looks[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """What was found where no batch came.
 
     `hang` is what all wait for, and `ranks` has one for each process that was looked at. `path` has
@@ -85,25 +52,20 @@ class Found:
     path: Path | None
 
 
-@dataclass(frozen=True, slots=True)
-class QuietTraining:
-    """One process that trains, and for how long it got no batch from any of its loaders."""
+class QuietTraining(NamedTuple):
+    """A process that trains, by the logs of its loaders: for how long it got no batch from any.
+
+    From `limit_ns` on that may be a hang, and from `long_step_ns` on a step that began within an
+    epoch takes long.
+    """
 
     pid: int
     rank: int | None
-    world_size: int | None
+    world_size: int
     silent_ns: int
-    limit_ns: int
-    longest_gap_ns: int
-    is_open: bool
+    limit_ns: float
+    long_step_ns: float
     batches: int
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """Whether that process of this machine has the file at `path` open."""
-    with suppress(psutil.Error):
-        return any(file.path == str(path.resolve()) for file in psutil.Process(pid).open_files())
-    return False
 
 
 class HangWatch:
@@ -129,7 +91,6 @@ class HangWatch:
         self._now_s, self._look_at = now_s, look_at
         self._logs: dict[Path, FollowedRun] = {}
         self._before = kernel()
-        self._marks = marks_of(*declared_in_stacks())
         self._host = socket.gethostname()
         self._due_s = self._again_s = 0.0
         self._first: dict[int, tuple[int, Look]] = {}
@@ -166,45 +127,33 @@ class HangWatch:
     def _found(self, unsaid: list[QuietTraining], trainings: list[QuietTraining]) -> Found | None:
         first, self._first = self._first, {}
         last = self._looks(trainings)
-        judged = {
-            training.pid: _judged(
-                [first[training.pid][1], last[training.pid][1]],
-                self._marks,
-                training.silent_ns,
-                training.rank,
-                training.batches,
-                self._before,
-            )
-            for training in trainings
-            if training.pid in first
-            and training.pid in last
-            and first[training.pid][0] == training.batches
-        }
-        if any(training.pid not in judged for training in unsaid):
+        ranks: dict[int, Hang] = {}
+        looks: list[Look] = []
+        for each in trainings:
+            batches, before = first.get(each.pid, (None, None))
+            if before is None or each.pid not in last or batches != each.batches:
+                continue
+            pair = [before, last[each.pid][1]]
+            hang, look = judged(pair, declared_marks(), each.silent_ns, self._before)
+            ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
+            looks.append(look)
+        if any(each.pid not in ranks for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
-        ranks = tuple(hang for hang, _ in judged.values())
-        hang = hang_of_job(ranks, max(training.world_size or 1 for training in trainings))
-        now = {training.pid: training.batches for training in trainings}
+        hangs = tuple(ranks.values())
+        hang = hang_of_job(hangs, max(each.world_size for each in trainings))
+        now = {each.pid: each.batches for each in trainings}
         is_news = hang.is_hang or not now.items() <= self._mentioned.items()
         if hang.is_hang:
             self._said |= now
-        if not is_news or (hang.cause is Cause.STEP and not self._is_long(hang, trainings)):
+        long_step_ns = {each.pid: each.long_step_ns for each in trainings}[hang.training]
+        if not is_news or (hang.cause == "step" and hang.silent_ns <= long_step_ns):
             return None
         self._mentioned |= now
-        return Found(hang, ranks, self._written(ranks, [look for _, look in judged.values()]))
-
-    @staticmethod
-    def _is_long(hang: Hang, trainings: list[QuietTraining]) -> bool:
-        """Whether a step, within an epoch, takes far longer than any before."""
-        return any(
-            training.is_open and hang.silent_ns > TIMES_LONGEST_GAP * training.longest_gap_ns
-            for training in trainings
-            if training.pid == hang.training
-        )
+        return Found(hang, hangs, self._written(hangs, looks))
 
     def _looks(self, trainings: list[QuietTraining]) -> dict[int, tuple[int, Look]]:
         """What each process that goes on does, and how many batches it had by then."""
-        looks = ((training, self._look_at(training.pid)) for training in trainings)
+        looks = ((each, self._look_at(each.pid)) for each in trainings)
         return {each.pid: (each.batches, look) for each, look in looks if look is not None}
 
     def _trainings(self, now_s: float) -> list[QuietTraining]:
@@ -219,23 +168,26 @@ class HangWatch:
         return [self._training(pid, of_process) for pid, of_process in silences.items()]
 
     def _training(self, pid: int, silences: list[Silence]) -> QuietTraining:
-        waits_ns = (silence.longest_wait_ns or 0 for silence in silences)
-        by_default = max(TIMES_LONGEST_WAIT * max(waits_ns), LEAST_NS)
-        hang_after_s, environment = self._hang_after_s, silences[0].environment
+        limit_ns: float = max(silence.longest_wait_ns or 0 for silence in silences)
+        limit_ns = max(TIMES_LONGEST_WAIT * limit_ns, LEAST_NS)
+        if self._hang_after_s is not None:
+            limit_ns = self._hang_after_s * SECOND_NS
+        is_open = any(silence.is_open for silence in silences)
+        gap_ns = max(silence.longest_gap_ns or 0 for silence in silences)
+        environment = silences[0].environment
         rank, world_size = (environment.get(name) for name in ("rank", "world_size"))
         return QuietTraining(
             pid,
             rank if isinstance(rank, int) else None,
-            world_size if isinstance(world_size, int) else None,
+            world_size if isinstance(world_size, int) else 1,
             min(silence.silent_ns for silence in silences),
-            by_default if hang_after_s is None else round(hang_after_s * SECOND_NS),
-            max(silence.longest_gap_ns or 0 for silence in silences),
-            any(silence.is_open for silence in silences),
+            limit_ns,
+            TIMES_LONGEST_GAP * gap_ns if is_open else float("inf"),
             sum(silence.batches for silence in silences),
         )
 
     def _silences(self, now_s: float) -> Iterator[tuple[Path, Silence]]:
-        for path in self._paths():
+        for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
             followed = self._logs.setdefault(path, FollowedRun(path))
             with suppress(LoadevalError):  # it may be damaged, or another file
                 if followed.read():
@@ -243,23 +195,27 @@ class HangWatch:
                     if silence is not None:
                         yield path, silence
 
-    def _paths(self) -> list[Path]:
-        if not self._path.is_dir():
-            return [self._path]
-        return sorted(self._path.glob("*.jsonl"))
-
-    def _written(self, ranks: tuple[Hang, ...], looks: list[Look]) -> Path | None:
+    def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
         """The new file with all stacks; None where it cannot be written."""
-        is_folder = self._path.is_dir()
+        path = self._path / "hang" if self._path.is_dir() else self._path.with_suffix("")
+        stem = path.name if self._path.is_dir() else f"{path.name}-hang"
         for number in range(1, MOST_FILES):
-            name = f"hang-{number}.txt" if is_folder else f"{self._path.stem}-hang-{number}.txt"
-            path = self._path / name if is_folder else self._path.with_name(name)
             try:
-                with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file = path.with_name(f"{stem}-{number}.txt").open(
+                    "x", encoding="utf-8", errors="backslashreplace"
+                )
+                with file:
                     file.write(stacks_text(ranks, looks, redact=self._redact))
             except FileExistsError:
                 continue
             except OSError:
                 return None
-            return path
+            return Path(file.name)
         return None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether that process of this machine has the file at `path` open."""
+    with suppress(psutil.Error):
+        return any(file.path == str(path.resolve()) for file in psutil.Process(pid).open_files())
+    return False

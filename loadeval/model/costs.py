@@ -328,10 +328,10 @@ def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
 
 
 def start_ns(run: Run) -> float:
-    """What starting a worker takes: as measured, or for a process like that of the run."""
+    """What starting and initialising a worker takes: measured, or for a process like the run's."""
     ready_ns: dict[int, int] = {}
     for start in run.worker_starts:
-        taken_ns = start.ready_ns - start.start_ns
+        taken_ns = start.ready_ns - start.start_ns + start.init_ns
         ready_ns[start.epoch] = max(ready_ns.get(start.epoch, 0), taken_ns)
     if ready_ns:
         return float(np.median(list(ready_ns.values()))) / (run.loader.workers or 1)

@@ -229,16 +229,21 @@ class Model:
         live_on = {"persistent_workers": True} if count and not self.settings["num_workers"] else {}
         return Change({"num_workers": count, **live_on})
 
-    def curve(self) -> dict[int, Estimate]:
-        """Throughput without workers and with some, until twice the CPUs, or those there are.
+    def measured(self) -> dict[int, Estimate]:
+        """The throughput of each run that was given, by its number of workers."""
+        others = {other.loader.workers or 0: self._throughput_of(other) for other in self._others}
+        return {**others, self.settings["num_workers"]: self.throughput()}
 
-        What is not of the run itself, or of other runs that were given, is predicted.
+    def curve(self) -> dict[int, Estimate]:
+        """Throughput without workers and with some: until enough, and twice the CPUs, or those now.
+
+        What was not measured is predicted.
         """
         now, cpus = self.settings["num_workers"], self.settings["cpus"]
-        counts = {0, now, *spread(1, 2 * max(now, math.ceil(cpus or 1), 2))}
-        curve = {count: self.throughput(Change({"num_workers": count})) for count in sorted(counts)}
-        others = {other.loader.workers or 0: self._throughput_of(other) for other in self._others}
-        return dict(sorted({**curve, **others, now: curve[now]}.items()))
+        most = max(2 * max(now, math.ceil(cpus or 1), 2), self.best_workers())
+        counts = {0, now, *spread(1, most), self.best_workers()}
+        curve = {count: self.throughput(Change({"num_workers": count})) for count in counts}
+        return dict(sorted({**curve, **self.measured()}.items()))
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
         """What training is held up by then, one of LIMITS: "then the CPUs"."""

@@ -81,8 +81,10 @@ def whatif(
 def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
     """What `model` says of a change."""
     memory, shared = memory_bytes(model, change)
+    alone = {"others_cpus": 0.0, "worker_cpus": None} if "cpus" in change.settings else {}
+    present = {**model.settings, "batch_size": model.run.loader.batch_size}
     return WhatIf(
-        settings={**model.settings, "batch_size": model.run.loader.batch_size, **change.settings},
+        settings={**present, **alone, **change.settings},
         faster={} if callable(change.costs) else change.costs,
         throughput=model.throughput(change),
         unit=model.unit,

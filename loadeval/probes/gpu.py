@@ -56,10 +56,7 @@ NUMBERED_BY_SPEED = (
     "and CUDA numbers them by their speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
 )
 NO_DRIVER = "no NVIDIA driver found"
-MISMATCH = (
-    "the driver in the kernel and its library are of different versions, as after an update: "
-    "restart the machine, or load the driver anew"
-)
+MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
 Query = Callable[[Any], dict[str, float]]
 """It asks NVML about a handle, and returns quantities by name."""

@@ -13,9 +13,11 @@ from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.before_after import (
     BATCHES,
+    Difference,
     about_backends,
     before_after,
     differences,
+    took_turns,
     unit_of,
 )
 from loadeval.estimate.cautions import cautions, not_measured
@@ -67,7 +69,12 @@ OPEN, COUNTS_NOT = -1, 2
 class Result:
     """All that is known of a run, or of one beside the `ideal` that replayed.
 
-    Its fields are the keys of the JSON.
+    Its fields are the keys of the JSON. `throughput` is in `unit` per second: of the steady `real`
+    and `ideal` arms, of the loader alone, `loader_only`, and over `whole` epochs. `cautions` are
+    what makes the figures mean less, and `not_measured` why some are not there, a sentence each.
+    `workers_started` are the worker processes that were started in the run. None is not known:
+    `stages` and `operators` where the loader was not looked into, `threads` where those of the
+    training process were not read, and `padding` where batches did not tell theirs.
     """
 
     run: Run
@@ -168,38 +175,42 @@ def change_sections(before: Result, now: Result, commands: Sequence[str] = ()) -
 
 
 def backends_sections(
-    backends: Mapping[str, Result], failed: Mapping[str, str], commands: Sequence[str] = ()
+    backends: Mapping[str, Result],
+    failed: Mapping[str, str],
+    commands: Sequence[str] = (),
+    unequal: Sequence[str] = (),
 ) -> list[Section]:
-    """Several backends under one training step, the fastest first; `failed` says why some did."""
+    """Several backends under one training step, the fastest first.
+
+    `failed` has the errors of those that failed, and `unequal` a clause for each difference in what
+    they do.
+    """
     runs = {name: r.run for name, r in backends.items()}
     unit = unit_of(list(runs.values()))
     rates = {name: throughput(run, unit != BATCHES) for name, run in runs.items()}
-
-    def per_s(name: str) -> float:
-        return rates[name]["real"].value if "real" in rates[name] else 0.0
-
-    ranked = sorted(backends, key=lambda name: -per_s(name))
+    ranked = sorted(
+        backends, key=lambda name: -rates[name]["real"].value if "real" in rates[name] else 0.0
+    )
     pairs = differences(runs)
+    of_fastest = [pair for pair in pairs if pair.one == pairs[0].one]
     title = "No backend was measured"
     if pairs:
-        first = pairs[0]
-        title = (
-            f"{first.one} trains fastest: {first.ratio:times} as fast as the next, {first.other}"
-        )
-        if first.ratio.low is None or first.ratio.low <= 1:
-            title = f"No difference is shown between the fastest two, {first.one} and {first.other}"
-    elif ranked and per_s(ranked[0]):
-        title = f"{ranked[0]}: {worded(rates[ranked[0]]['real'], f'{unit}/s')}"
+        title = _fastest(of_fastest)
+    elif ranked and "real" in rates[ranked[0]]:
+        speedup = backends[ranked[0]].gap.speedup
+        rate = worded(rates[ranked[0]]["real"], f"{unit}/s")
+        gain = f"training would be {speedup:times} as fast if loading were free" if speedup else ""
+        title = f"{ranked[0]}: {gain or rate}"
     series = ("real", "ideal", "loader_only")
     speeds: list[tuple[Cell, ...]] = [
-        (name, *(Number(rates[name].get(key), f"{unit}/s") for key in series)) for name in ranked
+        (name, *(Number(rates[name].get(key), "number") for key in series)) for name in ranked
     ]
     gains: list[tuple[Cell, ...]] = [
         (
             name,
             Number(r.gap.speedup, "times"),
             Number(r.gap.lost_share, "share"),
-            Number(_memory_bytes(r.metrics), "size"),
+            Number(memory_bytes(r.run), "size"),
             r.verdict.level,
         )
         for name, r in ((name, backends[name]) for name in ranked)
@@ -210,9 +221,12 @@ def backends_sections(
         for key in series
         if key in rates[name]
     ]
-    blocks: list[Block] = [Table(("backend", "real", "ideal", "loader alone"), speeds)]
-    blocks.append(Table(("backend", "free loading", "lost", "memory", "verdict"), gains))
-    blocks += [Text(f"{one} is {ratio:times} as fast as {other}.") for one, other, ratio in pairs]
+    blocks = list[Block]()
+    if ranked:
+        blocks.append(Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds))
+        blocks.append(Table(("backend", "free loading", "lost", "memory", "verdict"), gains))
+    if len(pairs) > 1:
+        blocks += [Text(f"{_difference(pair)}.") for pair in of_fastest]
     blocks += [Text(f"{name} failed: {error}", "caution") for name, error in failed.items()]
     if bars:
         columns = dict(
@@ -222,28 +236,106 @@ def backends_sections(
                 strict=True,
             )
         )
-        says = f"{unit} per second in the steady state, with 95% confidence intervals"
+        says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
         blocks.append(
             Chart("real beside ideal", "Backends", says, {"bars": Columns(columns)}, f"{unit}/s")
         )
-    own = [f"{name}: {each}" for name in ranked for each in backends[name].cautions]
-    said = [Text(each, "caution") for each in (*about_backends(runs), *own)]
+    others = [Text(f"{_difference(pair)}.") for pair in pairs[len(of_fastest) :]]
+    each_backend = [
+        replace(section, title=f"{name}: {section.title}")
+        for name in ranked
+        for make in (inside, operators_and_threads, timeline, system_metrics, settings)
+        if (section := make(backends[name])).blocks
+    ]
     return [
         Section(title, blocks, priority=1),
-        Section("how sure", said, priority=3),
+        _how_sure_of_backends(backends, len(backends) + len(failed), unequal),
         Section("", [Text(command, "command") for command in commands], priority=2),
+        *([Section("the others", others)] if others else []),
+        *each_backend,
     ]
 
 
-def _memory_bytes(m: Metrics) -> float | None:
-    """The memory of training and workers together, in the real arm."""
-    levels = {(each.subject, each.name): each.real for each in m.quantities if each.real}
-    means = [
-        levels[subject, "pss_bytes"].mean
-        for subject in ("process", "workers")
-        if (subject, "pss_bytes") in levels
-    ]
-    return sum(means) if means else None
+def _fastest(of_fastest: Sequence[Difference]) -> str:
+    """Which backend trains fastest, if that is shown by `of_fastest`, it beside each other."""
+    one, other, ratio = of_fastest[0]
+    which = "the next, " if len(of_fastest) > 1 else ""
+    if ratio.low is not None and ratio.low > 1:
+        return f"{one} trains fastest: {ratio:times} as fast as {which}{other}"
+    if ratio.low is None or len(of_fastest) == 1:
+        return _difference(of_fastest[0])
+    *level, last = (pair.other for pair in of_fastest if (pair.ratio.low or 0.0) <= 1)
+    which = "" if len(level) + 1 == len(of_fastest) else "the fastest, "
+    return f"No difference is shown between {which}{', '.join([one, *level])} and {last}"
+
+
+def _difference(pair: Difference) -> str:
+    one, other, ratio = pair
+    if ratio.low is None:
+        return f"{one} was {ratio:times} as fast as {other}, too few measurements for a 95% CI"
+    if ratio.low > 1:
+        return f"{one} is {ratio:times} as fast as {other}"
+    return f"No difference is shown between {one} and {other}: {ratio:times}"
+
+
+def _how_sure_of_backends(
+    backends: Mapping[str, Result], count: int, unequal: Sequence[str]
+) -> Section:
+    """How the backends were measured, and what makes that mean less."""
+    runs = {name: r.run for name, r in backends.items()}
+    how = ", in separate runs" if len(runs) > 1 else ""
+    if runs and took_turns(list(runs.values())):
+        rounds = next(iter(runs.values())).header.settings.get("rounds")
+        how = f", in turns, {rounds} rounds in random order"
+    gaps = [r.gap for r in backends.values()]
+    counts = {
+        "real": {gap.real_batches for gap in gaps} - {0},
+        "ideal": {gap.ideal_batches for gap in gaps} - {0},
+    }
+    measured = " and ".join(
+        f"{'-'.join(f'{end:,}' for end in sorted({min(each), max(each)}))} {arm}"
+        for arm, each in counts.items()
+        if each
+    )
+    about = f"{counted(count, 'backend')} under one training step{how}"
+    if measured:
+        about += f"; {measured} batches measured of each"
+    work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
+    own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
+    missing = {
+        name: (r.verdict.headline, *r.not_measured)
+        if r.verdict.rule != "concluded"
+        else r.not_measured
+        for name, r in backends.items()
+    }
+    said = [Text(f"{about}.")]
+    said += [Text(each, "caution") for each in (*work, *about_backends(runs), *_by_name(own))]
+    said += [Text(each, "note") for each in _by_name(missing)]
+    return Section("how sure", said, priority=3)
+
+
+def _by_name(said: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each sentence once, behind the names of all that it is about."""
+    names: dict[str, list[str]] = {}
+    for name, sentences in said.items():
+        for sentence in dict.fromkeys(sentences):
+            names.setdefault(sentence, []).append(name)
+    return [f"{', '.join(about)}: {sentence}" for sentence, about in names.items()]
+
+
+def memory_bytes(run: Run) -> float | None:
+    """The most that the training process was seen to take, and its workers; None if not read.
+
+    What they share counts once, where the system tells that.
+    """
+    most = list[float]()
+    for subject in ("process", "workers"):
+        table = run.readings.get(("host", subject), Columns({}))
+        known = (table[name] for name in ("pss_bytes", "rss_bytes") if name in table)
+        read = next((values for values in known if np.isfinite(values).any()), None)
+        if read is not None:
+            most.append(float(np.nanmax(read)))
+    return sum(most) if most else None
 
 
 def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Section]:
@@ -366,6 +458,9 @@ def what_to_do(r: Result) -> Section:
     ]
     blocks.append(Table(("", "training"), rows))
     predicted = [action.speedup for action in actions if action.speedup is not None]
+    are = (
+        "are" if r.diagnosis.limit in ("the workers", "the CPUs", "the starts of epochs") else "is"
+    )
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         are = "are" if r.diagnosis.limit in SEVERAL else "is"
         blocks.append(
@@ -391,7 +486,11 @@ def findings(r: Result) -> Section:
             says=finding.says,
             cost="" if finding.cost is None else Number(finding.cost, "share"),
             where=next((do.where for do in finding.do if isinstance(do, Do) and do.where), ""),
-            do=[f"{do.says} ({do.because})" if do.because else do.says for do in finding.do],
+            do=[
+                _at(do.says, do.where if isinstance(do, Do) else None)
+                + (f": {do.because}" if do.because else "")
+                for do in finding.do
+            ],
             facts=[
                 (_label(name), _cell(name, value))
                 for name, value in finding.facts.items()
@@ -896,7 +995,7 @@ def settings(r: Result) -> Section:
     facts: list[tuple[str, Cell]] = [
         ("run", header.name),
         ("mode", header.mode),
-        ("recorded", wall_clock(datetime.fromisoformat(header.created))),
+        ("recorded", _recorded(header.created)),
         ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
     ]
     known = {
@@ -933,6 +1032,10 @@ def settings(r: Result) -> Section:
     return Section("what was measured", [Facts(facts)])
 
 
+def _recorded(created: str) -> str:
+    return wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
+
+
 def _predicted(speedup: Estimate | None) -> Cell:
     return "not predicted" if speedup is None else Number(speedup, "times")
 
@@ -957,7 +1060,10 @@ def _cell(name: str, value: object) -> Cell:
         return Number(value, unit)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_MEASURED if value is None else str(value)
-    return Number(value, ENDS.get(name.rpartition(", ")[2], "number"))
+    unit = ENDS.get(name.rpartition(", ")[2])
+    if unit is None and isinstance(value, int):
+        return f"{value:,}"
+    return Number(value, unit or "number")
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (

@@ -199,17 +199,22 @@ class Sheet:
 # What is written out
 
 
+def check_extension(path: Path) -> None:
+    """Raise UsageError where `save` would, before something is measured for minutes."""
+    if path.suffix.lower() not in FILES:
+        raise UsageError(
+            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
+            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
+        )
+
+
 def save(path: Path, headline: str, charts: Sequence[Chart], notes: Sequence[str] = ()) -> None:
     """Write a figure of `charts` under a headline: a PNG, an SVG or a PDF by the path's extension.
 
     Raises UsageError where it has another extension, or cannot be written.
     """
+    check_extension(path)
     kind = path.suffix.lower()
-    if kind not in FILES:
-        raise UsageError(
-            f"cannot write a figure as {path.name!r}: its extension is {path.suffix!r}, where "
-            f"{', '.join(FILES[:-1])} or {FILES[-1]} was expected; try {path.stem}.png"
-        )
     with _own_settings():
         sheet = Sheet(WIDE + 2 * MARGIN, MARGIN)
         sheet.text(headline, BIG, bold=True)
@@ -504,26 +509,32 @@ def stages(sheet: Sheet, chart: Chart) -> None:
 def worker_curve(sheet: Sheet, chart: Chart) -> None:
     """Throughput by number of workers: measured, and predicted with its range.
 
-    `measured` and `predicted` have `workers`, `value`, `low` and `high`; `marks`, which may be
-    missing, `workers` and a `label` for a line there.
+    `measured`, `predicted` and `chosen`, a prediction under other settings, have `workers`,
+    `value`, `low` and `high`; `marks` has `workers` and a `label` for a line there. The latter two
+    may be missing.
     """
     dot: Look = {"color": LIGHT["real"], "marker": "o", "markersize": 8, "linestyle": ""}
     line: Look = {"color": LIGHT["series1"], "linestyle": LINES["dash"], "linewidth": 2}
     band: Look = {"color": LIGHT["series1"], "alpha": 0.22, "linewidth": 0}
     ring: Look = {**line, "linestyle": "", "marker": "o", "markersize": 7, "markeredgewidth": 2}
     ring["markerfacecolor"] = PAPER
+    diamond: Look = {"color": LIGHT["series3"], "marker": "D", "markersize": 9, "linestyle": ""}
     measured, predicted = chart.tables["measured"], chart.tables["predicted"]
+    points = {"predicted": (predicted, ring), "measured": (measured, dot)}
     legend = [("measured, 95% CI", dot)] if len(measured) else []
     if len(predicted):
         area = {"facecolor": band["color"], "alpha": band["alpha"]}
         legend += [("predicted", line), ("predicted range", area)]
+    if chosen := chart.tables.get("chosen"):
+        points["what if"] = chosen, diamond
+        legend.append(("what if", diamond))
     sheet.legend(legend)
     axes = sheet.axes(270, left=BESIDE_TIME)
     sheet.height += BELOW
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, 30))
-    every = np.concatenate([measured.workers, predicted.workers])
-    tops = [np.fmax(table.value, table.high) for table in (measured, predicted)]
+    every = np.concatenate([table.workers for table, _ in points.values()])
+    tops = [np.fmax(table.value, table.high) for table, _ in points.values()]
     most = max(int(every.max(initial=1)), 1)
     axes.set_xlim(-0.03 * most - 0.2, 1.03 * most + 0.2)
     axes.set_ylim(0, 1.1 * _most(np.concatenate(tops)))
@@ -532,8 +543,10 @@ def worker_curve(sheet: Sheet, chart: Chart) -> None:
     if len(predicted):
         axes.fill_between(predicted.workers, predicted.low, predicted.high, **band)
         axes.plot(predicted.workers, predicted.value, **line)
-    axes.vlines(measured.workers, measured.low, measured.high, INK, linewidth=2, zorder=3)
-    for kind, table, look in (("predicted", predicted, ring), ("measured", measured, dot)):
+    for kind, (table, look) in points.items():
+        if kind != "predicted":
+            color = INK if kind == "measured" else look["color"]
+            axes.vlines(table.workers, table.low, table.high, color, linewidth=2, zorder=3)
         (dots,) = axes.plot(table.workers, table.value, **look, zorder=4)
         columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
         _titled(

@@ -15,7 +15,16 @@ from loadeval.data.folder import logs_in, processes_in, read_ranks, read_whole
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.errors import LoadevalError, UsageError
-from loadeval.estimate.before_after import before_after, differences, kind_of, names_of
+from loadeval.estimate.before_after import (
+    BATCHES,
+    about_backends,
+    before_after,
+    differences,
+    kind_of,
+    names_of,
+    unit_of,
+)
+from loadeval.estimate.gap import throughput
 from loadeval.job import Job, are_ranks, job_of
 from loadeval.report.as_json import Json, as_json
 from loadeval.report.blocks import Bars, Chart, Section, Text
@@ -25,9 +34,11 @@ from loadeval.report.build import (
     bars_chart,
     change_sections,
     job_sections,
+    memory_bytes,
     result_of,
     sections,
 )
+from loadeval.report.text import lines
 
 Window = tuple[float, float]
 """Seconds since a run's start: the part of it that is looked at."""
@@ -40,20 +51,24 @@ BEGINNING = 4096
 class Report:
     """All that is known of runs. `result` is that of the run, or of the later one of two.
 
-    `job` are the ranks whose run `result` is of, and `before` is the earlier one of two. Several
-    `backends` have no `result`; `paths` are the files that the runs were read from.
+    `job` are the ranks whose run `result` is of, and `before` is the result of the earlier one of
+    two. Several `backends`, by their names, have no `result`; `failed` has what the loaders of
+    others raised, and `unequal` a clause for each difference in what they do. `paths` are the files
+    that the runs were read from. As text it is its screen, of any height.
     """
 
     result: Result | None
     before: Result | None = None
     job: Job | None = None
     backends: Mapping[str, Result] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unequal: Sequence[str] = ()
     paths: tuple[Path, ...] = ()
 
     def sections(self, commands: Sequence[str] = ()) -> list[Section]:
         """What is said, in the order in which it is read; `commands` are those that say more."""
         if self.result is None:
-            return backends_sections(self.backends, {}, commands)
+            return backends_sections(self.backends, self.failed, commands, self.unequal)
         if self.before is not None:
             return change_sections(self.before, self.result, commands)
         if self.job is not None:
@@ -64,7 +79,17 @@ class Report:
         """The same as plain data: the keys are the fields of the results."""
         if self.result is None:
             runs = {name: result.run for name, result in self.backends.items()}
-            return as_json({"backends": self.backends, "differences": differences(runs)})
+            return as_json(
+                {
+                    "unit": unit_of(list(runs.values())),
+                    "backends": self.backends,
+                    "memory_bytes": {name: memory_bytes(run) for name, run in runs.items()},
+                    "differences": differences(runs),
+                    "failed": self.failed,
+                    "unequal": self.unequal,
+                    "cautions": list(about_backends(runs)),
+                }
+            )
         if self.before is not None:
             before, now = self.before, self.result
             change = before_after(before.run, now.run, before.gap, now.gap)
@@ -84,14 +109,31 @@ class Report:
                 more.append(f"Rank {rank} alone: loadeval compare {shlex.quote(str(path))}")
         return more
 
-    def draw(self, path: Path) -> None:
-        """Write a figure of it: a PNG, SVG or PDF by the extension of `path`.
+    @property
+    def fastest(self) -> str | None:
+        """The backend with the highest real throughput, whether it is shown to be or not."""
+        by_sample = unit_of([result.run for result in self.backends.values()]) != BATCHES
+        rates = {
+            name: throughput(result.run, by_sample).get("real")
+            for name, result in self.backends.items()
+        }
+        known = {name: rate.value for name, rate in rates.items() if rate is not None}
+        return max(known, key=known.__getitem__, default=None)
+
+    def __str__(self) -> str:
+        screen = [section for section in self.sections() if section.priority is not None]
+        return "\n".join(line.plain for line in lines(screen))
+
+    def plot(self, output: str | Path = "comparison.png") -> Path:
+        """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
 
         Raises UsageError where it cannot be written, or matplotlib is not installed.
         """
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
-        every = self.sections()
+        path, every = Path(output), self.sections()
+        if self.result is None:  # what is said of each backend has its own charts
+            every = [section for section in every if section.priority is not None]
         charts = [
             bars_chart(section.title, block) if isinstance(block, Bars) else block
             for section in every
@@ -106,6 +148,7 @@ class Report:
         ]
         shown = [chart for chart in charts if chart.kind != "system metrics"]
         save(path, every[0].title, shown, notes)
+        return path
 
     def write_page(self, path: Path) -> None:
         """Write a page of it, whole or not at all.
@@ -165,8 +208,20 @@ def report_of_runs(runs: Sequence[Run]) -> Report:
         return Report(result_of(*runs))
     if kind == "before and after":
         return Report(result_of(runs[1]), before=result_of(runs[0]))
-    named = dict(zip(names_of(runs), map(result_of, runs), strict=True))
-    return Report(None, backends=named)
+    measured, failed = {}, {}
+    for name, run in zip(names_of(runs), runs, strict=True):
+        if run.header.mode == "replay":
+            raise UsageError(
+                f"{run.path or name} was recorded with mode='replay', and tells nothing of its "
+                "loader's throughput; to compare backends, give runs with mode='alternate' or "
+                "mode='log'"
+            )
+        errors = [event.message for event in run.events if event.kind == "failed backend"]
+        if errors:
+            failed[name] = errors[0]
+        else:
+            measured[name] = result_of(run)
+    return Report(None, backends=measured, failed=failed)
 
 
 def report_of_training(logs: Sequence[Path], folder: Path, between: Window | None = None) -> Report:
@@ -236,9 +291,7 @@ def plot_comparison(
             written.
     """
     runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
-    path = Path(output)
-    Report(result_of(*runs), paths=tuple(Path(run.path or "") for run in runs)).draw(path)
-    return path
+    return Report(result_of(*runs)).plot(output)
 
 
 def page_path(output: Path | None, run: Path) -> Path:

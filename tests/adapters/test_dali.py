@@ -15,7 +15,7 @@ from nvidia.dali.plugin.pytorch import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.analysis.estimate.epochs import epoch_start_waits
+from loadeval.estimate.epochs import first_waits
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import (
     GoesOnContract,
@@ -93,7 +93,7 @@ def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make, prepared: b
     trained(evaluator, epochs=3)
     run = evaluator.recorded()
     assert run.header.loader.ready_batches == int(prepared)
-    assert len(epoch_start_waits(run)) == 3 - prepared
+    assert len(first_waits(run)) == 3 - prepared
 
 
 @pytest.mark.parametrize(

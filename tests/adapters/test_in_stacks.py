@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 import loadeval_adapters
-from loadeval.analysis.attach.marks import marks_of
+from loadeval.attach.marks import declared_marks
 from loadeval.runtime import registry
 from loadeval.runtime.registry import declared_in_stacks
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 PYTHONS = Path(concurrent.futures.__file__).parents[2]
 OURS = Path(loadeval_adapters.__file__).parents[1]
-MARKS = marks_of(*declared_in_stacks())
+MARKS = declared_marks()
 
 
 def sources(file: str, function: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import LoaderEvaluator, Rule, describe, diagnose, read_run
+from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval.data.folder import processes_in
 from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
@@ -128,8 +128,8 @@ def test_advice_names_what_makes_its_shards() -> None:
     info = LoaderEvaluator(DataLoader(records), probes=()).recorded().header.loader
     described = {"shards": info.shards, "setting_names": info.setting_names}
     run = looked_into(fetch=60, loader={"workers": 4, "prefetch_depth": 8, **described})
-    (finding,) = [finding for finding in diagnose(run).findings if finding.rule == Rule.FEW_SHARDS]
-    assert "To make more shards: LaneRecords(parts=...)." in describe(finding)
+    (finding,) = [finding for finding in diagnose(run).findings if finding.rule == "few shards"]
+    assert "LaneRecords(parts=...)" in " ".join(do.because for do in finding.do)
 
 
 @pytest.mark.check

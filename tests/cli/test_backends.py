@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 MS = 1_000_000
 PRINTED = """\
 simplejpeg trains fastest: 2.00x [2.00x, 2.00x] as fast as pillow
+images/s    real            ideal           loader alone
+simplejpeg  200 [200, 200]  400 [400, 400]  400 [400, 400]
+pillow      100 [100, 100]  400 [400, 400]  133 [133, 133]
+
+backend     free loading          lost                  memory        verdict
+simplejpeg  2.00x [2.00x, 2.00x]  50.0% [50.0%, 50.0%]  not measured  highly input-bound
+pillow      4.00x [4.00x, 4.00x]  75.0% [75.0%, 75.0%]  not measured  highly input-bound
+
+how sure
 2 backends under one training step, in turns, 3 rounds in random order; 24 real and 24 ideal batches
-measured per backend. Brackets: 95% CI. Throughput: steady state.
-
-images/s    real            ideal           loader alone    if loading were free  time lost
-simplejpeg  200 [200, 200]  400 [400, 400]  400 [400, 400]  2.00x [2.00x, 2.00x]  50.0%
-pillow      100 [100, 100]  400 [400, 400]  133 [133, 133]  4.00x [4.00x, 4.00x]  75.0%
-
-simplejpeg 2.00x [2.00x, 2.00x] as fast as pillow
+measured of each.
 pillow, simplejpeg: The loader's prefetch depth is not known: if it prefetches, real blocks begin
 with a queue that ideal blocks have filled, and more time is lost than reported.
-
-everything  loadeval backends photographs --json
 
 6 of 6 JPEGs in photographs, again and again, in batches of 4 by 2 workers.
 The step computes for 10ms on one CPU.
@@ -96,14 +97,34 @@ def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
     """It can be redirected into a file; all else is on stderr."""
     code, out, err = run(folder, *ONLY, "--step", "10ms", "--code")
     assert code == 0
-    assert out == recipe_code("simplejpeg")
+    assert out == recipe_code("simplejpeg", 256, 224)
     assert err.startswith("simplejpeg trains fastest: 2.00x")
+
+
+@pytest.mark.usefixtures("_scripted")
+def test_the_code_has_the_sizes_of_the_transform(folder: str) -> None:
+    _, out, _ = run(folder, *ONLY, "--transform", "resize 320, crop 299", "--code")
+    assert "    resized: int = 320,  # the shorter side\n    cropped: int = 299,  #" in out
 
 
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
         (["--step", "20"], "--step is '20'; expected a time such as 20ms or 0.2s"),
+        (
+            ["--transform", "resize 224, crop 256"],
+            (
+                "--transform is 'resize 224, crop 256'; expected two sizes, of which the second is "
+                "no larger, such as 'resize 256, crop 224'"
+            ),
+        ),
+        (
+            ["--output", "figure.gif"],
+            (
+                "cannot write a figure as 'figure.gif': its extension is '.gif', where .png, .svg "
+                "or .pdf was expected; try figure.png"
+            ),
+        ),
         (["--only", "turbo"], f"there is no recipe 'turbo'; expected one of {', '.join(RECIPES)}"),
     ],
 )
@@ -124,17 +145,19 @@ def test_a_folder_without_jpegs_is_one_clear_error(tmp_path: Path) -> None:
 def test_a_folder_is_measured(folder: str, tmp_path: Path) -> None:
     """A JPEG that is broken is left out, and said so."""
     (tmp_path / "photographs" / "broken.jpg").write_bytes(b"no image")
-    options = ("--step", "1ms", "--batch-size", 2, "--json", "-o", "figure.png")
-    code, out, err = run(folder, *options)
+    options = ("--step", "10ms", "--batch-size", 2, "--transform", "resize 128, crop 112")
+    code, out, err = run(folder, *options, "--json", "-o", "figure.png")
     assert code == 0, err
     document = json.loads(out)
     (left_out,) = document["left_out"]
     assert left_out.startswith("broken.jpg is left out: UnidentifiedImageError: ")
-    backends = document["comparison"]["backends"]
-    assert [each["error"] for each in backends] == [None] * 6
-    assert all(each["speedup"]["value"] > 1 for each in backends)
+    comparison = document["comparison"]
+    assert comparison["failed"] == {}
+    assert sorted(comparison["backends"]) == sorted(RECIPES)
+    assert all(each["gap"]["speedup"] for each in comparison["backends"].values())
+    assert all(comparison["memory_bytes"].values())
     assert document["pixels_differ"]["spdl"] == 0
-    assert document["code"] == recipe_code(document["fastest"])
+    assert document["code"] == recipe_code(document["fastest"], 128, 112)
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.hangs.hang import Cause, Hang
+from loadeval.attach.hang import Hang
 from loadeval.cli import hangs
 from loadeval.cli.hangs import HangTeller
 from loadeval.launch.hangs import Found
@@ -15,7 +15,7 @@ from tests.cli.commands import runner
 if TYPE_CHECKING:
     from pathlib import Path
 
-STUCK = Hang(Cause.IO, 34_000_000_000, 100, pid=7, worker=0, seen_ns=1)
+STUCK = Hang("io", 34_000_000_000, 100, "is stuck in a call", pid=7, worker=0, seen_ns=1)
 
 
 class FakeWatch:

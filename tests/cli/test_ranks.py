@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.cli.watch import job_states
-from tests.cli.commands import in_a_terminal, runner
+from tests.cli.commands import runner
 from tests.runs.given import write_run
 from tests.runs.measured import record
 from tests.runs.ranks import MS, runs_of, train, train_in_pairs
@@ -172,55 +171,3 @@ def test_missing_ranks_are_a_caution(job: Path) -> None:
     (job / "rank0.jsonl").unlink()
     out = " ".join(runner("compare")(job)[1].split())
     assert "Caution: The logs of 1 of 4 ranks are missing (0)" in out
-
-
-def test_a_job_is_watched(job: Path) -> None:
-    """Its throughput is that of all ranks."""
-    code, out, _ = runner("watch")(job)
-    assert (code, out.count("\n")) == (0, 1)
-    assert out.startswith("4 ranks ended after 17 s; 160 to 160 batches each; now 152 images/s")
-    assert "rank2 waits most: 14.4%" in out
-
-
-def test_a_watched_job_as_json(job: Path) -> None:
-    document = json.loads(runner("watch")(job, "--once", "--json")[1])
-    assert document["path"] == str(job)
-    assert [rank["log"] for rank in document["ranks"]] == ["rank0", "rank1", "rank2", "rank3"]
-
-
-def test_a_watched_job_in_a_terminal(job: Path) -> None:
-    shown = in_a_terminal("watch", str(job), "--once", columns=150)
-    assert "all ranks" in shown
-    assert shown.index("rank2 ") < shown.index("rank0 ")
-
-
-def test_ranks_that_begin_later_are_watched_too(job: Path) -> None:
-    """One that has not said that it ended is waited for."""
-    late = job / "rank3.jsonl"
-    whole = late.read_bytes()
-    late.unlink()
-    first = job / "rank0.jsonl"
-    lines = first.read_bytes().splitlines(keepends=True)
-    first.write_bytes(b"".join(lines[:-1]))
-
-    def sleep(_: float) -> None:
-        late.write_bytes(whole)
-        first.write_bytes(b"".join(lines))
-
-    counts = [
-        len(state.ranks) for state in job_states(job, 1.0, lambda: 0.0, sleep) if state is not None
-    ]
-    assert counts == [3, 4]
-
-
-def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
-    (run,) = runs_of(train(np.full((1, 4), MS)))
-
-    def sleep(_: float) -> None:
-        write_run(run, tmp_path / f"{run.header.name}.jsonl")
-
-    states = list(job_states(tmp_path, 1.0, lambda: 0.0, sleep))
-    assert [state is None for state in states] == [True, False]
-    code, _, err = runner("watch")(tmp_path / "none.jsonl", "--once")
-    assert code == 1
-    assert "there is no run log" in err

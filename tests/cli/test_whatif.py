@@ -1,85 +1,130 @@
-"""`loadeval whatif`."""
+"""`loadeval whatif`: what it prints, draws and refuses, of runs that were recorded."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import re
+from pathlib import Path
 
 import pytest
 
-from loadeval.analysis.predict.whatif import LoaderModel
-from loadeval.data.log import read_run
-from loadeval.report.json import prediction_as_dict, whatif_as_dict
-from loadeval.report.terminal.whatif import curve_lines, prediction_lines
 from tests.cli.commands import imported_by, runner
+from tests.recordings import laid_out
 from tests.runs import DEMO
 from tests.runs.given import write_run
-from tests.runs.measured import record
 from tests.runs.staged import staged
-from tests.runs.tables import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from loadeval.analysis.predict.prediction import WorkerCurve
-    from loadeval.data.run import Run
 
 run = runner("whatif")
 
+BY_WORKERS = """\
+No other number of workers is sure to train faster than the present 2. With
+num_workers=6, training would be 2.68x [0.97x, 3.19x] as fast.
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_replays() -> Iterator[None]:
-    """What is predicted matters less here than that the same is printed."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadeval.analysis.predict.costs.MOST_BATCHES", 64)
-        yield
+workers      samples/s         speed-up              held up by        memory
+0 predicted  91.8 [79.4, 153]  0.44x [0.38x, 0.73x]  no workers
+1 predicted  106 [92.1, 193]   0.51x [0.44x, 0.93x]  workers           13.7 MB
+2 measured   208 [187, 232]    present               workers           27.4 MB
+3 predicted  305 [203, 345]    1.47x [0.97x, 1.66x]  workers           41.0 MB
+4 predicted  396 [203, 456]    1.90x [0.98x, 2.19x]  workers           54.7 MB
+5 predicted  481 [203, 563]    2.31x [0.97x, 2.71x]  workers           68.4 MB
+6 predicted  558 [202, 663]    2.68x [0.97x, 3.19x]  training process  82.1 MB
+
+Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
+what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
+is that of the workers and of prefetched batches.
+
+assumed
+- Workers are blocked for 95.5% of fetching, and it is not known whether that
+  takes longer with more workers. One end of the range assumes that the storage
+  is no faster in total, the other that each worker waits as now. Training with
+  more workers would tell.
+- For each further CPU in use, a batch takes 2% to 16% more CPU time.
+"""
+OTHER_SETTINGS = """\
+With num_workers=6, prefetch_factor=4, in_order=False, batch_size=64, cpus=8,
+GaussianBlur 2x, step 1.5x faster, training would be 2.58x [2.14x, 3.18x] as
+fast.
+
+                 present, measured  what if, predicted
+num_workers      2                  6
+prefetch_factor  2                  4
+in_order         True               False
+batch_size       20                 64
+cpus             2                  8
+faster                              GaussianBlur 2x, step 1.5x
+samples/s        930 [830, 1,041]   2,402 [1,989, 2,960]
+speed-up                            2.58x [2.14x, 3.18x]
+held up by       CPUs               training process
+memory           24.6 MB            76.2 MB
+
+The training process is the limit: besides its step it hands out indices and
+receives batches, which more workers do not change.
+Brackets: 95% CI of what is measured, expected range of what is predicted.
+Speed-ups are of whole epochs, over the run as it was. Memory is that of the
+workers and of prefetched batches.
+
+assumed
+- For each further CPU in use, a batch takes 3% to 16% more CPU time.
+- The training step takes the same time for a sample as in the run.
+"""
+PRESENT = """\
+These are the present settings: nothing would change.
+
+             present, measured  what if, predicted
+num_workers  2                  2
+samples/s    930 [830, 1,041]   930 [830, 1,041]
+speed-up                        1.00x [1.00x, 1.00x]
+held up by   CPUs               CPUs
+memory       24.6 MB            24.6 MB
+
+The CPUs are the limit: more of them, or cheaper samples, would help most.
+Brackets: 95% CI of what is measured, expected range of what is predicted.
+Speed-ups are of whole epochs, over the run as it was. Memory is that of the
+workers and of prefetched batches.
+"""
 
 
-@pytest.fixture(name="model", scope="module")
-def _model() -> LoaderModel:
-    return LoaderModel.of(read_run(DEMO))
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(name="curve", scope="module")
-def _curve(model: LoaderModel) -> WorkerCurve:
-    return model.curve()
+def test_how_many_workers_are_enough(tmp_path: Path) -> None:
+    """Of downloads it is not known whether several at once are as fast each."""
+    assert run(*laid_out("storage-latency", tmp_path)) == (0, BY_WORKERS, "")
 
 
-def test_a_table_over_the_number_of_workers(curve: WorkerCurve) -> None:
-    """Without options; what is measured is marked, and all fits into 80 columns."""
-    code, out, err = run(DEMO)
-    assert (code, err) == (0, "")
-    assert out.splitlines() == curve_lines(curve, 80)
-    assert "\n2 measured " in out
-    assert "\n1 predicted " in out
-    assert max(map(len, out.splitlines())) <= 80
+def test_other_settings_beside_the_present_ones(tmp_path: Path) -> None:
+    (log,) = laid_out("slow-transform", tmp_path)
+    options = ["--num-workers", 6, "--prefetch-factor", 4, "--out-of-order", "--batch-size", 64]
+    options += ["--cpus", 8, "--faster", "GaussianBlur=2", "--faster", "step=1.5"]
+    assert run(log, *options) == (0, OTHER_SETTINGS, "")
 
 
-def test_other_settings_beside_the_present_ones(model: LoaderModel, curve: WorkerCurve) -> None:
-    """All options go into the prediction."""
-    options = ["--num-workers", 3, "--prefetch-factor", 4, "--cpus", 2.5, "--out-of-order"]
-    options += ["--batch-size", 64, "--faster", "decode=4", "--faster", "step=2"]
-    prediction = model.predict(
-        num_workers=3,
-        prefetch_factor=4,
-        cpus=2.5,
-        in_order=False,
-        batch_size=64,
-        faster={"decode": 4.0, "step": 2.0},
-    )
-    code, out, err = run(DEMO, *options)
-    assert (code, err) == (0, "")
-    _, measured = curve.measured[-1]
-    assert out.splitlines() == prediction_lines(measured, model.predict(), prediction, 80)
-    assert "present, measured" in out
+def test_the_present_settings_change_nothing(tmp_path: Path) -> None:
+    (log,) = laid_out("slow-transform", tmp_path)
+    assert run(log, "--num-workers", 2) == (0, PRESENT, "")
 
 
-def test_json_has_the_curve_and_the_prediction(model: LoaderModel, curve: WorkerCurve) -> None:
-    """The latter where options are given."""
-    assert json.loads(run(DEMO, "--json")[1]) == whatif_as_dict(curve, None)
-    document = json.loads(run(DEMO, "--in-order", "--json")[1])
-    assert document["with_options"] == prediction_as_dict(model.predict(in_order=True))
+def test_cpus_that_others_use_now_are_told(tmp_path: Path) -> None:
+    """`--cpus` are those that nobody else uses."""
+    (log,) = laid_out("before-storage-latency", tmp_path)
+    _, out, _ = run(log)
+    assert "Training may use 2 CPUs; other programs use 1.5 of them. " in " ".join(out.split())
+    _, out, _ = run(log, "--cpus", 2)
+    assert re.search(r"^cpus +2, 1\.5 used by others +2$", out, re.MULTILINE)
+
+
+def test_json_has_the_curve_and_what_was_asked_for() -> None:
+    """The latter where options are given; its keys are the fields of WhatIf."""
+    document = json.loads(run(DEMO, "--json")[1])
+    assert [each["num_workers"] for each in document["measured"]] == [2]
+    assert [each["settings"]["num_workers"] for each in document["predicted"]] == list(range(9))
+    assert document["best"]["settings"]["num_workers"] == 3
+    assert document["with_options"] is None
+    assert (document["unit"], document["cpus"], document["others_cpus"]) == ("images", 4.0, 0.0)
+    asked = json.loads(run(DEMO, "--num-workers", 5, "--json")[1])["with_options"]
+    assert asked == document["predicted"][5]
 
 
 def test_several_runs_are_all_measured(tmp_path: Path) -> None:
@@ -88,122 +133,93 @@ def test_several_runs_are_all_measured(tmp_path: Path) -> None:
         write_run(staged(name=f"{count}", workers=count), tmp_path / f"{count}.jsonl")
         for count in (2, 1)
     ]
-    code, out, _ = run(*logs)
-    assert code == 0
-    rows = [line.split() for line in out.splitlines() if "measured " in line and line[0].isdigit()]
+    _, out, _ = run(*logs)
+    rows = [line.split() for line in out.splitlines() if line[1:10] == " measured"]
     assert [row[0] for row in rows] == ["1", "2"]
-    assert "present" in rows[0]
-    assert "present" not in rows[1]
+    assert ["present" in row for row in rows] == [True, False]
 
 
-def rank_in(folder: Path, rank: int, run: Run) -> Path:
-    """The log of `run` as that of one of two ranks."""
-    header = replace(run.header, environment={"rank": rank, "world_size": 2})
-    return write_run(replace(run, header=header), folder / f"rank{rank}.jsonl")
+def test_what_there_is_too_little_memory_for(tmp_path: Path) -> None:
+    """From the least number of workers on that take more than there is."""
+    text, free = DEMO.read_text(encoding="utf-8"), '"environment":{"shm_free_bytes":30000000,'
+    log = tmp_path / "run.jsonl"
+    log.write_text(text.replace('"environment":{', free, 1), encoding="utf-8")
+    short = "That takes 33.7 MB of /dev/shm, and 30.0 MB of it were free when the run began."
+    _, out, _ = run(log)
+    assert f"Caution: From 3 workers on: {short}" in " ".join(out.split())
+    _, out, _ = run(log, "--num-workers", 3)
+    assert f"Caution: {short}" in " ".join(out.split())
 
 
 def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None:
     """This is said beside it."""
-    even = staged(workers=2)
-    late = replace(even, steps=replace(even.steps, wait_ns=even.steps.wait_ns + 1_000_000))
-    rank_in(tmp_path, 0, even)
-    log = rank_in(tmp_path, 1, late)
-    code, out, err = run(tmp_path)
-    assert (code, out) == (0, run(log)[1])
+    (folder,) = laid_out("ranks-alternate", tmp_path)
+    code, out, err = run(folder)
+    assert (code, out) == (0, run(f"{folder}/rank1.jsonl")[1])
     assert err == (
         "Predicted for rank 1, which was last most often. Throughput is that of this rank alone.\n"
     )
-
-
-def test_of_a_folder_with_one_rank_that_is_predicted(tmp_path: Path) -> None:
-    log = rank_in(tmp_path, 0, staged(workers=2))
-    assert run(tmp_path) == run(log)
-
-
-def test_a_folder_of_other_runs_is_not_predicted(tmp_path: Path) -> None:
-    for name in ("one", "other"):
-        write_run(staged(name=name, workers=2), tmp_path / f"{name}.jsonl")
-    code, _, err = run(tmp_path)
-    assert code == 1
-    assert "not of the ranks of one job" in err
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    Path(folder, "rank1.jsonl").rename(alone / "rank1.jsonl")
+    assert run(alone) == (0, out, "")
 
 
 def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
-    """With --output, which says where it went; not in JSON."""
-    path = tmp_path / "whatif.png"
-    _, out, _ = run(DEMO, "--num-workers", 4, "-o", path)
-    assert out.endswith(f"\nFigure written to {path}\n")
-    assert path.read_bytes().startswith(b"\x89PNG")
-    json.loads(run(DEMO, "--json", "-o", path)[1])
+    """With the settings that are given as a point; what is drawn is told but in JSON."""
+    _, out, _ = run(DEMO, "--num-workers", 4, "-o", "whatif.svg")
+    assert out.endswith("\n\nFigure written to whatif.svg\n")
+    drawn = (tmp_path / "whatif.svg").read_text(encoding="utf-8")
+    assert "With num_workers=4, training would be 1." in drawn
+    assert "4 workers, what if: " in drawn
+    json.loads(run(DEMO, "--json", "-o", "whatif.png")[1])
+    assert (tmp_path / "whatif.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_settings_that_were_given_are_drawn(
-    model: LoaderModel, monkeypatch: pytest.MonkeyPatch
+REFUSED = {
+    ("slow-transform", "--faster", "decode=2"): (
+        "faster has 'decode', of which the run knows nothing; expected one of 'GaussianBlur', "
+        "'Resize', 'ToTensor', 'Flip', 'Filter.__call__', 'GaussianBlur.filter', "
+        "'Resize.__call__', 'Image.resize', 'ToTensor.__call__', 'fetch', 'collate', 'indices', "
+        "'hand-over', 'pin', 'step'"
+    ),
+    ("slow-transform", "--num-workers", "0", "--prefetch-factor", "4"): (
+        "prefetch_factor is 4 and num_workers is 0; expected workers, for only they prefetch: "
+        "leave it out, or ask for 1 worker or more"
+    ),
+    ("slow-transform", "--output", "a.txt"): (
+        "cannot write a figure as 'a.txt': its extension is '.txt', where .png, .svg or .pdf was "
+        "expected; try a.png"
+    ),
+    ("slow-transform", "run.jsonl"): (
+        "run.jsonl, run.jsonl: the same file was given twice; expected different runs"
+    ),
+    ("log-zero-workers", "--num-workers", "2"): (
+        "run.jsonl was recorded with mode='log', which does not measure the training step without "
+        "loading, so nothing can be predicted from it; record one that does: loadeval run --mode "
+        "alternate -- COMMAND"
+    ),
+    ("before-dali",): (
+        "run.jsonl does not tell what happens inside the loader, so nothing can be predicted from "
+        "it; expected a run of a loader that loadeval looks into, such as PyTorch's DataLoader, "
+        "without stages=False"
+    ),
+    ("log-and-replay",): (
+        ". has 2 run logs, which are not of the ranks of one job; expected one for each rank; give "
+        "those to look at by name"
+    ),
+}
+
+
+@pytest.mark.parametrize("given", REFUSED)
+def test_what_cannot_be_predicted_is_said_in_one_line(
+    given: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """They are a point; without any there is none."""
-    drawn = []
-    name = "loadeval.cli.whatif.plot_worker_curve"
-    monkeypatch.setattr(name, lambda _curve, _path, chosen: drawn.append(chosen))
-    run(DEMO, "--faster", "shrink=4", "-o", "a.png")
-    run(DEMO, "-o", "a.png")
-    assert drawn == [model.predict(faster={"shrink": 4.0}), None]
-
-
-def test_a_function_that_the_screen_shows() -> None:
-    """The last part of its name will do; its whole name is told."""
-    _, whole, _ = run(DEMO, "--faster", "Image.resize=4")
-    _, short, _ = run(DEMO, "--faster", "resize=4")
-    assert whole == short
-    assert "Image.resize 4x" in short
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["--faster", "Nope=2"],
-            "--faster has 'Nope', of which the run knows nothing; expected one of 'shrink'",
-        ),
-        (["--num-workers", "0", "--prefetch-factor", "4"], "only they prefetch: leave it out"),
-        (["--output", "a.txt"], "cannot write a figure as 'a.txt'"),
-    ],
-)
-def test_what_cannot_be_predicted_is_said_in_one_line(options: list[str], message: str) -> None:
     """The line is on stderr; nothing is on stdout."""
-    code, out, err = run(DEMO, *options)
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: ")
-    assert message in err
-    assert err.count("\n") == 1
-
-
-def test_a_run_that_was_not_looked_into(tmp_path: Path) -> None:
-    """The error says which runs are."""
-    code, out, err = run(record(tmp_path / "a.jsonl", "alternate"))
-    assert (code, out) == (1, "")
-    assert "does not tell what happens inside the loader" in err
-
-
-def test_from_a_log_with_stages_nothing_is_predicted(tmp_path: Path) -> None:
-    """From the same program in alternate mode it is."""
-    log, alternating = (write_run(staged(mode), tmp_path / mode) for mode in ("log", "alternate"))
-    code, out, err = run(log, "--num-workers", 3)
-    assert (code, out) == (1, "")
-    assert err == (
-        f"Error: {log} was recorded with mode='log', which does not measure the training step "
-        "without loading, so nothing can be predicted from it; record one that does: loadeval run "
-        "--mode alternate -- COMMAND\n"
-    )
-    code, out, err = run(alternating, "--num-workers", 3)
-    assert (code, err) == (0, "")
-    assert "speed-up" in out
-
-
-def test_the_same_file_twice() -> None:
-    """Two runs of one loader are two files."""
-    code, _, err = run(DEMO, DEMO)
-    assert code == 1
-    assert "the same file was given twice" in err
+    recording, *options = given
+    logs = laid_out(recording, tmp_path)
+    paths = logs if len(logs) == 1 else ["."]
+    assert run(*paths, *options) == (1, "", f"Error: {REFUSED[given]}\n")
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from loadeval.analysis.estimate.headroom import headroom
 from loadeval.data.blocks import block_for
 from loadeval.data.log import read_run
 from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.errors import UsageError
+from loadeval.estimate.gap import gap
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +71,7 @@ def test_every_batch_is_served_once(demo: Demo) -> None:
 
 def test_it_has_a_speedup(demo: Demo) -> None:
     """Of real and of free loading, by a loader with two workers that is timed by itself too."""
-    estimate = headroom(demo.run)
+    estimate = gap(demo.run)
     assert estimate.speedup is not None
     assert estimate.pairs is not None
     assert estimate.pairs >= 2

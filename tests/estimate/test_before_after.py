@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.estimate.before_after import (
     BeforeAfter,
+    about_backends,
     before_after,
     kind_of,
     throughput_ratio,
@@ -182,3 +183,14 @@ def test_throughput_is_counted_in_samples_where_all_are_known() -> None:
     assert unit_of([LOG, OTHER]) == "images"
     assert unit_of([LOG, unknown]) == "batches"
     assert unit_of([LOG, logged([5.0] * 60, unit="texts")]) == "batches"
+
+
+def test_epochs_of_other_sizes_make_backends_less_comparable() -> None:
+    """Where all have failed nothing is said of them."""
+    sizes = {"torch": 10, "dali": 12}
+    runs = {
+        name: run_of([steps("real", 5, 10, size, epoch=epoch) for epoch in range(3)], mode="log")
+        for name, size in sizes.items()
+    }
+    assert next(about_backends(runs)) == "The backends' epochs differ in images: torch 40, dali 48."
+    assert list(about_backends({})) == []

@@ -98,6 +98,10 @@ def test_the_worker_of_each_outlier() -> None:
     found = outliers(run)
     assert (found.row.tolist(), found.worker.tolist()) == ([20, 41], [UNKNOWN, UNKNOWN])
     assert found.times_median.tolist() == pytest.approx([50 / 15, 110 / 15])
+    assert (found.batch.tolist(), found.wait_ns.tolist()) == (
+        [20, 41],
+        run.steps.wait_ns[[20, 41]].tolist(),
+    )
     seen = logged(waits, stages=looked_into(run))
     assert outliers(seen).worker.tolist() == [0, 1]
 

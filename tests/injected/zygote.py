@@ -54,7 +54,7 @@ from loadeval import LoaderEvaluator
 from loadeval.probes import NAMES, probes_named
 from loadeval.data.environment import describe_environment
 import multiprocessing.pool, psutil, loadeval.runtime.measurement, loadeval.cli.main
-import loadeval.report.terminal.screen, loadeval.analysis.report, loadeval.cli.run
+import loadeval.report.report, loadeval.cli.run
 describe_environment(), probes_named(NAMES, threads=True)  # what takes time at first
 def main():
     for line in sys.stdin:

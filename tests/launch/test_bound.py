@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.predict.allowed_cpus import SetBy
-from loadeval.analysis.predict.cpus import CpuUse
+from loadeval.estimate.cpus import cpus as cpus_of
 
 if TYPE_CHECKING:
     from tests.launch.conftest import Launch
@@ -23,14 +22,14 @@ BOUND = Path(__file__).with_name("bound.py")
 
 @pytest.mark.parametrize(
     ("by", "variables", "set_by"),
-    [("library", [], SetBy.PROCESS), ("OpenMP", ["OMP_PROC_BIND"], SetBy.PROCESS), ("", [], None)],
+    [("library", [], "process"), ("OpenMP", ["OMP_PROC_BIND"], "process"), ("", [], None)],
 )
 def test_what_a_training_and_its_workers_may_use(
     launch: Launch,
     monkeypatch: pytest.MonkeyPatch,
     by: str,
     variables: list[str],
-    set_by: SetBy | None,
+    set_by: str | None,
 ) -> None:
     """A library that binds it at its import, OpenMP that does with `import torch`, or nothing."""
     if by == "OpenMP":
@@ -42,7 +41,6 @@ def test_what_a_training_and_its_workers_may_use(
     environment = run.header.environment
     assert environment["cpus_at_start"] == cpus
     assert environment["cpu_binding"] == variables
-    allowed = CpuUse.of(run).allowed
-    assert allowed is not None
-    assert allowed.set_by is set_by
-    assert allowed.affinity.workers == (1 if by else cpus)
+    allowed = cpus_of(run)
+    assert allowed.kept_by == set_by
+    assert allowed.theirs == (1 if by else cpus)

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.attach.marks import marks_of
-from loadeval.analysis.hangs.hang import Cause
+from loadeval.attach import hang as judging
 from loadeval.data import log
 from loadeval.launch import hangs
-from loadeval.launch.hangs import HangWatch, hang_since
+from loadeval.launch.hangs import HangWatch
 from loadeval.probes.looks import KernelMemory
-from loadeval.runtime.registry import declared_in_stacks
-from tests.analysis.hangs.seen import (
+from tests.attach.seen import (
     READ,
-    SECOND,
     fetching,
     frame,
     idle,
@@ -26,6 +23,7 @@ from tests.analysis.hangs.seen import (
     observed,
     waiting,
 )
+from tests.attach.seen import SECOND_NS as SECOND
 from tests.runs.given import MS
 from tests.runs.measured import record
 
@@ -38,13 +36,13 @@ if TYPE_CHECKING:
 HERE = os.getpid()
 WAITS = observed(HERE, waiting(worker_id=0), parent=1)
 STUCK = observed(7, fetching(READ), "recvfrom", parent=HERE)
-STEP = observed(HERE, (frame("backward", "/home/me/train.py", 40),), "futex", parent=1)
+STEP = observed(HERE, (frame("backward", line=40),), "futex", parent=1)
 
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     """The processes are not real."""
-    monkeypatch.setattr(hangs, "with_native_frames", lambda look, _: look)
+    monkeypatch.setattr(judging, "with_native_frames", lambda look, _: look)
 
 
 def going_on(path: Path, *, ended: bool = False, **options: Any) -> Path:
@@ -108,20 +106,10 @@ def test_a_hang_is_said_once(tmp_path: Path) -> None:
     found = watched.after(3)
     assert watched.pids == [HERE, HERE]
     assert found is not None
-    assert (found.hang.cause, found.hang.is_hang, found.hang.sample) == (Cause.IO, True, 9)
+    assert (found.hang.cause, found.hang.is_hang, found.hang.sample) == ("io", True, 9)
     assert found.hang.silent_ns == pytest.approx(34 * SECOND, rel=0.01)
     assert (found.hang.batches, found.ranks) == (30, (found.hang,))
     assert [watched.after(seconds) for seconds in (1, 20, 1_000)] == [None] * 3
-
-
-def test_a_training_that_was_looked_at_before() -> None:
-    """It is judged by that look and another one; one that ended meanwhile is not."""
-    marks = marks_of(*declared_in_stacks())
-    first, last = looks(WAITS, STUCK, after_s=5.0)
-    hang = hang_since(first, marks, lambda _: last)
-    assert hang is not None
-    assert (hang.cause, hang.is_hang, hang.silent_ns) == (Cause.IO, True, 5 * SECOND)
-    assert hang_since(first, marks, lambda _: None) is None
 
 
 def test_the_next_silence_is_said_too(tmp_path: Path) -> None:
@@ -160,7 +148,7 @@ def test_who_moves_is_said_once_and_looked_at_again(tmp_path: Path) -> None:
         watched.see(WAITS, observed(7, fetching(READ, sample=sample), "recvfrom", parent=HERE))
         found = watched.after(1)
         causes += [] if found is None else [found.hang.cause]
-    assert causes == [Cause.SLOW, Cause.IO]
+    assert causes == ["slow", "io"]
 
 
 @pytest.mark.parametrize("ago_s", [0, 34])
@@ -187,7 +175,7 @@ def test_a_step_that_takes_far_longer_than_any_before(
     assert watched.after(31) is None
     found = watched.after(3)
     assert (found is not None) is is_said
-    assert found is None or (found.hang.cause, found.hang.is_hang) == (Cause.STEP, False)
+    assert found is None or (found.hang.cause, found.hang.is_hang) == ("step", False)
 
 
 def test_the_batches_of_any_loader_of_a_process_count(tmp_path: Path) -> None:
@@ -261,10 +249,10 @@ def test_of_two_ranks_the_one_that_the_other_waits_for(tmp_path: Path) -> None:
     assert watched.after(31) is None
     found = watched.after(3)
     assert found is not None
-    assert (found.hang.rank, found.hang.cause) == (1, Cause.IO)
+    assert (found.hang.rank, found.hang.cause) == (1, "io")
     assert [(hang.rank, hang.cause) for hang in found.ranks] == [
-        (0, Cause.COLLECTIVE),
-        (1, Cause.IO),
+        (0, "collective"),
+        (1, "io"),
     ]
 
 
@@ -318,7 +306,7 @@ def test_stacks_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(hangs, "MOST_FILES", 1)
     assert hang_in(tmp_path).path is None
     monkeypatch.undo()
-    monkeypatch.setattr(hangs, "with_native_frames", lambda look, _: look)
+    monkeypatch.setattr(judging, "with_native_frames", lambda look, _: look)
     opened = Path.open
 
     def full(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
@@ -338,7 +326,7 @@ def test_who_writes_is_not_paused_for_more(tmp_path: Path, monkeypatch: pytest.M
         paused.append(pid)
         return look
 
-    monkeypatch.setattr(hangs, "with_native_frames", note)
+    monkeypatch.setattr(judging, "with_native_frames", note)
     going_on(tmp_path / "rank0.jsonl")
     hang_in(tmp_path)
     assert paused == [7]

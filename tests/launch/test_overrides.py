@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from loadeval import UsageError, read_run
 from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
-from loadeval.report.wording.launch import nothing_measured
 from tests.launch.conftest import environment
 from tests.launch.installing import install, uninstall
 from tests.launch.test_roles import evaluate, evaluate_late, train
@@ -112,7 +111,7 @@ def test_what_a_loader_does_not_take(
         with pytest.raises(UsageError, match=message):
             iter(loader)
     assert noted(folder) == {}
-    assert message in nothing_measured(*why_nothing(folder, 1))
+    assert message in why_nothing(folder, 1)
 
 
 def test_a_warning_that_is_an_error_is_the_programs(tmp_path: Path) -> None:

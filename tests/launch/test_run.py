@@ -103,9 +103,10 @@ def test_all_that_is_said_is_on_stderr(told: Callable[..., Result]) -> None:
 def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> None:
     shown = text(told(one_training))
     assert "Training 1 of" not in shown
-    assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples" in shown
+    assert "More: loadeval compare logs --full; as a page: loadeval report logs" in shown
     assert shown.endswith(
-        "logs logs everything loadeval compare logs --full page loadeval report logs"
+        "loader role batches epochs optimizer steps rank0.jsonl training 60 1 60 of 4 samples "
+        "Logs: logs"
     )
 
 
@@ -121,7 +122,7 @@ def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, s
         process(folder, record("rank0.jsonl", steps=steps))
         return ENDED
 
-    assert f", {steps} optimizer steps{size} logs" in text(told(does))
+    assert f"rank0.jsonl training 60 1 {steps}{size} Logs" in text(told(does))
 
 
 def test_settings_that_reached_no_loader_are_told(told: Callable[..., Result]) -> None:
@@ -142,7 +143,7 @@ def test_settings_are_shown_with_their_loader(told: Callable[..., Result]) -> No
         return ended
 
     shown = text(told(does, "--set", "num_workers=2"))
-    assert "60 optimizer steps of 4 samples, with num_workers=2" in shown
+    assert "rank0.jsonl training 60 1 60 of 4 samples num_workers=2" in shown
     assert "reached no loader" not in shown
 
 
@@ -163,11 +164,12 @@ def test_samples_that_cannot_be_counted_are_not_told(told: Callable[..., Result]
         process(folder, record("rank0.jsonl"))
         return ENDED
 
-    assert "60 optimizer steps logs" in text(told(does))
+    assert "rank0.jsonl training 60 1 60 Logs" in text(told(does))
 
 
 def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> None:
-    assert "For the gain: loadeval run --mode alternate -- COMMAND" in text(told(one_training))
+    shown = text(told(one_training))
+    assert "What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND" in shown
 
 
 def test_a_loader_that_could_not_alternate_is_told(told: Callable[..., Result]) -> None:
@@ -181,7 +183,7 @@ def test_a_folder_elsewhere_is_named_in_full(
 ) -> None:
     place = tmp_path_factory.mktemp("else where") / "logs"
     shown = text(told(one_training, "--output", str(place)))
-    assert f"page loadeval report {shlex.quote(str(place))}" in shown
+    assert f"as a page: loadeval report {shlex.quote(str(place))}" in shown
 
 
 def two_trainings(folder: Path, _: RunSettings) -> Ended:
@@ -245,7 +247,7 @@ def test_no_training_is_told(told: Callable[..., Result]) -> None:
 
     shown = text(told(does))
     assert "No training was seen" in shown
-    assert "rank0-validation.jsonl (validation): 60 batches, 1 epoch" in shown
+    assert "rank0-validation.jsonl validation 60 1" in shown
     assert "loadeval compare logs/rank0-validation.jsonl --full" in shown
 
 
@@ -262,7 +264,7 @@ def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
 
     with pytest.warns(LoadevalWarning, match="gave no batch"):
         shown = text(told(does))
-    assert "rank0-0.jsonl (training): 3 batches, 1 epoch, no optimizer step seen" in shown
+    assert "rank0-0.jsonl training 3 1 none seen" in shown
     assert "and 2 more" in shown
     assert "rank0-none" not in shown
 

@@ -215,6 +215,14 @@ def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
     assert "The training step takes the same time for a sample as in the run." in found.assumptions
 
 
+def test_cpus_that_are_given_are_shared_with_no_others() -> None:
+    run = cores_read(COMPUTING, process=0.2, workers=1.8, machine=3.9)
+    assert whatif(run).settings["others_cpus"] > 1
+    found = whatif(run, cpus=4)
+    assert found.settings["others_cpus"] == 0
+    assert found.speedup.value > 1
+
+
 def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
     runs = [staged(workers=count, epochs=1, batches=130) for count in (1, 2)]
     model = Model.of(runs)
@@ -222,8 +230,17 @@ def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
     assert list(curve) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert curve[2] == model.throughput()
     assert curve[1] == Model.of(runs[0]).throughput()
+    assert model.measured() == {1: curve[1], 2: curve[2]}
     assert curve[3].value == pytest.approx(curve[2].value * model.simulate(workers(3)).value)
     assert model.unit == "images"
+
+
+def test_a_curve_goes_on_until_workers_are_enough() -> None:
+    """Those that sleep are more than twice the CPUs."""
+    two = {"cpus_usable": 2, "cpus": 2}
+    model = Model.of(blocked_in("hrtimer_nanosleep", fetch=200, blocked=0.95, environment=two))
+    assert model.best_workers() > 8
+    assert max(model.curve()) == model.best_workers()
 
 
 def test_memory_that_is_not_there_is_told() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
 WITHOUT = {
     ("compare", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
-    ("whatif", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
+    ("whatif", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
     ("report", "{log}"): "a page needs the package jinja2",
 }
 

@@ -1,6 +1,6 @@
 """A DataLoader by recurrences: each moment of a batch follows from those of batches before it.
 
-Nothing is shared with `loadeval.analysis.predict.simulation`, which goes from event to event.
+Nothing is shared with `loadeval.model.simulate`, which goes from event to event.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from loadeval.analysis.predict.costs import Costs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import LoaderInfo, StageTimes
 from tests.runs import given
@@ -19,8 +18,7 @@ from tests.runs.tables import Rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.estimate.stats import Series
-    from loadeval.data.columns import Column
+    from loadeval.data.columns import Column, Values
     from loadeval.data.run import Run
 
 
@@ -81,27 +79,6 @@ class LoaderModel:
             name: [row.get(name, UNKNOWN) for row in rows] for name in StageTimes.COLUMNS
         }
         return Rows(epoch, **columns)
-
-    def costs(self) -> Costs:
-        """The same batches, to be simulated; half of fetching is blocked."""
-        columns = [
-            np.array(column, dtype=np.float64)
-            for column in (self.fetch_ns, self.collate_ns, self.pickle_ns, self.receive_ns)
-        ]
-        fetch, collate, pickle, receive = columns
-        nothing = np.zeros(len(self))
-        return Costs(
-            cpu_ns=fetch / 2 + collate,
-            run_queue_ns=nothing,
-            blocked_ns=fetch / 2,
-            pickle_ns=pickle,
-            receive_ns=receive,
-            pin_ns=np.array(self.pin_ns, dtype=np.float64) * self.pins,
-            index_ns=np.array(self.index_ns, dtype=np.float64),
-            slow_ns=nothing,
-            worker=np.arange(len(self)) % max(self.workers, 1),
-            step_ns=self.step_ns,
-        )
 
     def _row(self, number: int, place: int) -> dict[str, int]:
         fetch_ns, collate_ns = self.fetch_ns[number], self.collate_ns[number]
@@ -212,6 +189,6 @@ def constant(count: int, **taken: int) -> dict[str, Any]:
     return {name: [taken.get(name, 0)] * count for name in names}
 
 
-def of_each(values: Series) -> list[int]:
+def of_each(values: Values) -> list[int]:
     """Whole nanoseconds."""
     return [int(value) for value in values.tolist()]

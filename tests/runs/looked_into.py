@@ -17,8 +17,7 @@ from tests.runs.tables import altered, replace
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loadeval.analysis.estimate.stats import Series
-    from loadeval.data.columns import Column
+    from loadeval.data.columns import Column, Values
     from loadeval.data.run import Run
     from tests.runs.tables import Rows
 
@@ -40,10 +39,10 @@ def stage_times(
     transforms: Mapping[str, float] | None = None,
     sizes: Mapping[str, tuple[float, float]] | None = None,
     samples: int | Column = 4,
-    slowest: float | Series = 0.0,
+    slowest: float | Values = 0.0,
     slowest_index: int | Column = 0,
     count: int = COUNT,
-    **ms: float | Sequence[float] | Series,
+    **ms: float | Sequence[float] | Values,
 ) -> Rows:
     """Batches of what `ms` says for each stage: one time for all, or one for each, in ms.
 

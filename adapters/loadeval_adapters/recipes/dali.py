@@ -12,19 +12,17 @@ from nvidia.dali.plugin.pytorch import DALIGenericIterator
 if TYPE_CHECKING:
     import torch
 
-RESIZED, CROPPED = 256, 224  # the shorter side, and a square in the middle
-
 
 @pipeline_def
-def decoded(samples: list[tuple[str, int]]) -> tuple[Any, Any]:
-    """Images, 3 x 224 x 224 bytes, and their classes."""
+def decoded(samples: list[tuple[str, int]], resized: int, cropped: int) -> tuple[Any, Any]:
+    """Images, 3 x `cropped` x `cropped` bytes, and their classes."""
     paths, classes = map(list, zip(*samples, strict=True))
     data, labels = fn.readers.file(name="files", files=paths, labels=classes, random_shuffle=True)
     as_stored = {"adjust_orientation": False}  # not turned as EXIF says
     images = fn.decoders.image(data, device="cpu", output_type=types.RGB, **as_stored)
-    images = fn.resize(images, resize_shorter=RESIZED, interp_type=types.INTERP_LINEAR)
+    images = fn.resize(images, resize_shorter=resized, interp_type=types.INTERP_LINEAR)
     images = fn.crop_mirror_normalize(
-        images, crop=(CROPPED, CROPPED), rounding="truncate", dtype=types.UINT8, output_layout="CHW"
+        images, crop=(cropped, cropped), rounding="truncate", dtype=types.UINT8, output_layout="CHW"
     )
     return images, labels
 
@@ -37,10 +35,18 @@ class Batches(DALIGenericIterator):
         return batch["images"], batch["labels"].flatten().long()
 
 
-def make_loader(samples: list[tuple[str, int]], batch_size: int, workers: int) -> Batches:
+def make_loader(
+    samples: list[tuple[str, int]],
+    batch_size: int,
+    workers: int,
+    resized: int = 256,  # the shorter side
+    cropped: int = 224,  # a square in the middle
+) -> Batches:
     """Batches of images and their classes, in random order."""
     threads = max(workers, 1)
-    pipeline = decoded(samples, batch_size=batch_size, num_threads=threads, device_id=None)
+    pipeline = decoded(
+        samples, resized, cropped, batch_size=batch_size, num_threads=threads, device_id=None
+    )
     return Batches(
         pipeline,
         ["images", "labels"],

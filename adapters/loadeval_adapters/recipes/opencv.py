@@ -6,16 +6,15 @@ import cv2
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-RESIZED, CROPPED = 256, 224  # the shorter side, and a square in the middle
 AS_STORED = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION  # not turned as EXIF says
 cv2.setNumThreads(0)  # a worker uses one thread
 
 
 class JPEGs(Dataset[tuple[torch.Tensor, int]]):
-    """Images, 3 x 224 x 224 bytes, and their classes."""
+    """Images, 3 x `cropped` x `cropped` bytes, and their classes."""
 
-    def __init__(self, samples: list[tuple[str, int]]) -> None:
-        self.samples = samples
+    def __init__(self, samples: list[tuple[str, int]], resized: int, cropped: int) -> None:
+        self.samples, self.resized, self.cropped = samples, resized, cropped
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -25,17 +24,22 @@ class JPEGs(Dataset[tuple[torch.Tensor, int]]):
         image = cv2.imread(path, AS_STORED)
         if image is None:
             raise OSError(f"OpenCV cannot read {path}")
-        scale = RESIZED / min(image.shape[:2])
+        scale = self.resized / min(image.shape[:2])
         height, width = (round(scale * side) for side in image.shape[:2])
         how = cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR
         image = cv2.resize(image, (width, height), interpolation=how)
-        left, top = (width - CROPPED) // 2, (height - CROPPED) // 2
-        image = image[top : top + CROPPED, left : left + CROPPED]
+        left, top = (width - self.cropped) // 2, (height - self.cropped) // 2
+        image = image[top : top + self.cropped, left : left + self.cropped]
         return torch.from_numpy(image).permute(2, 0, 1).contiguous(), label
 
 
 def make_loader(
-    samples: list[tuple[str, int]], batch_size: int, workers: int
+    samples: list[tuple[str, int]],
+    batch_size: int,
+    workers: int,
+    resized: int = 256,  # the shorter side
+    cropped: int = 224,  # a square in the middle
 ) -> DataLoader[tuple[torch.Tensor, int]]:
     """Batches of images and their classes, in random order."""
-    return DataLoader(JPEGs(samples), batch_size, shuffle=True, num_workers=workers)
+    images = JPEGs(samples, resized, cropped)
+    return DataLoader(images, batch_size, shuffle=True, num_workers=workers)

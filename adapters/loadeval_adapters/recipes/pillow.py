@@ -7,14 +7,12 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-RESIZED, CROPPED = 256, 224  # the shorter side, and a square in the middle
-
 
 class JPEGs(Dataset[tuple[torch.Tensor, int]]):
-    """Images, 3 x 224 x 224 bytes, and their classes."""
+    """Images, 3 x `cropped` x `cropped` bytes, and their classes."""
 
-    def __init__(self, samples: list[tuple[str, int]]) -> None:
-        self.samples = samples
+    def __init__(self, samples: list[tuple[str, int]], resized: int, cropped: int) -> None:
+        self.samples, self.resized, self.cropped = samples, resized, cropped
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -23,16 +21,21 @@ class JPEGs(Dataset[tuple[torch.Tensor, int]]):
         path, label = self.samples[index]
         with Image.open(path) as file:
             image = file.convert("RGB")
-        scale = RESIZED / min(image.size)
+        scale = self.resized / min(image.size)
         width, height = round(scale * image.width), round(scale * image.height)
         image = image.resize((width, height), Image.Resampling.BILINEAR)
-        left, top = (width - CROPPED) // 2, (height - CROPPED) // 2
-        image = image.crop((left, top, left + CROPPED, top + CROPPED))
+        left, top = (width - self.cropped) // 2, (height - self.cropped) // 2
+        image = image.crop((left, top, left + self.cropped, top + self.cropped))
         return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), label
 
 
 def make_loader(
-    samples: list[tuple[str, int]], batch_size: int, workers: int
+    samples: list[tuple[str, int]],
+    batch_size: int,
+    workers: int,
+    resized: int = 256,  # the shorter side
+    cropped: int = 224,  # a square in the middle
 ) -> DataLoader[tuple[torch.Tensor, int]]:
     """Batches of images and their classes, in random order."""
-    return DataLoader(JPEGs(samples), batch_size, shuffle=True, num_workers=workers)
+    images = JPEGs(samples, resized, cropped)
+    return DataLoader(images, batch_size, shuffle=True, num_workers=workers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,6 @@ from torch.utils.data import default_collate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-RESIZED, CROPPED = 256, 224  # the shorter side, and a square in the middle
 
 
 class Shuffled:
@@ -27,24 +26,30 @@ class Shuffled:
         return iter(random.sample(self.samples, len(self.samples)))
 
 
-def decode(sample: tuple[str, int]) -> tuple[torch.Tensor, int]:
-    """An image, 3 x 224 x 224 bytes, and its class."""
+def decode(sample: tuple[str, int], resized: int, cropped: int) -> tuple[torch.Tensor, int]:
+    """An image, 3 x `cropped` x `cropped` bytes, and its class."""
     path, label = sample
     with Image.open(path) as file:
         image = file.convert("RGB")
-    scale = RESIZED / min(image.size)
+    scale = resized / min(image.size)
     width, height = round(scale * image.width), round(scale * image.height)
     image = image.resize((width, height), Image.Resampling.BILINEAR)
-    left, top = (width - CROPPED) // 2, (height - CROPPED) // 2
-    image = image.crop((left, top, left + CROPPED, top + CROPPED))
+    left, top = (width - cropped) // 2, (height - cropped) // 2
+    image = image.crop((left, top, left + cropped, top + cropped))
     return torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous(), label
 
 
-def make_loader(samples: list[tuple[str, int]], batch_size: int, workers: int) -> DataLoader:
+def make_loader(
+    samples: list[tuple[str, int]],
+    batch_size: int,
+    workers: int,
+    resized: int = 256,  # the shorter side
+    cropped: int = 224,  # a square in the middle
+) -> DataLoader:
     """Batches of images and their classes, in random order."""
     return DataLoader(
         Shuffled(samples),
-        preprocessor=decode,
+        preprocessor=partial(decode, resized=resized, cropped=cropped),
         batch_size=batch_size,
         aggregator=default_collate,
         num_threads=max(workers, 1),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.analysis.estimate.padding import FEWEST_BATCHES
+from loadeval.estimate.metrics import FEWEST_BATCHES
 from loadeval.runtime.recording.chunk import Chunk
 from loadeval.runtime.serving import counting
 from loadeval.runtime.serving.counting import FIRST_SUMS, SELDOM, SPARE

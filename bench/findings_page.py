@@ -1,0 +1,91 @@
+"""Write the rules into docs/findings.md: `python -m bench.findings_page`.
+
+What a rule finds, shows by and is excluded by is its docstring, and what it says an example from
+the recorded runs.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import tempfile
+from importlib import import_module
+from pathlib import Path
+
+from loadeval import RunLogError, read_run
+from loadeval.data.run import Run
+from loadeval.findings.engine import ROOMS, RULES, Finding, Rule, diagnose
+from tests.recordings import RECORDED, TOGETHER, laid_out
+
+PAGE = Path(__file__).parent.parent / "docs" / "findings.md"
+BEGIN, END = "<!-- The rules: python -m bench.findings_page -->\n", "<!-- End of the rules -->\n"
+REDACTED = re.compile(r"(path|data)-[0-9a-f]{8,}")
+"""How a path of the user's is named in a log without them."""
+
+
+def examples() -> dict[str, Finding]:
+    """A finding of each rule: of the recorded run with its name, or else of the first run."""
+    found: dict[str, Finding] = {}
+    for name in RECORDED:
+        if name in TOGETHER or name.startswith("before-"):
+            continue
+        for told in (diagnose(*runs) for runs in runs_of(name)):
+            for each in told.findings:
+                if each.rule not in found or each.rule.replace(" ", "-") == name:
+                    found[each.rule] = each
+    return found
+
+
+def runs_of(name: str) -> list[tuple[Run, Run | None]]:
+    """The runs of a recording, each with the one that replayed; none where it cannot be read."""
+    with tempfile.TemporaryDirectory() as folder:
+        laid_out(name, Path(folder))
+        try:
+            runs = {log.stem: read_run(log) for log in sorted(Path(folder).rglob("*.jsonl"))}
+        except RunLogError:
+            return []
+    if runs.keys() == {"log", "replay"}:
+        return [(runs["log"], runs["replay"])]
+    return [(run, None) for run in runs.values()]
+
+
+def rules() -> str:
+    """All rules, file by file, as a part of the page."""
+    shown, parts = examples(), list[str]()
+    for room in ROOMS:
+        module = import_module(f"loadeval.findings.{room}")
+        parts.append(f"### {(module.__doc__ or '').strip().removesuffix('.')}\n")
+        own = [rule for rule in RULES if inspect.unwrap(rule.ask).__module__ == module.__name__]
+        parts += [_rule(rule, shown.get(rule.name)) for rule in own]
+    return "\n".join(parts)
+
+
+def _rule(rule: Rule, example: Finding | None) -> str:
+    what, *why = re.split(r"\n\s*\n", inspect.getdoc(rule.ask) or "")
+    lines = [f"#### {rule.name}\n", f"{_one_line(what)}\n"]
+    lines += ["- " + re.sub("^(Shown|Excluded) by", r"**\1 by**", _one_line(each)) for each in why]
+    if example is not None:
+        lines.append(f"- **Says**, for example: {_plain(example.says)}")
+        advice = [f"{do.says}{f' ({do.because})' * bool(do.because)}" for do in example.do]
+        lines += [f"- **To do**: {_plain('; '.join(advice))}."] if advice else []
+    return "\n".join([*lines, f"- **Source**: {rule.source}.", ""])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _plain(text: str) -> str:
+    """The text with a name for files that have none, and nothing that Markdown would make more."""
+    text = REDACTED.sub("data.py", text).replace("<", "&lt;")
+    return re.sub(r"(?<![`\w])(_+\w+)", r"\\\1", text)
+
+
+def page(text: str) -> str:
+    """The page with the rules as they are now."""
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}\n{rules()}\n{END}{rest.partition(END)[2]}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

@@ -1,0 +1,402 @@
+"""What is wrong with a training that was seen from outside, and all that is said of it.
+
+A finding is a function, with its words; its figures stand in the report. The thresholds are those
+of `loadeval.findings`, which judge a run that was measured; a cost is not known.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from loadeval.attach import hang as hangs
+from loadeval.attach.hang import NO_STACKS, Hang
+from loadeval.attach.job import Training
+from loadeval.attach.marks import Marks, Sources
+from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
+from loadeval.findings.cpus import MUCH, WAITS_FOR_CPU
+from loadeval.findings.engine import BLOCKED, DOMINATES, MATTERS, Do, Finding, Set
+from loadeval.inside.code import DISKS, FROM_DISK, LEAST_FROM_DISK, LOCKS
+from loadeval.probes.observing import Observation
+from loadeval.probes.stacks import StackProblem
+from loadeval.report.blocks import Cell, Facts, Findings, FindingText, Number, Section, Table, Text
+from loadeval.words import counted, cpus, duration, number, printable, share, shortened, size
+
+SOURCE = "stacks at random moments, and what the kernel counts meanwhile; nothing is simulated"
+LET_GO = "os.sched_setaffinity(0, range(os.cpu_count()))"
+NOT_A_SPEEDUP = (
+    "What training would gain is not measured: steps may take longer or less long without these "
+    "waits, and a GPU may have work meanwhile. This measures it:"
+)
+MOST_PROCESSES = 9
+"""So many processes are listed at most; of more workers, the others are counted."""
+LONGEST_NAME = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What findings ask of a training: what was seen, and whether its loader can have workers."""
+
+    seen: Attached
+    observation: Observation
+    can_have_workers: bool
+
+    @property
+    def wait(self) -> float:
+        """The share of the time in which training waits; 0 where it is not known."""
+        return 0.0 if self.seen.wait_share is None else self.seen.wait_share.value
+
+    @property
+    def line(self) -> SeenLine | None:
+        """The line in which most of loading is: of the workers, or of training where it loads."""
+        lines = self.seen.workers.loading.lines if self.seen.workers else self.seen.own_lines
+        return next(iter(lines), None)
+
+    @property
+    def cpus(self) -> float:
+        """How many CPUs the job may use at a time."""
+        machine = self.seen.machine
+        return min(machine.cpus, machine.quota_cores or machine.cpus)
+
+    @property
+    def others_cpus(self) -> float | None:
+        """How many CPUs other programs use."""
+        o = self.observation
+        growths = [each.growth for each in (o.training, *o.workers) if each.growth is not None]
+        used_ns = [growth.cpu_ns for growth in growths if growth.cpu_ns is not None]
+        if o.machine.busy_cpus is None or not used_ns:
+            return None
+        return max(o.machine.busy_cpus - sum(used_ns) / o.elapsed_ns, 0.0)
+
+
+def zero_workers(c: Context) -> Finding | None:
+    """The training process loads its batches itself."""
+    itself = c.seen.loads_itself_share
+    if itself is None or itself.value < MATTERS:
+        return None
+    do: Set | Do = Do("load in the background", "in a worker, or a thread that keeps batches ready")
+    if c.can_have_workers:
+        # So many keep up: each takes as long for a batch as training waits for one now.
+        most = max(math.floor(c.cpus) - 1, 1)
+        needed = most if itself.value >= 1 else math.ceil(itself.value / (1 - itself.value))
+        because = "measure: workers take time to start, and to pass each batch on"
+        do = Set("num_workers", 0, min(needed, most), because)
+    return Finding(
+        f"Nothing is loaded ahead: training waits {share(itself.value)} of its time, while each "
+        "batch is loaded.",
+        [do],
+        rule="zero workers",
+    )
+
+
+def blocked(c: Context) -> Finding | None:
+    """Workers sleep most of the time in which they load: for a lock, the disk, or storage."""
+    workers = c.seen.workers
+    if workers is None or workers.blocked_share is None or workers.blocked_share < BLOCKED:
+        return None
+    part, place = share(workers.blocked_share), c.line.place if c.line else "a place not seen"
+    kernel = workers.blocked_in.kernel if workers.blocked_in else ""
+    read, from_disk = workers.read_bytes_per_s or 0.0, workers.disk_read_bytes_per_s or 0.0
+    if kernel.startswith(DISKS) or from_disk >= max(FROM_DISK * read, LEAST_FROM_DISK):
+        rule = "disk"
+        says = (
+            f"Loading is blocked {part} of its time, at {place}: the data is read from the disk, "
+            "not from the page cache."
+        )
+        do = Do(
+            "read less, or from a faster disk",
+            "smaller or compressed files, few large files read in order, or enough memory to keep "
+            "the data in the page cache",
+        )
+    elif kernel.startswith(LOCKS):
+        rule = "lock"
+        says = (
+            f"Workers are blocked {part} of their time by a lock that they share, at {place} "
+            f"({kernel})."
+        )
+        do = Do(
+            "do not share the lock",
+            "open the file or database once in each worker, or hold it for a shorter time; more "
+            "workers will not help",
+        )
+    else:
+        rule = "storage latency"
+        says = (
+            f"Loading is blocked {part} of its time, neither on a CPU nor waiting for one, at "
+            f"{place}: storage, the network or another process is slow to answer."
+        )
+        do = Do(
+            "more workers, several requests at once in a sample or batch, or a cache nearby",
+            "blocked workers need no CPU, so more of them than there are CPUs help too",
+        )
+    return Finding(says, [do], sure=False, rule=rule)
+
+
+def slow_fetch(c: Context) -> Finding | None:
+    """One function takes most of loading, which computes."""
+    line, workers = c.line, c.seen.workers
+    is_blocked = workers is not None and (workers.blocked_share or 0.0) >= BLOCKED
+    if line is None or line.share.value < DOMINATES or is_blocked:
+        return None
+    function = line.place.partition(" ")[2]
+    because = "smaller inputs, a faster library, on the GPU, or once and for all before training"
+    return Finding(
+        f"{share(line.share.value)} of loading a batch is spent in {_of_line(line)}.",
+        [Do(f"make {function} cheaper", because, line.place)],
+        sure=False,
+        rule="slow fetch",
+    )
+
+
+def confined(c: Context) -> Finding | None:
+    """Workers may use fewer CPUs than there are, and have too few of them."""
+    o = c.observation
+    own, each = o.training.cpus_allowed, [w.cpus_allowed for w in o.workers if w.cpus_allowed]
+    if not own or not each:
+        return None
+    theirs = frozenset[int]().union(*each)
+    every = max(c.seen.machine.cpus, len(own), len(theirs))
+    # They need one each, and one for training where it may use no other.
+    if len(theirs) >= every or o.at_once + (own <= theirs) <= len(theirs):
+        return None
+    says = (
+        f"{o.at_once} workers share {cpus(len(theirs))} and may not use the other "
+        f"{cpus(every - len(theirs))}"
+    )
+    if own != theirs:
+        says += (
+            f"; the training process may use {cpus(len(own))}. Something set the affinity of the "
+            "workers: worker_init_fn, or a library that they import."
+        )
+        because = f"call {LET_GO} at the end of worker_init_fn, or take out what set the affinity"
+        do = Do("let workers use all CPUs", because)
+    else:
+        says += ". It seems to have been so from the start, and may be intended."
+        because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
+        do = Do("start training with more CPUs, if that is not intended", because)
+    return Finding(says, [do], sure=False, rule="confined workers")
+
+
+def oversubscription(c: Context) -> Finding | None:
+    """Workers are runnable, and wait for a CPU."""
+    workers = c.seen.workers
+    if workers is None or (workers.run_queue_share or 0.0) < WAITS_FOR_CPU:
+        return None
+    others = c.others_cpus or 0.0
+    if workers.count > c.cpus:
+        do = Do("make decoding and transforms cheaper, or give training more CPUs")
+    elif others >= MUCH:
+        do = Do("free CPUs that others use", f"other programs use {number(others)} CPUs")
+    else:
+        because = "fewer threads in the training process (torch.set_num_threads), or other programs"
+        do = Do("free CPUs", f"{because}; more workers will not help")
+    return Finding(
+        f"Loading is ready to run but waits for a CPU {share(workers.run_queue_share or 0.0)} of "
+        "its time: more threads compute than there are CPUs.",
+        [do],
+        rule="oversubscription",
+    )
+
+
+def shared_machine(c: Context) -> Finding | None:
+    """Other programs use CPUs, and none is left."""
+    others, busy = c.others_cpus, c.seen.machine.busy_cpus
+    if others is None or busy is None or others < MUCH or busy < c.cpus - MUCH:
+        return None
+    return Finding(
+        f"Other programs used {cpus(others)}, and none is left: what is seen may change with what "
+        "else runs.",
+        [Do("look again while nothing else runs", "unless training always shares the machine")],
+        rule="shared machine",
+    )
+
+
+def waiting(c: Context) -> Finding:
+    """Training waits, and nothing else was found."""
+    because = "if CPUs are free; or make decoding and transforms cheaper"
+    return Finding(
+        f"Training waits {share(c.wait)} of its time. Whether the loader is too slow or its queue "
+        "too shallow does not show from outside.",
+        [Do("try more workers or threads", because)],
+        sure=False,
+        rule="waiting",
+    )
+
+
+def findings_of(c: Context) -> tuple[Finding, ...]:
+    """What is wrong; nothing of the loader where training does not wait for it."""
+    asked = [shared_machine]
+    if c.seen.wait_share is None or c.wait >= MATTERS:
+        asked = [confined, oversubscription, shared_machine]
+    if c.wait >= MATTERS:
+        asked = [zero_workers, blocked, slow_fetch, *asked]
+    found = [finding for rule in asked if (finding := rule(c)) is not None]
+    if not found and c.wait >= MATTERS:
+        found = [waiting(c)]
+    return tuple(replace(finding, source=SOURCE) for finding in found)
+
+
+def attached(
+    training: Training, observation: Observation, marks: Marks, sources: Sources
+) -> Attached:
+    """What an observation of a training shows, and what is said of it.
+
+    `sources` has lines of the files that marks are in, as far as those are needed.
+    """
+    seen = seen_in(observation, training, marks, sources)
+    can_have_workers = any(
+        mark.activity == "loads" and mark.loader == seen.loader for mark in marks.functions
+    )
+    words = training.command or ("python", "train.py")
+    return replace(
+        seen,
+        headline=_headline(seen),
+        findings=findings_of(Context(seen, observation, can_have_workers)),
+        to_measure=f"loadeval run --mode alternate -- {printable(shlex.join(words))}",
+    )
+
+
+def with_hang(seen: Attached, hang: Hang) -> Attached:
+    """The same with what held it up, where it waited all the time: then no loader is slow."""
+    if hang.is_stuck:
+        return replace(seen, hang=hang, headline=hangs.no_batch_came(hang), findings=())
+    owed = hangs.owed_by(hang) if hang.worker is not None and hang.idle else None
+    return replace(seen, waits_for=owed)
+
+
+def _headline(seen: Attached) -> str:
+    """How long training waits, and what that bounds."""
+    if seen.wait_share is None:
+        why = "it was never seen in a loader that loadeval knows"
+        if seen.no_stacks is not None:
+            why = NO_STACKS[StackProblem(seen.no_stacks)]
+        return f"How long training process {seen.pid} waits is not measured: {why}."
+    waits = f"Training process {seen.pid} waits for batches {seen.wait_share:share} of the time"
+    if seen.at_most is None:
+        return f"{waits}."
+    is_enough = " Loading is not what limits it." if seen.wait_share.value < MATTERS else ""
+    return f"{waits}: without it, at most {seen.at_most:times} as fast.{is_enough}"
+
+
+def sections(seen: Attached) -> list[Section]:
+    """All that is known of a training, as a report."""
+    tables = [*_loading_tables(seen), _process_table(seen)]
+    shown = [Section(seen.headline)]
+    if seen.hang is not None:
+        shown = [Section(seen.headline, [Facts(hangs.rows(seen.hang))])]
+        shown.append(Section("", [Text(_headline(seen))]))
+    shown.append(Section("", [Facts(_about(seen))]))
+    shown += [Section("", [table]) for table in tables if table.rows]
+    shown.append(Section("", [Facts(_of_kernel(seen))]))
+    if seen.findings:
+        found = [
+            FindingText(
+                f"{finding.rule} ({'measured' if finding.sure else 'likely'})",
+                finding.says,
+                do=[f"{do.says} ({do.because})" if do.because else do.says for do in finding.do],
+            )
+            for finding in seen.findings
+        ]
+        shown.append(Section("", [Findings(found)]))
+    if seen.hang is None:
+        shown.append(Section("", [Text(NOT_A_SPEEDUP), Text(f"   {seen.to_measure}", "command")]))
+    cost = f"Looking took {share(seen.cost_share)} of the CPUs' time; the training was not paused"
+    return [*shown, Section("", [Text(f"{cost} for it.", "note")])]
+
+
+def _about(seen: Attached) -> list[tuple[str, Cell]]:
+    """What was looked at, and what training does."""
+    failed = f", {seen.failed_moments:,} more could not be read" if seen.failed_moments else ""
+    moments = f"{counted(seen.moments, 'moment')}{failed}{'; it has ended' if seen.ended else ''}"
+    rows: list[tuple[str, Cell]] = [
+        ("command", shlex.join(seen.command) if seen.command else "not known"),
+        ("seen for", f"{duration(seen.elapsed_ns)}, at {moments}"),
+    ]
+    if seen.loader is not None:
+        rows.append(("loader", seen.loader))
+    if seen.thread is not None:
+        rows.append(("read in thread", shortened(seen.thread, LONGEST_NAME)))
+    rows += [("asks for batches in", f"{each.place}, {each.share:share}") for each in seen.callers]
+    parts = (
+        ("  loads itself", seen.loads_itself_share),
+        ("  epochs begin", seen.epoch_starts_share),
+    )
+    rows += [(label, f"{part:share} of the time") for label, part in parts if part and part.value]
+    return rows if seen.waits_for is None else [*rows, ("waits for", seen.waits_for)]
+
+
+def _loading_tables(seen: Attached) -> list[Table]:
+    """What loads: the stages and lines of workers, of threads, and of the training thread."""
+    workers, threads, tables = seen.workers, seen.threads, []
+    if workers is not None:
+        read = workers.loading.count
+        name = counted(read, "worker")
+        if read < workers.count:
+            name = f"{read} of {workers.count} workers"
+        tables += [_stages(name, workers.loading), _lines("workers", workers.loading.lines)]
+    if threads is not None:
+        name = counted(threads.count, "thread")
+        tables += [_stages(name, threads), _lines("threads", threads.lines)]
+    return [*tables, _lines("training", seen.own_lines)]
+
+
+def _stages(name: str, loading: Loading) -> Table:
+    rows = [
+        (STAGES[stage], Number(part, "share"))
+        for stage, part in loading.stages.items()
+        if part.value
+    ]
+    return Table((name, "share of their time"), rows)
+
+
+def _lines(of: str, lines: Sequence[SeenLine]) -> Table:
+    rows = [(_of_line(line), Number(line.share, "share")) for line in lines]
+    return Table((f"lines of {of}", "share of loading"), rows)
+
+
+def _of_line(line: SeenLine) -> str:
+    """A line, and behind it the function that it called."""
+    return f"{line.place} > {shortened(line.leaf, LONGEST_NAME)}" if line.leaf else line.place
+
+
+def _process_table(seen: Attached) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{'worker' if each.is_worker else 'training'} {each.pid}",
+            Number(each.cpu, "share"),
+            Number(each.run_queue, "share"),
+        )
+        for each in seen.processes[:MOST_PROCESSES]
+    ]
+    if (more := len(seen.processes) - MOST_PROCESSES) > 0:
+        rows.append((f"and {more:,} more workers", "", ""))
+    return Table(("process", "on a CPU", "waiting for a CPU"), rows)
+
+
+def _of_kernel(seen: Attached) -> list[tuple[str, Cell]]:
+    """What the kernel tells of the workers and of the machine."""
+    workers, machine, rows = seen.workers, seen.machine, list[tuple[str, Cell]]()
+    if workers is not None:
+        if workers.blocked_share is not None:
+            rows.append(("workers blocked", f"{share(workers.blocked_share)} of loading"))
+        if (where := workers.blocked_in) is not None:
+            label = "workers sleep in" if workers.blocked_share is None else "  mostly in"
+            call = None if where.call is None else f"system call {where.call}"
+            kernel = where.kernel or "an unknown function of the kernel"
+            rows.append((label, ", ".join(filter(None, (kernel, call, where.path)))))
+        read, disk = workers.read_bytes_per_s, workers.disk_read_bytes_per_s
+        rows += [("workers read", f"{size(read)}/s")] if read else []
+        rows += [("  from the disk", f"{size(disk)}/s")] if disk else []
+    parts = [cpus(machine.cpus)]
+    if machine.quota_cores is not None:
+        parts.append(f"{cpus(machine.quota_cores)} at a time (cgroup quota)")
+    if machine.busy_cpus is not None:
+        parts.append(f"{cpus(machine.busy_cpus)} in use")
+    if machine.mean_runnable is not None:
+        parts.append(f"{number(machine.mean_runnable)} threads running or runnable on average")
+    rows.append(("machine", ", ".join(parts)))
+    return rows + [
+        (f"GPU {name}", f"busy {share(percent / 100)}") for name, percent in machine.gpus.items()
+    ]

@@ -1,0 +1,230 @@
+"""What a thread does, as its stack shows: adapters declare the functions that tell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from loadeval.probes.stacks import Frame
+from loadeval.runtime.registry import declared_in_stacks
+
+Sources = Mapping[tuple[str, int], str]
+"""The text of lines of files."""
+LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function__)")
+"""Files with such a path belong to Python or to an installed package."""
+COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
+NO_SOURCES: Sources = {}
+
+
+class Mark(NamedTuple):
+    """What a thread does in a function; with `line`, where that is called.
+
+    A training `waits` for a batch, `awaits` what workers have loaded, or `starts` an epoch. A
+    worker `loads`, whatever that calls: it `asks` for what to load, `fetches`, `collates`, and
+    `sends` the batch or waits until it can. A process that `launches` waits for others that it
+    started. `file` is the end of a path, and `loader` what users call the loader.
+    """
+
+    file: str
+    function: str
+    activity: str
+    line: str
+    loader: str
+
+
+class Variable(NamedTuple):
+    """What the variable `name` of a function tells.
+
+    A number: of the "worker", of the "batch" in the epoch, of the "sample", or of the worker that
+    the batch is "owed by". Once there is one that tells "all read", no sample is being read.
+    """
+
+    file: str
+    function: str
+    tells: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a stack shows of one thread at one moment.
+
+    `activities` are those of the marks in it, from the outermost inwards. `loader` is that of the
+    outermost one. `caller` is the line of the program that called it, and `inside` the frames that
+    the innermost mark calls, innermost first.
+    """
+
+    activities: tuple[str, ...] = ()
+    loader: str = ""
+    caller: Frame | None = None
+    inside: tuple[Frame, ...] = ()
+
+    @property
+    def starts(self) -> bool:
+        """Whether training begins an epoch."""
+        return self.activities[:1] == ("starts",)
+
+    @property
+    def waits(self) -> bool:
+        """Whether training waits for a batch, loads it itself, or begins an epoch."""
+        return self.activities[:1] == ("waits",) or self.starts
+
+    @property
+    def loads_for_others(self) -> bool:
+        """Whether the thread is a worker's, whatever it does."""
+        return self.activities[:1] == ("loads",)
+
+    @property
+    def loads_itself(self) -> bool:
+        """Whether training waits for a batch that it loads in the same thread."""
+        return self.activities[:1] == ("waits",) and not {"fetches", "collates"}.isdisjoint(
+            self.activities
+        )
+
+    @property
+    def stage(self) -> str | None:
+        """What is done to load a batch; None where nothing is.
+
+        "loads" where no mark tells what of loading it is.
+        """
+        innermost = self.activities[-1] if self.activities else None
+        return None if innermost in ("waits", "awaits", "starts") else innermost
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What adapters declare.
+
+    `collectives` are the functions in which ranks wait for each other: a folder of Python files, or
+    "" for compiled code, and a pattern of names.
+    """
+
+    functions: tuple[Mark, ...] = ()
+    variables: tuple[Variable, ...] = ()
+    collectives: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def _by_name(self) -> dict[str, list[Mark]]:
+        by_name: dict[str, list[Mark]] = {}
+        for mark in self.functions:
+            by_name.setdefault(mark.function, []).append(mark)
+        return by_name
+
+    def of(self, frame: Frame) -> list[Mark]:
+        """The marks of the function that a frame is in."""
+        known = self._by_name.get(plain_name(frame), [])
+        return [mark for mark in known if frame.file.endswith(mark.file)]
+
+    def show(self, frames: Iterable[Frame], *activities: str) -> bool:
+        """Whether a thread with these frames is in a function in which it does one of those."""
+        return any(mark.activity in activities for frame in frames for mark in self.of(frame))
+
+    def activities_of_call(self, frame: Frame, called: str) -> set[str]:
+        """What a thread does that has called the function `called` in this frame."""
+        return {
+            mark.activity
+            for mark in self.of(frame)
+            if mark.line.rstrip("(").rpartition(".")[2] == called
+        }
+
+    def variable(self, frame: Frame, tells: str) -> str | None:
+        """The name of the variable of the frame's function that tells this."""
+        for variable in self.variables:
+            is_there = frame.file.endswith(variable.file) and variable.tells == tells
+            if is_there and plain_name(frame) == variable.function:
+                return variable.name
+        return None
+
+    def number(self, frames: Iterable[Frame], tells: str) -> int | None:
+        """The whole number that tells this, in the innermost function with such a variable."""
+        for frame in frames:
+            name = self.variable(frame, tells)
+            if name is not None:
+                text = dict(frame.variables).get(name, "")
+                return int(text) if re.fullmatch(r"-?\d+", text) else None
+        return None
+
+    def collective(self, frames: Iterable[Frame]) -> str | None:
+        """The collective operation that a thread is in, if it is in one."""
+        frames = tuple(frames)
+        for folder, pattern in self.collectives:
+            for frame in frames:
+                name = frame.function if frame.native else plain_name(frame)
+                is_there = folder in frame.file and frame.native is not bool(folder)
+                if is_there and re.search(pattern, name):
+                    return name
+        return None
+
+    def lines_to_know(self, stacks: Iterable[Sequence[Frame]]) -> set[tuple[str, int]]:
+        """The lines whose text `read` needs for these stacks: file and number."""
+        return {
+            (frame.file, frame.line)
+            for frame in {frame for stack in stacks for frame in stack}
+            if frame.line is not None and any(mark.line for mark in self.of(frame))
+        }
+
+    def read(self, frames: Sequence[Frame], sources: Sources = NO_SOURCES) -> Reading:
+        """What the frames of a thread show; `sources` has lines of the files that marks are in.
+
+        The stack of a worker that was forked begins with that of the training process, as it was
+        then.
+        """
+        seen: list[tuple[int, Mark]] = []
+        for index in range(len(frames) - 1, -1, -1):
+            frame = frames[index]
+            text = sources.get((frame.file, frame.line or 0), "")
+            here = [mark for mark in self.of(frame) if mark.line in text]
+            if any(mark.activity == "loads" for mark in here):
+                seen.clear()
+            seen += ((index, mark) for mark in here)
+        if not seen:
+            return Reading()
+        (outermost, first), (innermost, _) = seen[0], seen[-1]
+        callers = (frame for frame in frames[outermost + 1 :] if not is_library(frame))
+        return Reading(
+            activities=tuple(mark.activity for _, mark in seen),
+            loader=first.loader,
+            caller=next(callers, None),
+            inside=tuple(frames[:innermost]),
+        )
+
+
+@cache
+def declared_marks() -> Marks:
+    """What the adapters that come with loadeval declare; no framework is imported."""
+    functions, variables, collectives = declared_in_stacks()
+    return Marks(
+        tuple(Mark(*row) for row in functions),
+        tuple(Variable(*row) for row in variables),
+        tuple((folder, pattern) for folder, pattern in collectives),
+    )
+
+
+def plain_name(frame: Frame) -> str:
+    """The function's own name, without those around it: `Photos.__getitem__` is `__getitem__`.
+
+    That of a comprehension is the function's that has it.
+    """
+    name = frame.function.rpartition(".")[2]
+    if not name.startswith("<"):
+        return name
+    parts = [part for part in frame.function.split(".") if part != "<locals>"]
+    while len(parts) > 1 and parts[-1] in COMPREHENSIONS:
+        parts.pop()
+    return parts[-1]
+
+
+def is_library(frame: Frame) -> bool:
+    """Whether the function is Python's, a package's, or compiled."""
+    return frame.native or LIBRARY.search(frame.file) is not None
+
+
+def place_of(frame: Frame) -> str:
+    """A line as FOLDER/FILE:LINE FUNCTION."""
+    file = "/".join(PurePosixPath(frame.file).parts[-2:])
+    line = "" if frame.line is None else f":{frame.line}"
+    return f"{file}{line} {plain_name(frame)}"

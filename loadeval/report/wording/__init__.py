@@ -1,1 +1,0 @@
-"""Every sentence that a user reads, made from codes and numbers."""

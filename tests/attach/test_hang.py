@@ -1,0 +1,545 @@
+"""Why no batch comes: each cause, what is like it, and what is no hang."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, no_batch_came, rows
+from loadeval.attach.marks import Mark, Marks, Variable
+from loadeval.probes.looks import KernelMemory
+from loadeval.probes.stacks import ProcessStacks, StackProblem, ThreadStack
+from tests.attach.seen import (
+    CONDITION,
+    FORKED,
+    LOGGING,
+    MARKS,
+    PACKAGES,
+    PID,
+    POLL,
+    READ,
+    SPAWNED,
+    STANDARD,
+    TORCH,
+    fetching,
+    frame,
+    idle,
+    in_call,
+    loading_itself,
+    looks,
+    loop,
+    native,
+    observed,
+    waiting,
+)
+from tests.attach.seen import SECOND_NS as SECOND
+
+if TYPE_CHECKING:
+    from loadeval.probes.looks import LookedAt
+    from loadeval.probes.stacks import Frame
+
+WAITS = observed(PID, waiting(worker_id=0), parent=1)
+PIPE = "pipe:[77]"
+POOL = frame("worker", f"{STANDARD}/multiprocessing/pool.py")
+ALL_REDUCE = frame("all_reduce", f"{PACKAGES}/torch/distributed/distributed_c10d.py")
+STEP = frame("backward", "/home/me/train.py", 40)
+
+
+def judged(training: LookedAt, *others: LookedAt, **options: Any) -> Hang:
+    return hang_of(looks(training, *others, **options), MARKS, 33 * SECOND)
+
+
+def of_worker(frames: tuple[Frame, ...], *arguments: Any, **options: Any) -> Hang:
+    """What is said where worker 0 owes the batch, and worker 1 is done."""
+    return judged(WAITS, observed(7, frames, *arguments, **options), observed(8, idle(1)))
+
+
+def test_a_read_that_is_not_answered() -> None:
+    """With who owes the batch, which it is, where, and who waits behind."""
+    hang = of_worker(fetching(READ), in_call("recvfrom", "socket:[9]", 5))
+    assert hang.is_hang
+    assert (hang.cause, hang.silent_ns, hang.training) == ("io", 33 * SECOND, PID)
+    assert (hang.pid, hang.worker, hang.batch, hang.sample) == (7, 0, 4, 9)
+    assert hang.place.line == "data.py:31 Photographs.__getitem__"
+    assert (hang.idle, hang.alike, hang.seen_ns) == ((1,), (), SECOND)
+
+
+@pytest.mark.parametrize(
+    ("inner", "call", "cause"),
+    [
+        (LOGGING, "futex", "forked lock"),
+        (CONDITION, "futex", "forked thread"),
+        (POLL[1], "futex", "lock"),
+        (native("_multiprocessing_SemLock_acquire"), "futex", "lock"),
+        (frame("Queue.put", f"{STANDARD}/multiprocessing/queues.py"), "futex", "full"),
+        (READ, in_call("write", PIPE, 5), "full"),
+        (READ, in_call("write", "/data/cache", 5), "io"),
+        (READ, in_call("sched_yield"), "unknown"),
+        (READ, "clock_nanosleep", "sleeping"),
+    ],
+)
+def test_what_the_worker_waits_in(inner: Frame, call: Any, cause: str) -> None:
+    hang = of_worker(fetching(inner), call)
+    assert (hang.cause, hang.is_hang) == (cause, cause != "sleeping")
+
+
+@pytest.mark.parametrize(
+    ("frames", "call"),
+    [
+        (fetching(READ), "clock_nanosleep"),
+        (fetching(READ), "futex"),
+        (fetching(READ), in_call("read", "/data/fifo", 5)),
+        (fetching(READ), in_call("recvfrom", "socket:[9]", 5)),
+        (fetching(READ, sample="<function>"), "clock_nanosleep"),
+    ],
+)
+def test_a_worker_that_stays_on_a_sample_is_stuck(frames: tuple[Frame, ...], call: Any) -> None:
+    """Whatever it waits in; a sample that is not known is taken for the same at the same line."""
+    hang = of_worker(frames, call)
+    assert (hang.stays, hang.is_stuck, hang.idle) == (True, True, (1,))
+
+
+def test_a_worker_that_computes_on_one_sample_is_stuck() -> None:
+    """No batch came, though it is at work, at another line each time."""
+    first, last = looks(WAITS, observed(7, fetching(READ), "futex", "R", cpu_ns=0))
+    later = fetching(frame("decode", "/home/me/data.py", 44))
+    last = replace(last, others=(observed(7, later, "futex", "R", cpu_ns=SECOND),))
+    hang = hang_of([first, last], MARKS, SECOND)
+    assert (hang.cause, hang.is_hang, hang.is_stuck) == ("slow", False, True)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        observed(7, fetching(READ, sample=8), "clock_nanosleep"),
+        observed(7, fetching(READ, batch=3), "clock_nanosleep"),
+        observed(7, idle(0)),
+    ],
+)
+def test_a_worker_that_went_on_to_a_sample_is_not_stuck(before: LookedAt) -> None:
+    first, last = looks(WAITS, observed(7, fetching(READ), "clock_nanosleep"))
+    hang = hang_of([replace(first, others=(before,)), last], MARKS, SECOND)
+    assert (hang.stays, hang.is_stuck) == (False, False)
+
+
+def test_who_owed_another_batch_before_got_that_one() -> None:
+    """Training waited for worker 1 at the first look, so a batch came since."""
+    workers = observed(7, fetching(READ), "clock_nanosleep"), observed(8, fetching(worker=1))
+    first, last = looks(WAITS, *workers)
+    owed_by_1 = observed(PID, waiting(worker_id=1), parent=1)
+    assert not hang_of([replace(first, training=owed_by_1), last], MARKS, SECOND).is_stuck
+
+
+def test_training_that_stays_on_a_sample_is_stuck_if_it_never_woke() -> None:
+    """Without workers no batch has a number: the next one may have the same sample."""
+    asleep = observed(PID, loading_itself(READ), "clock_nanosleep", parent=1, sleeps=((PID, 5),))
+    assert judged(asleep).is_stuck
+    first, last = looks(asleep)
+    woken = replace(last, training=replace(asleep, sleeps=((PID, 6),)))
+    assert not hang_of([first, woken], MARKS, SECOND).is_stuck
+
+
+@pytest.mark.parametrize("inner", [LOGGING, CONDITION])
+def test_a_lock_that_another_thread_may_hold(inner: Frame) -> None:
+    """A thread of the worker's own, or where it was not forked."""
+    assert of_worker(fetching(inner), "futex", threads=("reader",)).cause == "lock"
+    assert of_worker(fetching(inner, below=SPAWNED), "futex").cause == "lock"
+
+
+def test_workers_at_the_same_line() -> None:
+    stuck = [observed(7 + n, fetching(LOGGING, READ, worker=n), "futex") for n in range(3)]
+    hang = judged(WAITS, *stuck)
+    assert (hang.worker, hang.alike, hang.idle) == (0, (1, 2), ())
+
+
+def test_who_could_empty_the_pipe() -> None:
+    """Its other end is open in a process that was stopped."""
+    reader = observed(9, FORKED, None, "T", pipes=frozenset({(PIPE, False)}))
+    writer = observed(8, idle(1), pipes=frozenset({(PIPE, True)}))
+    stuck = observed(7, fetching(READ), in_call("write", PIPE, 5))
+    hang = judged(WAITS, stuck, writer, reader)
+    assert (hang.cause, hang.others) == ("full", ((9, "T"),))
+    gone = replace(reader, state=replace(reader.state, threads=()))
+    assert judged(WAITS, stuck, gone).others == ((9, "?"),)
+
+
+def test_a_pipe_to_which_nobody_can_write() -> None:
+    """Whoever wrote to it is gone."""
+    read = in_call("read", PIPE, 5)
+    assert of_worker(fetching(READ), read).cause == "killed"
+    assert of_worker(fetching(READ), read, threads=("writer",)).cause == "io"
+    writer = observed(9, FORKED, pipes=frozenset({(PIPE, True)}))
+    assert judged(WAITS, observed(7, fetching(READ), read), writer).cause == "io"
+
+
+def test_a_worker_that_is_still_starting() -> None:
+    """In its init function, or spawned and importing."""
+    hang = of_worker((CONDITION, READ, loop(0), *FORKED), "futex")
+    assert (hang.cause, hang.worker, hang.idle) == ("starting", 0, (1,))
+    importing = observed(7, (READ, *SPAWNED), "read")
+    for training in (WAITS, observed(PID, waiting(), parent=1)):
+        hang = judged(training, importing)
+        assert (hang.cause, hang.pid, hang.worker) == ("starting", 7, None)
+
+
+def test_a_worker_or_the_training_was_stopped() -> None:
+    hang = of_worker(fetching(READ), None, "T")
+    assert (hang.cause, hang.pid) == ("stopped", 7)
+    hang = judged(observed(PID, waiting(worker_id=0), None, "T"))
+    assert (hang.cause, hang.pid) == ("stopped", PID)
+
+
+def test_a_worker_that_has_nothing_to_do() -> None:
+    """Its batch is on the way, and why it does not come is not known."""
+    assert of_worker(idle(0)).cause == "unknown"
+
+
+def test_nobody_is_known_to_owe_a_batch() -> None:
+    """The one that fetches does, else it is not known."""
+    training = observed(PID, waiting(), parent=1)
+    hang = judged(training, observed(8, idle(1)), observed(7, fetching(READ), "read"))
+    assert (hang.cause, hang.worker) == ("io", 0)
+    hang = judged(training, observed(8, idle(1)))
+    assert (hang.cause, hang.pid) == ("unknown", PID)
+
+
+def test_the_worker_that_owes_the_batch_is_gone() -> None:
+    hang = judged(WAITS, observed(8, idle(1)))
+    assert (hang.cause, hang.worker, hang.pid, hang.is_hang) == ("killed", 0, None, True)
+
+
+def test_its_stacks_could_not_be_read() -> None:
+    """One that was not looked into may be the one that owes the batch."""
+    unread = observed(7, None, problem=StackProblem.FAILED)
+    hang = judged(WAITS, observed(8, idle(1)), unread)
+    assert (hang.cause, hang.no_stacks) == ("unknown", "failed")
+    assert not hang.is_hang
+
+
+def moved(frames: tuple[Frame, ...], *arguments: Any, **options: Any) -> Hang:
+    """What is said where worker 0 read a sample at the first look, and then has these frames."""
+    first, _ = looks(WAITS, observed(7, fetching(READ), "read"))
+    _, last = looks(WAITS, observed(7, frames, *(arguments or ("read",)), **options))
+    return hang_of([first, last], MARKS, 33 * SECOND)
+
+
+def test_who_moves_does_not_hang() -> None:
+    """Another sample, another batch, another line."""
+    assert moved(fetching(READ)).cause == "io"
+    assert moved(fetching(READ, sample=10)).cause == "slow"
+    assert moved(fetching(READ, batch=5)).cause == "slow"
+    assert moved(fetching(replace(READ, line=32))).cause == "slow"
+    assert not moved(fetching(READ, sample=10)).is_hang
+
+
+def test_who_was_on_a_cpu_does_not_hang() -> None:
+    """It, or a process that it has started; a thread of ours does not count."""
+    assert moved(fetching(READ), cpu_ns=SECOND // 10).cause == "slow"
+    assert moved(fetching(READ), cpu_ns=SECOND // 100).cause == "io"
+    assert moved(fetching(READ), None, "R").cause == "slow"
+    stuck = observed(7, fetching(READ), "wait4", threads=("loadeval-code",))
+    first, last = looks(WAITS, stuck, observed(9, None, None, "R", parent=7))
+    decoder = observed(9, None, None, "R", parent=7, cpu_ns=SECOND // 2)
+    assert hang_of([first, replace(last, others=(stuck, decoder))], MARKS, SECOND).cause == "slow"
+    ours = [
+        replace(thread, cpu_ns=SECOND // 2) if thread.tid != 7 else thread
+        for thread in stuck.state.threads
+    ]
+    sampled = replace(stuck, state=replace(stuck.state, threads=tuple(ours)))
+    assert hang_of([first, replace(last, others=(sampled,))], MARKS, SECOND).cause == "io"
+
+
+def test_who_gets_something_does_not_hang() -> None:
+    """It is woken again and again by the bytes of a large file, at the same line."""
+    assert moved(fetching(READ), "recvfrom", sleeps=((7, 2),)).cause == "io"
+    assert moved(fetching(READ), "recvfrom", sleeps=((7, 3),)).cause == "slow"
+    assert moved(fetching(READ), "recvfrom", sleeps=((8, 3),)).cause == "io"
+
+
+def test_a_process_that_is_new_does_not_hang() -> None:
+    first, last = looks(WAITS, observed(7, fetching(READ), "read"))
+    assert hang_of([replace(first, others=()), last], MARKS, SECOND).cause == "slow"
+
+
+def test_a_worker_that_ended_between_the_looks_is_not_said_to_be_gone() -> None:
+    """At the end of an epoch training was looked at before its workers ended."""
+    first, last = looks(WAITS, observed(7, fetching(READ), "clock_nanosleep"))
+    hang = hang_of([first, replace(last, others=())], MARKS, SECOND)
+    assert (hang.cause, hang.is_hang) == ("slow", False)
+
+
+def test_a_pool_that_had_a_task_at_the_first_look_is_slow() -> None:
+    asks = frame("IMapIterator.next", f"{STANDARD}/multiprocessing/pool.py")
+    training = observed(PID, loading_itself(CONDITION, asks), "futex", parent=1)
+    first, last = looks(training, observed(9, (READ, POOL, *FORKED), "read"))
+    idles = replace(last, others=(observed(9, (*POLL, POOL, *FORKED)),))
+    assert hang_of([first, idles], MARKS, SECOND).cause == "slow"
+
+
+def test_one_look_does_not_show_a_hang() -> None:
+    _, last = looks(WAITS, observed(7, fetching(READ), "read"))
+    hang = hang_of([last], MARKS, SECOND)
+    assert (hang.cause, hang.is_hang) == ("io", False)
+
+
+def test_a_training_that_loads_itself() -> None:
+    """There is no worker: it is its own call that is not answered."""
+    hang = judged(observed(PID, loading_itself(READ), in_call("read", "/data/9"), parent=1))
+    assert (hang.cause, hang.pid, hang.worker) == ("io", PID, None)
+    hang = judged(observed(PID, loading_itself(READ), "clock_nanosleep", parent=1))
+    assert hang.cause == "sleeping"
+
+
+def test_a_process_of_a_pool_is_stuck() -> None:
+    training = observed(PID, loading_itself(CONDITION), "futex", parent=1)
+    hang = judged(training, observed(9, (READ, POOL, *FORKED), "connect"))
+    assert (hang.cause, hang.pid) == ("io", 9)
+
+
+def test_a_task_of_a_pool_was_lost() -> None:
+    """None of its processes has one, and training waits for one: it went with a process."""
+    asks = frame("IMapIterator.next", f"{STANDARD}/multiprocessing/pool.py")
+    training = observed(PID, loading_itself(CONDITION, asks), "futex", parent=1)
+    hang = judged(training, observed(9, (*POLL, POOL, *FORKED)))
+    assert (hang.cause, hang.pid, hang.signal) == ("killed", None, None)
+    training = observed(PID, loading_itself(CONDITION), "futex", parent=1)
+    assert judged(training).cause == "lock"
+
+
+def killed(signal: int, memory: KernelMemory, before: KernelMemory | None = None) -> Hang:
+    training = observed(PID, loading_itself(READ), in_call("read", PIPE), parent=1)
+    first, last = looks(training, killed=((9, signal),), memory=memory)
+    pair = [replace(first, killed=last.killed), last]
+    return hang_of(pair, MARKS, SECOND, before=before)
+
+
+@pytest.mark.parametrize(
+    ("signal", "now", "before", "shortage"),
+    [
+        (9, KernelMemory(4, 1000, 1000), KernelMemory(3), "memory"),
+        (9, KernelMemory(3, 1000, 1000), KernelMemory(3), None),
+        (9, KernelMemory(4, 1000, 1000), None, None),
+        (9, KernelMemory(4, 1000, 1000), KernelMemory(), None),
+        (9, KernelMemory(None, None, None), KernelMemory(3), None),
+        (7, KernelMemory(4, 1000, 9), KernelMemory(3), "shared memory"),
+        (7, KernelMemory(3, 1000, 11), KernelMemory(3), None),
+        (11, KernelMemory(4, 1000, 9), KernelMemory(3), None),
+    ],
+)
+def test_why_a_process_was_killed(
+    signal: int, now: KernelMemory, before: KernelMemory | None, shortage: str | None
+) -> None:
+    """The kernel's count of processes that it killed has moved, or /dev/shm is full."""
+    hang = killed(signal, now, before)
+    assert (hang.cause, hang.pid, hang.signal) == ("killed", 9, signal)
+    assert hang.shortage == shortage
+
+
+def test_a_step_that_has_not_ended() -> None:
+    """Nobody waits for a batch."""
+    hang = judged(observed(PID, (STEP,), "futex", parent=1), observed(7, idle(0)))
+    assert (hang.cause, hang.is_hang) == ("step", False)
+    assert hang.place.line == "train.py:40 backward"
+
+
+def collective(**options: Any) -> Hang:
+    return judged(observed(PID, (ALL_REDUCE, STEP), "futex", parent=1), **options)
+
+
+def test_a_collective_that_not_all_ranks_reached() -> None:
+    hang = collective()
+    assert (hang.cause, hang.collective, hang.is_hang) == ("collective", "all_reduce", True)
+    first, last = looks(observed(PID, (ALL_REDUCE, STEP), "futex", parent=1))
+    before = observed(PID, (replace(STEP, line=41),), "futex", parent=1)
+    hang = hang_of([replace(first, training=before), last], MARKS, SECOND)
+    assert (hang.cause, hang.collective) == ("step", "all_reduce")
+    woken = replace(last, training=replace(last.training, sleeps=((PID, 100),)))
+    assert hang_of([first, woken], MARKS, SECOND).cause == "step"
+
+
+def test_without_stacks_the_kernel_tells_who_waits() -> None:
+    """But not what training waits for, so that it is not said to hang."""
+    training = observed(PID, None, parent=1, problem=StackProblem.NOT_PERMITTED)
+    hang = judged(training, observed(7, None), observed(8, None, "recvfrom"))
+    assert (hang.pid, hang.place.call) == (8, "recvfrom")
+    assert (hang.no_stacks, hang.is_hang) == ("not permitted", False)
+    assert judged(training, observed(7, None)).pid == PID
+
+
+def test_of_several_ranks_the_one_that_others_wait_for() -> None:
+    """It is stuck, or in a step; where all wait in a collective, none is."""
+    waits = replace(collective(), rank=1)
+    stuck = replace(of_worker(fetching(READ), "read"), rank=0)
+    step = replace(judged(observed(PID, (STEP,), "futex", parent=1)), rank=2)
+    assert hang_of_job([waits, stuck, step], 3) is stuck
+    assert hang_of_job([waits, step], 2) is step
+    assert hang_of_job([waits, waits], 2) is waits
+    assert hang_of_job([stuck]) is stuck
+
+
+def test_ranks_that_were_not_looked_at_may_come() -> None:
+    hang = hang_of_job([collective()], 2)
+    assert (hang.cause, hang.collective, hang.is_hang) == ("step", "all_reduce", False)
+
+
+@pytest.mark.parametrize(
+    ("function", "variables", "sample"),
+    [
+        ("map_fetch", {"sample_index": 12}, 12),
+        ("map_fetch", {"sample_index": 12, "read": 5}, None),
+        ("iterable_fetch", {"place": 3}, 3),
+        ("whole_fetch", {}, None),
+    ],
+)
+def test_the_sample_where_we_time_the_worker(
+    function: str, variables: dict[str, int], sample: int | None
+) -> None:
+    """Of a batch that is collated there is none."""
+    ours = frame(function, f"{PACKAGES}/loadeval_adapters/pytorch_worker.py", **variables)
+    hang = of_worker((READ, ours, loop(0, idx=6), *FORKED), "read")
+    assert (hang.cause, hang.batch, hang.sample) == ("io", 6, sample)
+
+
+@pytest.mark.parametrize("sample", ["'a key'", ""])
+def test_a_sample_that_is_no_number_is_not_known(sample: str) -> None:
+    assert of_worker(fetching(READ, sample=sample), "read").sample is None
+
+
+def test_a_worker_that_sends_its_batch_owes_nothing_more() -> None:
+    put = frame("Queue.put", f"{STANDARD}/multiprocessing/queues.py")
+    hang = of_worker((put, loop(0, idx=4), *FORKED), "futex")
+    assert (hang.cause, hang.batch) == ("unknown", 4)
+
+
+def test_the_workers_of_another_framework() -> None:
+    """What its adapter declares is enough."""
+    file = "toy/loader.py"
+    marks = Marks(
+        (
+            Mark(file, "next_batch", "waits", "", "ToyLoader"),
+            Mark(file, "work", "loads", "", "ToyLoader"),
+            Mark(file, "work", "asks", "tasks.take(", "ToyLoader"),
+            Mark(file, "read", "fetches", "", "ToyLoader"),
+        ),
+        (
+            Variable(file, "work", "worker", "rank"),
+            Variable(file, "work", "batch", "step"),
+            Variable(file, "next_batch", "owed by", "turn"),
+        ),
+    )
+    path = f"{PACKAGES}/{file}"
+    training = observed(PID, (*POLL, frame("next_batch", path, turn=2)), parent=1)
+    reads = (READ, frame("read", path), frame("work", path, rank=2, step=5), *FORKED)
+    takes = (*POLL, frame("Tasks.take", path), frame("work", path, rank=1), *FORKED)
+    seen = looks(training, observed(7, reads, "read"), observed(8, takes))
+    hang = hang_of(seen, marks, SECOND)
+    assert (hang.cause, hang.worker, hang.batch, hang.idle) == ("io", 2, 5, (1,))
+
+
+@pytest.mark.parametrize(
+    ("file", "function"),
+    [("multiprocessing/pool.py", "worker"), ("concurrent/futures/process.py", "_process_worker")],
+)
+def test_the_process_of_a_pool_that_has_a_task(file: str, function: str) -> None:
+    """Others wait for one."""
+    member = frame(function, f"{STANDARD}/{file}")
+    training = observed(PID, loading_itself(CONDITION), "futex", parent=1)
+    idles = observed(8, (*POLL, member, *FORKED))
+    hang = judged(training, idles, observed(9, (READ, member, *FORKED), "connect"))
+    assert (hang.cause, hang.pid) == ("io", 9)
+
+
+def test_a_training_that_we_serve_is_in_its_loader() -> None:
+    """Though no adapter knows the loader; the thread that pins batches is not the training's."""
+    serves = frame("_part", "/home/me/loadeval/runtime/serving/loop.py")
+    pins = frame("_pin_memory_loop", f"{TORCH}/_utils/pin_memory.py")
+    assert judged(observed(PID, (READ, serves), "read", parent=1)).cause == "io"
+    assert judged(observed(PID, (native("__next__"), pins), "read", parent=1)).cause == "step"
+
+
+def test_a_training_that_asks_in_another_thread_than_the_main_one() -> None:
+    main = ThreadStack(PID, "MainThread", (CONDITION,))
+    beside = ThreadStack(PID + 1000, "trains", waiting(worker_id=0))
+    training = observed(PID, (), "futex", parent=1, threads=("trains",))
+    both = replace(training, stacks=ProcessStacks(PID, (main, beside)))
+    assert judged(both, observed(7, fetching(READ), "read")).worker == 0
+
+
+@pytest.mark.parametrize(
+    ("frames", "operation"),
+    [
+        ((native("c10d::Work::wait"), READ), "c10d::Work::wait"),
+        ((frame("wrapper", ALL_REDUCE.file),), None),
+        ((frame("init_process_group", ALL_REDUCE.file),), None),
+    ],
+)
+def test_what_is_a_collective(frames: tuple[Frame, ...], operation: str | None) -> None:
+    assert judged(observed(PID, frames, "futex", parent=1)).collective == operation
+
+
+def test_a_place_has_the_programs_own_line() -> None:
+    """And what it has called, the system call, and the other end of the connection."""
+    call = in_call("recvfrom", "socket:[9]", 5)
+    inner = frame("socket.readinto", f"{STANDARD}/socket.py", 706)
+    client = frame("get", f"{PACKAGES}/requests/api.py")
+    frames = fetching(native("0x7f12"), native("recv(int)"), inner, client, READ)
+    hang = of_worker(frames, call, connections=((5, "10.0.0.1:443"),))
+    assert dict(rows(hang)) == {
+        "sample": "9, in batch 4 of the epoch",
+        "line": "data.py:31 Photographs.__getitem__",
+        "in": "socket.py:706 socket.readinto",
+        "call": "recvfrom of socket:[9] connected to 10.0.0.1:443 (in recv, a_function)",
+        "behind it": "worker 1 done, waiting",
+        "to try": hang.to_try,
+    }
+
+
+def test_a_place_in_an_installed_package() -> None:
+    """Where no line is the program's own; a thread of the program's may wait for it."""
+    package = frame("load", f"{PACKAGES}/PIL/Image.py", 9)
+    assert of_worker(fetching(package), "read").place.line == "Image.py:9 load"
+    helpers = ("QueueFeederThread", "Thread-1 (_serve)", "loadeval-code")
+    assert of_worker(fetching(LOGGING), "futex", threads=helpers).cause == "forked lock"
+
+
+def test_since_when_it_is_where() -> None:
+    """The first line of `attach`; the training process itself, a batch without a sample."""
+    at = "data.py:31 Photographs.__getitem__, since before the look began"
+    asleep = observed(PID, loading_itself(READ), "clock_nanosleep", parent=1)
+    unknown = fetching(READ, sample="'a key'")
+    it = f"the training process (process {PID})"
+    assert no_batch_came(judged(asleep)) == (
+        f"No batch came in the 1 s: {it} is in {at}; it sleeps because its code says so."
+    )
+    assert no_batch_came(of_worker(unknown, "read")) == (
+        f"No batch came in the 1 s: worker 0 is on batch 4 of the epoch, in {at}; it (process 7) "
+        "is stuck in a call that is not answered."
+    )
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "said"),
+    [(42, "42 s"), (723, "12 min 3 s"), (11_100, "3 h 5 min"), (100_000, "27 h 46 min")],
+)
+def test_for_how_long_no_batch_came(silent_s: int, said: str) -> None:
+    hang = replace(moved(fetching(READ, sample=10)), silent_ns=silent_s * SECOND, rank=2)
+    assert headline(hang) == (
+        f"rank 2: no batch for {said}: worker 0 (process 7) is at work; that is no hang"
+    )
+
+
+def test_what_else_is_known() -> None:
+    """Who has the other end of a full pipe, the signal, many workers, and no stacks."""
+    pipe = in_call("write", PIPE, 5)
+    alone = of_worker(fetching(READ), pipe)
+    many = [observed(7 + n, fetching(LOGGING, READ, worker=n), "futex") for n in range(12)]
+    unread = judged(observed(PID, None, parent=1, problem=StackProblem.TIMEOUT))
+    assert dict(rows(alone))["other end"] == "no other process has it open"
+    assert dict(rows(judged(WAITS, *many)))["behind it"] == (
+        "workers 1, 2, 3, 4, 5, 6, 7, 8 and 3 more at the same line"
+    )
+    assert dict(rows(killed(40, KernelMemory())))["killed by"] == "signal 40 (process 9)"
+    assert dict(rows(unread))["no stacks"] == "py-spy did not answer in time"
+    assert headline(unread).endswith("what training waits for is not known without stacks")

@@ -1,0 +1,155 @@
+"""What is seen of a training: shares with intervals that hold the truth, threads, and lines."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from loadeval.attach.observe import share_of
+from loadeval.probes.observing import ProcessGrowth
+from loadeval.probes.stacks import ProcessSamples, ThreadSamples
+from tests.attach import seen
+from tests.attach.seen import PID, frame, growth, process, report_of, samples
+
+
+@pytest.mark.parametrize(("wait_s", "step_s"), [(0.04, 0.02), (0.002, 0.098), (0.5, 0.5), (1, 3)])
+def test_the_interval_holds_the_share_of_a_training(wait_s: float, step_s: float) -> None:
+    """In 19 of 20 runs at least; moments are those of a Poisson process, ten a second for 20 s."""
+    random, true = np.random.default_rng(0), wait_s / (wait_s + step_s)
+    held = 0
+    for _ in range(200):
+        moments = np.cumsum(random.exponential(0.1, 200)) + random.uniform(0, 10)
+        share = share_of([((moments % (wait_s + step_s)) < wait_s).tolist()])
+        assert share is not None
+        held += share.bounds[0] <= true <= share.bounds[1]
+    assert held >= 190
+
+
+def test_moments_that_all_saw_the_same_leave_a_width() -> None:
+    """Of a hundred, what takes under some 4% of the time may not have been seen."""
+    share = share_of([[True] * 100])
+    assert share is not None
+    assert share.bounds == (pytest.approx(0.96, abs=0.01), 1.0)
+
+
+def test_dependent_moments_count_for_fewer() -> None:
+    """Ten of each in turn are few states, however often they were seen."""
+    dependent = share_of([[True] * 20 + [False] * 20 + [True] * 20 + [False] * 20])
+    independent = share_of([(np.random.default_rng(1).random(80) < 0.5).tolist()])
+    assert dependent is not None
+    assert independent is not None
+    assert np.ptp(dependent.bounds) > 1.5 * np.ptp(independent.bounds)
+
+
+def test_few_moments_have_no_interval_and_none_no_share() -> None:
+    share = share_of([[True, False]])
+    assert share is not None
+    assert (share.value, share.low, share.high) == (0.5, None, None)
+    assert share_of([[], []]) is None
+
+
+def test_moments_that_could_not_be_read_widen_it_to_both_sides() -> None:
+    known, partly = share_of([[True, False] * 50]), share_of([[True, False] * 50], failed=25)
+    assert known is not None
+    assert partly is not None
+    low, high = known.bounds
+    assert partly.bounds == pytest.approx((low * 0.8, high * 0.8 + 0.2))
+
+
+def test_a_training_that_always_waits_has_no_bound() -> None:
+    """Nor has its interval an upper end, where it may always wait."""
+    assert report_of(process(PID, *(seen.WAIT,) * 50)).at_most is None
+    mostly = report_of(process(PID, seen.STEP, *(seen.WAIT,) * 2)).at_most
+    assert mostly is not None
+    assert (mostly.value, mostly.high) == (pytest.approx(3.0), None)
+
+
+def test_a_process_that_was_seen_in_no_loader_waits_for_an_unknown_time() -> None:
+    """Its loader may be none that adapters know; with workers it does not wait."""
+    alone = report_of(process(PID, *(seen.STEP,) * 50))
+    assert alone.wait_share is None
+    assert alone.headline.endswith("it was never seen in a loader that loadeval knows.")
+    with_worker = report_of(process(PID, *(seen.STEP,) * 50), [process(101, seen.ASK)])
+    assert with_worker.wait_share is not None
+    assert with_worker.wait_share.value == 0.0
+
+
+def test_the_main_thread_trains_where_it_asks_itself() -> None:
+    """Another thread may read ahead; recordings follow each other."""
+    threads = (
+        ThreadSamples(7, "reads ahead", (seen.WAIT,) * 20),
+        ThreadSamples(PID, "MainThread", (seen.WAIT,) * 10),
+    )
+    parts = (ProcessSamples(PID, threads, 0), samples(PID, *(seen.STEP,) * 30))
+    report = report_of(process(PID, samples=parts))
+    assert (report.thread, report.moments) == (None, 40)
+    assert report.wait_share is not None
+    assert report.wait_share.value == 0.25
+
+
+def test_a_library_that_asks_for_batches_is_called_by_the_program() -> None:
+    """Frames of a Trainer stand between."""
+    trainer = frame("fit", f"{seen.PACKAGES}/lightning/trainer.py", 7)
+    report = report_of(process(PID, *((*seen.WAIT[:2], trainer, *seen.MAIN),) * 10))
+    assert [line.place for line in report.callers] == ["train/train.py:48 main"]
+
+
+def test_a_function_has_the_line_in_which_it_was_seen_most() -> None:
+    """Where none is the program's, it is the library's outermost; the hardly seen are left out."""
+
+    def at(line: int) -> seen.Stack:
+        return (frame("load", "/home/me/train/data.py", line), seen.FETCHING, *seen.LOOP)
+
+    inner = frame("open", f"{seen.PACKAGES}/PIL/Image.py", 3)
+    outer = frame("ImageFolder.__getitem__", f"{seen.PACKAGES}/torchvision/folder.py", 8)
+    stacks = (at(3), *(at(4),) * 60, *((inner, outer, seen.FETCHING, *seen.LOOP),) * 39)
+    report = report_of(process(PID, seen.WAIT), [process(101, *stacks, seen.COLLATE)])
+    assert report.workers is not None
+    assert [(line.place, line.leaf) for line in report.workers.loading.lines] == [
+        ("train/data.py:4 load", ""),
+        ("torchvision/folder.py:8 __getitem__", "open"),
+    ]
+
+
+def test_a_comprehension_is_of_the_function_that_has_it() -> None:
+    """A function in a class, a function, or both is called by its own name."""
+    names = ("Photos.load.<locals>.<listcomp>", "Photos.load", "main.<locals>.load")
+    stacks = [(frame(name, "/home/me/data.py", 3), seen.FETCHING, *seen.LOOP) for name in names]
+    report = report_of(process(PID, seen.WAIT), [process(101, *stacks)])
+    assert report.workers is not None
+    assert [line.place for line in report.workers.loading.lines] == ["me/data.py:3 load"]
+
+
+def test_workers_that_start_anew_in_each_epoch_are_as_many_as_there_are_at_a_time() -> None:
+    workers = [process(pid, seen.FETCH, growth=growth(read_bytes=100)) for pid in range(1, 7)]
+    report = report_of(process(PID, seen.WAIT), workers, at_once=2)
+    assert report.workers is not None
+    assert (report.workers.count, report.workers.loading.count) == (2, 2)
+    assert report.workers.read_bytes_per_s == pytest.approx(200)
+
+
+def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
+    threads = (
+        ThreadSamples(101, "MainThread", (seen.STEP,) * 2),
+        ThreadSamples(7, "loader", (seen.FETCH,) * 2),
+    )
+    worker = process(101, samples=(ProcessSamples(101, threads, 0),))
+    report = report_of(process(PID, seen.WAIT), [worker])
+    assert report.workers is not None
+    assert report.workers.loading.stages["fetches"].value == 1.0
+
+
+@pytest.mark.parametrize(
+    "worker",
+    [
+        process(101, growth=None),
+        process(101, growth=growth(0.2)),
+        process(101, seen.FETCH, growth=ProcessGrowth(0, 1, 1)),
+        process(101, seen.ASK),
+    ],
+    ids=["nothing", "no stacks", "no time", "no work"],
+)
+def test_what_workers_do_not_show_is_not_known(worker: seen.ObservedProcess) -> None:
+    workers = report_of(process(PID, seen.WAIT), [worker]).workers
+    assert workers is not None
+    assert (workers.run_queue_share, workers.blocked_share) == (None, None)

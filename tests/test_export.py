@@ -1,0 +1,370 @@
+"""`loadeval export`: a run as a timeline, and as tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import LoaderInfo, read_run
+from loadeval.data.lines import (
+    Block,
+    EpochEnd,
+    Event,
+    GpuIdle,
+    Header,
+    Prefetch,
+    Readings,
+    RunEnd,
+    StageTimes,
+    Window,
+)
+from loadeval.export import Format, export_run
+from tests.cli.commands import runner
+from tests.full_disk import files_no_larger_than
+from tests.recordings import laid_out
+from tests.runs.given import write_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loadeval.data.lines import Mode
+
+TraceEvent = dict[str, Any]
+
+run = runner("export")
+
+
+def header(mode: Mode) -> Header:
+    return Header(
+        run_id="1a2b",
+        name='a "run"',
+        mode=mode,
+        created="2026-01-31T12:00:00+00:00",
+        unit="images",
+        warmup=1,
+        loader=LoaderInfo("a.Loader"),
+    )
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two epochs, the second broken off, much of it not known; a pair, and two workers."""
+    return write_log(
+        tmp_path / "run.jsonl",
+        header("alternate"),
+        Block(
+            epoch=0,
+            arm="real",
+            request_ns=[1_001],
+            wait_ns=[40_000],
+            step_ns=[10_000],
+            samples=[4],
+            nbytes=[64],
+        ),
+        Prefetch(pair=0, epoch=0, batches=2, timed=1, elapsed_ns=900, began_ns=51_001),
+        Block(
+            epoch=0,
+            arm="ideal",
+            request_ns=[60_000, 70_000],
+            wait_ns=[0, 2_500],
+            step_ns=[9_999, None],
+            samples=[None, 4],
+            pair=0,
+        ),
+        Window(pair=0, epoch=0, arm="ideal", elapsed_ns=20_000),
+        EpochEnd(0, "exhausted", 80_000, 7_000),
+        GpuIdle(0, 0, [0, 500, None], [None] * 3),
+        StageTimes(
+            epoch=0,
+            batch=[0, 1, 2],
+            worker=[0, 1, 0],
+            samples=[4, 4, None],
+            requested_ns=[1_001, 51_001, 51_401],
+            delivered_ns=[41_001, 51_400, 51_900],
+            index_ns=[100, None, None],
+            fetch_start_ns=[2_000, 2_500, 29_000],
+            fetch_ns=[20_000, 40_000, 5_000],
+            collate_ns=[8_000, None, 1_000],
+            slowest_ns=[9_000, None, None],
+            slowest_index=[17, None, None],
+            pickle_start_ns=[30_000, None, None],
+            pickle_ns=[500, None, None],
+            pickled_bytes=[420, None, None],
+            received_ns=[40_000, None, None],
+            receive_ns=[300, None, None],
+            pin_ns=[700, None, None],
+        ),
+        Block(epoch=1, arm="real", request_ns=[200_000], wait_ns=[1_000]),
+        EpochEnd(1, "broken off"),
+        EpochEnd(2, "broken off"),
+        Readings("host", "", [], {}, "there is no /proc"),
+        Readings("gpu", "0", [60_000, 150_000], {"busy_percent": [97.5, None]}),
+        Event(120_000, "the step changes its batch"),
+    )
+
+
+TIMELINE = """\
+epoch 0: arms: real, not counted 1.0012 +50.0 batches=1
+epoch 0: arms: ideal, pair 0 60.0002 +20.0 batches=2 pair=0 epoch=0 arm=ideal elapsed_ns=20000
+epoch 0: batches: epoch 0 1.0012 +85.9992 batches=3 epoch=0 cause=exhausted request_ns=80000 \
+wait_ns=7000
+epoch 0: batches: wait 1.0012 +40.0 batch=0 samples=4 nbytes=64 gpu_idle_ns=0
+epoch 0: batches: step 41.0012 +10.0 batch=0
+epoch 0: batches: wait 60.0002 +0.0 batch=1 gpu_idle_ns=500
+epoch 0: batches: step 60.0002 +9.999 batch=1
+epoch 0: batches: wait 70.0002 +2.5 batch=2 samples=4
+epoch 0: batches: step 72.5002 +7.5 batch=2
+epoch 0: batches: wait, exhausted 80.0002 +7.0
+epoch 0: worker 0: fetch 2.0002 +20.0 batch=0 samples=4 slowest_index=17 slowest_ns=9000
+epoch 0: worker 0: collate 22.0002 +8.0 batch=0
+epoch 0: worker 0: fetch 30.0002 +4.0 batch=2
+epoch 0: worker 0: collate 34.0002 +1.0 batch=2
+epoch 0: worker 0, queue: pickle 30.0002 +0.5 batch=0 pickled_bytes=420
+epoch 0: worker 1: fetch 2.5002 +40.0 batch=1 samples=4
+epoch 0: receive and pin: receive 39.7002 +0.3 batch=0
+epoch 0: receive and pin: pin 40.0002 +0.7 batch=0
+epoch 0: indices: indices 40.9012 +0.1 batch=0
+epoch 1: arms: real, not counted 200.0002 +1.0 batches=1
+epoch 1: batches: epoch 1 200.0002 +1.0002 batches=1 epoch=1 cause=broken off
+epoch 1: batches: wait 200.0002 +1.0 batch=0
+epoch 0: arms: prefetch 51.0012 pair=0 epoch=0 batches=2 timed=1 elapsed_ns=900 waits_ns=[] \
+began_ns=51001 instrumented=False
+all: gpu 0: busy_percent 60.0002 value=97.5
+all: the step changes its batch 120.0002
+"""
+
+
+def read(path: Path) -> list[tuple[str, TraceEvent]]:
+    """The events of a timeline but those that give names, each with its track's name."""
+    events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert len(names) == len(set(names.values()))
+    return [(names.get(e["tid"], "all"), e) for e in events if e["ph"] != "M"]
+
+
+def test_a_timeline(log: Path) -> None:
+    """What is not known is not in it, and of two fetches that seem to overlap one begins later."""
+    assert run(log, "--format", "chrome")[0] == 0
+    lines = []
+    for track, event in read(log.with_name("run.trace.json")):
+        told = " ".join(f"{name}={value}" for name, value in event.get("args", {}).items())
+        took = f" +{event['dur']}" if "dur" in event else ""
+        lines.append(f"{track}: {event['name']} {event['ts']}{took} {told}".rstrip())
+    assert lines == TIMELINE.splitlines()
+
+
+def test_the_trace_event_format(log: Path) -> None:
+    """An event a line; a fifth of a nanosecond more, for readers that cut off what is less."""
+    assert run(log, "--format", "chrome")[0] == 0
+    lines = log.with_name("run.trace.json").read_text(encoding="utf-8").splitlines()
+    assert (
+        "\n".join([*lines[:5], *lines[-2:]])
+        == r"""
+{"traceEvents":[
+{"ph":"M","pid":1,"tid":1,"name":"process_name","args":{"name":"a \"run\" (alternate)"}},
+{"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"epoch 0: arms"}},
+{"ph":"M","pid":1,"tid":2,"name":"thread_sort_index","args":{"sort_index":2}},
+{"ph":"X","pid":1,"tid":2,"name":"real, not counted","ts":1.0012,"dur":50.0,"args":{"batches":1}},
+{"ph":"i","pid":1,"tid":1,"name":"the step changes its batch","ts":120.0002,"s":"p"}
+],"displayTimeUnit":"ms","otherData":{"tool": "loadeval", "run_id": "1a2b", "name": "a \"run\"", \
+"mode": "alternate", "created": "2026-01-31T12:00:00+00:00", "unit": "images", \
+"missing readings": {"host": "there is no /proc"}, "notes": []}}""".strip().replace("\\\n", "")
+    )
+
+
+def test_tables(log: Path) -> None:
+    """An empty cell is not known. Readings have a row for each value; stages are a third table."""
+    assert run(log, "--format", "csv")[0] == 0
+    assert (
+        log.with_name("run.csv").read_text()
+        == """\
+epoch,batch,arm,pair,request_ns,wait_ns,step_ns,samples,nbytes,gpu_idle_ns
+0,0,real,,1001,40000,10000,4,64,0
+0,1,ideal,0,60000,0,9999,,,500
+0,2,ideal,0,70000,2500,7500,4,,
+1,0,real,,200000,1000,,,,
+"""
+    )
+    assert (
+        log.with_name("run-readings.csv").read_text()
+        == """\
+probe,subject,quantity,time_ns,value
+gpu,0,busy_percent,60000,97.5
+gpu,0,busy_percent,150000,
+"""
+    )
+    stages = log.with_name("run-stages.csv").read_text().splitlines()
+    assert stages[0].startswith("epoch,batch,worker,samples,requested_ns,delivered_ns,index_ns,")
+    assert [line.rstrip(",") for line in stages[1:]] == [
+        "0,0,0,4,1001,41001,100,2000,20000,8000,,,,,,,,,,,,,,9000,17,30000,500,420,40000,300,700",
+        "0,1,1,4,51001,51400,,2500,40000",
+        "0,2,0,,51401,51900,,29000,5000,1000",
+    ]
+
+
+@pytest.mark.parametrize("whole", [round, int])
+@pytest.mark.parametrize("name", ["slow-transform", "lock", "slow-operator", "spawned"])
+def test_no_slice_of_a_recorded_run_overlaps_another(
+    name: str, whole: Callable[[float], int], tmp_path: Path
+) -> None:
+    """Each is within another one of its track, or begins when that is over.
+
+    That holds for readers that round to nanoseconds, and for those that cut off.
+    """
+    (log,) = (tmp_path / each for each in laid_out(name, tmp_path))
+    around: dict[str, list[int]] = {}
+    spans = [
+        (whole(event["ts"] * 1000), -whole(event["dur"] * 1000), track)
+        for track, event in read(*export_run(read_run(log), Format.CHROME, tmp_path / "trace"))
+        if event["ph"] == "X"
+    ]
+    for begin, minus_length, track in sorted(spans):
+        ends = around.setdefault(track, [])
+        while ends and ends[-1] <= begin:
+            ends.pop()
+        assert not ends or begin - minus_length <= ends[-1]
+        ends.append(begin - minus_length)
+
+
+def test_every_batch_of_a_recorded_run_is_there(tmp_path: Path) -> None:
+    """In the timeline to the nanosecond, and in the table."""
+    (log,) = (tmp_path / each for each in laid_out("slow-transform", tmp_path))
+    recorded = read_run(log)
+    steps = recorded.steps
+    events = read(*export_run(recorded, Format.CHROME, tmp_path / "trace"))
+    waits = [event for _, event in events if event["name"] == "wait"]
+    assert [round(wait["ts"] * 1000) for wait in waits] == steps.request_ns.tolist()
+    assert [round(wait["dur"] * 1000) for wait in waits] == steps.wait_ns.tolist()
+    table, *_ = export_run(recorded, Format.CSV, tmp_path / "run.csv")
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["wait_ns"]) for row in rows] == steps.wait_ns.tolist()
+
+
+def test_epochs_without_batches(tmp_path: Path) -> None:
+    """They have their end, where the request that got no batch is known; tables have no rows."""
+    log = write_log(
+        tmp_path / "run.jsonl",
+        header("log"),
+        EpochEnd(0, "exhausted", 5_000, 2_000),
+        EpochEnd(1, "failed", 9_000, 2_000, "OSError: no disk"),
+        EpochEnd(2, "broken off"),
+        RunEnd(0),
+    )
+    empty = read_run(log)
+    events = read(*export_run(empty, Format.CHROME, tmp_path / "trace.json"))
+    assert [(track, event["name"], event["ts"], event["dur"]) for track, event in events] == [
+        ("epoch 0: batches", "epoch 0", 5.0002, 2.0002),
+        ("epoch 0: batches", "wait, exhausted", 5.0002, 2.0),
+        ("epoch 1: batches", "epoch 1", 9.0002, 2.0002),
+        ("epoch 1: batches", "wait, failed", 9.0002, 2.0),
+    ]
+    for path in export_run(empty, Format.CSV, tmp_path / "run.csv"):
+        assert path.read_text().count("\n") == 1
+
+
+def test_a_file_of_dalis_has_waits_and_no_timeline(tmp_path: Path) -> None:
+    """The error says why, and what to export instead."""
+    path = tmp_path / "dali.json"
+    times = {"total_batches": 2, "total_time": 5.0, "batch_times": [1.0, 2.0]}
+    path.write_text(json.dumps({"mode": "log", "cached_batches": 0, **times}))
+    assert run(path, "--format", "chrome") == (
+        1,
+        "",
+        (
+            f"Error: {path} has no times at which batches were requested, since DALI's "
+            "LoaderEvaluator does not save them, so there is no timeline; export its waits as csv\n"
+        ),
+    )
+    assert run(path, "--format", "csv")[0] == 0
+    assert (
+        path.with_name("dali.csv").read_text()
+        == """\
+epoch,batch,arm,pair,request_ns,wait_ns,step_ns,samples,nbytes,gpu_idle_ns
+0,0,real,,,1000000000,1000000000,,,
+0,1,real,,,2000000000,1000000000,,,
+"""
+    )
+
+
+# The files
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "written"),
+    [
+        ("chrome", ["run.trace.json"]),
+        ("csv", ["run.csv", "run-readings.csv", "run-stages.csv"]),
+    ],
+)
+def test_what_is_written(form: str, written: list[str], log: Path, tmp_path: Path) -> None:
+    """It goes beside the run, and is replaced only where that is asked for."""
+    told = "".join(f"Written to {tmp_path / name}\n" for name in written)
+    assert run(log, "--format", form) == (0, told, "")
+    before = files_in(tmp_path)
+    assert before.keys() == {"run.jsonl", *written}
+    assert run(log, "--format", form) == (
+        1,
+        "",
+        (
+            f"Error: {tmp_path / written[0]} already exists; give another path with --output, or "
+            "replace it with --overwrite\n"
+        ),
+    )
+    assert run(log, "--format", form, "--overwrite")[0] == 0
+    assert files_in(tmp_path) == before
+
+
+def test_another_place(log: Path, tmp_path: Path) -> None:
+    """A table beside it has its ending."""
+    (tmp_path / "there").mkdir()
+    assert run(log, "-f", "csv", "-o", tmp_path / "there" / "a.table")[0] == 0
+    assert {name for name in files_in(tmp_path) if "there" in name} == {
+        *("there/a.table", "there/a-readings.table", "there/a-stages.table"),
+    }
+
+
+@pytest.mark.parametrize("place", ["none/it", "run.jsonl/it"])
+def test_a_place_that_cannot_be_written(place: str, log: Path, tmp_path: Path) -> None:
+    """One error, and nothing is left behind."""
+    code, out, err = run(log, "-f", "csv", "-o", tmp_path / place)
+    assert (code, out) == (1, "")
+    assert err.startswith(f"Error: cannot write {tmp_path / place}: N")
+    assert files_in(tmp_path).keys() == {"run.jsonl"}
+
+
+def test_a_disk_that_is_full_half_way(log: Path, tmp_path: Path) -> None:
+    """What an earlier export wrote is as it was, the tables that have room too."""
+    run(log, "-f", "csv")
+    before = files_in(tmp_path)
+    with files_no_larger_than(400):
+        code, _, err = run(log, "-f", "csv", "--overwrite")
+    assert (code, "File too large; expected a path in a folder" in err) == (1, True)
+    assert files_in(tmp_path) == before
+
+
+def test_a_folder(log: Path, tmp_path: Path) -> None:
+    """Its only log is exported; one of several has to be named."""
+    assert run(tmp_path, "--format", "chrome")[0] == 0
+    (tmp_path / "second.jsonl").write_bytes(log.read_bytes())
+    code, _, err = run(tmp_path, "--format", "chrome", "--overwrite")
+    assert (code, err) == (1, f"Error: {tmp_path} has 2 run logs; give one, such as {log}\n")
+
+
+def test_an_unknown_format_is_wrong_usage(log: Path) -> None:
+    """The error names all that there are."""
+    code, _, err = run(log, "--format", "excel")
+    assert code == 2
+    assert "'chrome', 'csv'" in " ".join(err.split())

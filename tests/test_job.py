@@ -1,0 +1,247 @@
+"""The ranks of one job, on logs of simulated synchronous training whose loss is known."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd, Event, Prefetch, StageTimes, Window
+from loadeval.estimate.gap import gap
+from loadeval.job import Job, are_ranks, job_of
+from tests.runs.ranks import MS, runs_of, train, train_in_pairs
+from tests.runs.tables import replace
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.data.run import Run
+    from tests.runs.ranks import Times
+
+STEPS = 200
+EACH = list(range(STEPS))
+WORKERS = [batch % 4 for batch in EACH]
+
+
+def waits(ranks: int = 8, steps: int = STEPS, mean_ms: float = 0.1, seed: int = 0) -> Times:
+    """Short waits, another for each batch."""
+    wait_ns = np.random.default_rng(seed).exponential(mean_ms * MS, (ranks, steps))
+    return wait_ns.astype(np.int64)
+
+
+def slow(rank: int = 3, every: int = 4, ranks: int = 8) -> Times:
+    """Short waits, and one rank that often waits for 30 ms."""
+    wait_ns = waits(ranks)
+    wait_ns[rank, ::every] += 30 * MS
+    return wait_ns
+
+
+def stalled() -> Times:
+    wait_ns = waits(mean_ms=0.001)
+    wait_ns[5, [20, 90]] += 900 * MS
+    return wait_ns
+
+
+def here_and_there(ranks: int) -> Times:
+    wait_ns = waits(ranks)
+    wait_ns[np.random.default_rng(2).integers(0, ranks, STEPS), np.arange(STEPS)] += 30 * MS
+    return wait_ns
+
+
+def job(wait_ns: Times, ranks_on_node: int | None = None, **more: Any) -> Job:
+    return job_of(runs_of(train(wait_ns), ranks_on_node, **more))
+
+
+def saved(wait_ns: Times, better: Times) -> float:
+    """The share of its time that training saves with other waits."""
+    return 1 - train(better).took_ns / train(wait_ns).took_ns
+
+
+def cut(run: Run, batches: int) -> Run:
+    shorter: Run = replace(run, steps=run.steps.take(slice(batches)))
+    return shorter
+
+
+@pytest.mark.parametrize(("ranks", "mean_ms"), [(2, 1), (8, 20), (32, 20)])
+def test_a_job_loses_what_its_training_would_save(ranks: int, mean_ms: float) -> None:
+    """It does not matter how often another rank is the last."""
+    wait_ns = waits(ranks, mean_ms=mean_ms)
+    told = job(wait_ns)
+    assert told.wait_ns is not None
+    assert told.iteration_ns is not None
+    assert told.wait_ns / told.iteration_ns == pytest.approx(saved(wait_ns, 0 * wait_ns), rel=1e-6)
+
+
+def test_no_rank_sees_what_the_job_loses() -> None:
+    """Those that do not wait for their batches wait for the straggler, inside of their step."""
+    told = job(slow(), samples=4)
+    assert told.headline == "8 ranks of one job waited for batches 7.9% of the time"
+    for rank in told.ranks:
+        assert (rank.wait_share or 0.0) < 0.01 or rank.rank == 3
+        assert rank.waited_for_ns == pytest.approx((told.wait_ns or 0.0) - (rank.wait_ns or 0.0))
+    assert gap(told.run).samples_per_batch == 32
+    assert "rank" not in told.run.header.environment
+
+
+def test_what_a_straggler_costs_is_what_the_job_saves_without_its_waits() -> None:
+    wait_ns = slow()
+    better = wait_ns.copy()
+    better[3] = 0
+    stragglers = job(wait_ns).stragglers
+    assert stragglers.cost_share == pytest.approx(saved(wait_ns, better), rel=1e-6)
+    assert stragglers.says == (
+        "rank 3 on node0, last in 100.0% of the batches that some rank waits for; that costs the "
+        "job 7.6% of its time (7.47 ms per batch)"
+    )
+
+
+def test_several_stragglers_are_found_together() -> None:
+    """Without one of them the other would still be the last."""
+    wait_ns = waits(16)
+    wait_ns[[2, 11], ::3] += 30 * MS
+    told = job(wait_ns, 8).stragglers
+    assert (told.kind, told.ranks, told.host) == ("ranks", (2, 11), None)
+
+
+def test_a_node_is_found_where_now_one_of_its_ranks_is_last_and_now_another() -> None:
+    wait_ns = waits(16)
+    wait_ns[4:8] = here_and_there(4)
+    told = job(wait_ns, 4)
+    assert (told.nodes, told.stragglers.kind, told.stragglers.ranks) == (4, "node", (4, 5, 6, 7))
+    assert told.stragglers.says.startswith("node node1 (ranks 4-7), last in 100.0%")
+    assert job(slow(5), 4).stragglers.kind == "ranks"
+
+
+@pytest.mark.parametrize(
+    ("wait_ns", "says"),
+    [
+        (waits() + 40 * MS, "none; all ranks wait about equally long"),
+        (waits(mean_ms=0.001), "none; no rank waits for its batches"),
+        (slow()[:, :19], "not known; fewer than 20 batches were measured on all ranks"),
+        (stalled(), "none; a few long waits make up most of it, too few to show a pattern"),
+        (
+            here_and_there(8),
+            "none; the last rank changes, and waits 30.0 ms per batch longer than the typical rank",
+        ),
+    ],
+)
+def test_where_no_rank_is_behind_it(wait_ns: Times, says: str) -> None:
+    assert (job(wait_ns).stragglers.says, job(wait_ns).stragglers.ranks) == (says, ())
+
+
+def with_stages(wait_ns: Times, worker: Sequence[int], slowest_index: Sequence[int]) -> Job:
+    """Two epochs, whose batches were loaded by these workers, with these slowest samples."""
+    half = STEPS // 2
+    parts = [slice(half), slice(half, STEPS)]
+    lines = [
+        StageTimes(epoch, EACH[:half], worker=[*worker[part]], slowest_index=[*slowest_index[part]])
+        for epoch, part in enumerate(parts)
+    ]
+    return job(wait_ns, stages=lines, epochs=[half] * 2)
+
+
+def test_the_worker_or_the_sample_behind_a_straggler() -> None:
+    """Every fourth batch is one worker's; whichever worker loads a sample, it is the sample."""
+    told = with_stages(slow(), WORKERS, EACH).stragglers
+    assert told.says.endswith(". 100.0% of that is in batches with worker 0 of rank 3")
+    seven = [7 if batch % 5 == 0 else batch for batch in EACH]
+    assert with_stages(slow(every=5), WORKERS, seven).stragglers.sample_index == 7
+    assert with_stages(here_and_there(8), WORKERS, [7] * STEPS).stragglers.sample_index == 7
+    for workers in ([0] * STEPS, [batch // 3 % 4 for batch in EACH], [UNKNOWN] * STEPS):
+        told = with_stages(slow(), workers, EACH if workers[0] >= 0 else workers).stragglers
+        assert told.cause_share is None
+
+
+def test_only_the_rank_that_is_last_most_often_is_read_in_full() -> None:
+    asked = list[str]()
+
+    def full(run: Run) -> Run:
+        asked.append(run.header.name)
+        return run
+
+    told = job_of(runs_of(train(slow(ranks=32)))[::-1], full)
+    assert (set(asked), told.shown) == ({"rank3"}, 3)
+    assert [rank.rank for rank in told.ranks] == list(range(32))
+
+
+def test_logs_that_do_not_fit_together() -> None:
+    runs = runs_of(train(slow()))
+    shorter, early = job_of([*runs[:7], cut(runs[7], 150)]), job_of([*runs[:7], cut(runs[7], 20)])
+    assert (shorter.steps, early.steps) == (150, STEPS)
+    assert shorter.cautions == (
+        "Ranks have 150 to 200 batches: the 150 that all of them have are compared.",
+    )
+    assert early.cautions == ("Ranks that ended early are left out: 7, after 20 batches at most.",)
+    assert job_of([runs[0], *runs[2:3], *runs[6:]]).cautions == (
+        (
+            "The logs of 4 of 8 ranks are missing (1, 3-5): throughput is that of the others, and "
+            "the job may lose more."
+        ),
+    )
+    faster, other = (runs_of(train(waits(2), step_ms * MS)) for step_ms in (50, 90))
+    apart = job_of([faster[0], other[1]])
+    assert (len(apart.cautions), apart.skew_ns) == (1, None)
+
+
+def test_what_are_ranks_of_one_job() -> None:
+    """Not the same rank twice, jobs of different sizes, other modes, or none."""
+    first, other = runs_of(train(waits(2)))
+    larger = replace(other.header, environment={"rank": 1, "world_size": 4})
+    replayed = replace(other.header, mode="replay")
+    assert are_ranks([first, other])
+    assert not are_ranks([first, first])
+    assert not are_ranks([first, replace(other, header=larger)])
+    assert not are_ranks([first, replace(other, header=replayed)])
+    assert not are_ranks([])
+
+
+def test_clock_skew_is_found_and_taken_out() -> None:
+    runs = runs_of(train(slow(), 5000 * MS))
+    plain = job_of(runs)
+    later = replace(runs[2].header, created="2026-01-01T00:00:10.4+00:00")
+    told = job_of([*runs[:2], replace(runs[2], header=later), *runs[3:]])
+    assert told.stragglers == plain.stragglers
+    assert told.skew_ns == pytest.approx(10_400 * MS, rel=0.001)
+    assert job(waits(2), created="").skew_ns is None
+
+
+def test_the_gap_of_a_job_is_from_the_pairs_of_all_ranks() -> None:
+    """The loss that ideal loading on all ranks would save."""
+    wait_ns = waits(8, 480)
+    wait_ns[3] += 30 * MS
+    training, arm, pair = train_in_pairs(wait_ns)
+    runs = runs_of(training, arm=arm, pair=pair)
+    lost = gap(job_of(runs).run).lost_share
+    assert lost is not None
+    assert lost.value == pytest.approx(saved(wait_ns, 0 * wait_ns), abs=0.01)
+
+
+def given(**more: Sequence[Any]) -> Run:
+    """The job of two ranks that have these, as a run."""
+    runs = runs_of(train(slow(1, ranks=2)))
+    return job_of(
+        replace(run, **{name: values[rank] for name, values in more.items()})
+        for rank, run in enumerate(runs)
+    ).run
+
+
+def test_what_a_job_does_lasts_as_long_as_on_its_slowest_rank() -> None:
+    ends = [(EpochEnd(0, "exhausted", 100, wait_ns),) for wait_ns in (7 * MS, 4)]
+    assert given(ends=ends).ends == (EpochEnd(0, "exhausted", 100, 7 * MS),)
+    slower = Prefetch(0, 0, 3, 2, 50, 8, [1, 30, 20])
+    other = Prefetch(0, 0, 3, 2, 40, 8, [1, 10, 30])
+    (prefetch,) = given(prefetches=[(slower, slower), (other,)]).prefetches
+    assert (prefetch.elapsed_ns, prefetch.samples, prefetch.waits_ns) == (50, 16, [1, 30, 30])
+    window = Window(0, 0, "ideal", 100, 10)
+    (busiest,) = given(windows=[(replace(window, workers_cpu_ns=60),), (window,)]).windows
+    assert busiest.workers_cpu_ns == 60
+
+
+def test_what_happened_is_told_once_with_its_ranks() -> None:
+    again = Event(9, "a worker died")
+    run = given(events=[(again,), (replace(again, time_ns=4),)], notes=[("cut off",), ()])
+    assert run.events == (Event(4, "ranks 0-1: a worker died"),)
+    assert run.notes == ("rank 0: cut off",)
+    assert not given(closed=[True, False]).closed

@@ -1,0 +1,364 @@
+"""The state of a run, from the lines of its log so far."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadeval.data import log
+from loadeval.data.lines import (
+    Arm,
+    Block,
+    EpochEnd,
+    Event,
+    Line,
+    Mode,
+    Readings,
+    RunEnd,
+    StageTimes,
+)
+from loadeval.data.log import read_run
+from loadeval.errors import RunLogError
+from loadeval.estimate.epochs import first_waits
+from loadeval.estimate.gap import gap, throughput
+from loadeval.live import FollowedRun, LiveJob, LiveRun, LiveState, Outlier, Rates, Silence
+from tests.builder import make_header
+from tests.runs.measured import record
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+CODE = {"type": "code", "worker": 0, "running": {}, "blocked": {"data.py:31 read": 9}, "calls": {}}
+
+
+def header(mode: Mode = "log", **changes: Any) -> Line:
+    return make_header(**{"mode": mode, "length": 100, "environment": {"pid": 7}, **changes})
+
+
+def block(requests_s: list[int], wait_s: int = 1, epoch: int = 0, **changes: Any) -> Block:
+    """Batches of four samples that were asked for at these seconds; the last step is open."""
+    request_ns = [at * SECOND for at in requests_s]
+    step_ns = (np.diff(request_ns) - wait_s * SECOND).tolist()
+    samples = changes.pop("samples", [4] * len(request_ns))
+    arm: Arm = changes.pop("arm", "real")
+    waits_ns = [wait_s * SECOND] * len(request_ns)
+    return Block(
+        epoch, arm, request_ns, waits_ns, [*step_ns, None][: len(request_ns)], samples, **changes
+    )
+
+
+def taken(*lines: Line) -> LiveRun:
+    run = LiveRun()
+    for line in lines:
+        run.take(line)
+    return run
+
+
+def after(*lines: Line, quiet_s: int = 0) -> LiveState:
+    state = taken(*lines).state(quiet_s * SECOND)
+    assert state is not None
+    return state
+
+
+def counted(*lines: Line) -> int:
+    overall = after(*lines).overall
+    return 0 if overall is None else overall.batches
+
+
+def followed(path: Path) -> LiveState:
+    run = FollowedRun(path)
+    assert run.read()
+    state = run.run.state(0)
+    assert state is not None
+    return state
+
+
+def test_before_the_first_batch() -> None:
+    """Without a header nothing is known, and with it no rate is 0."""
+    assert LiveRun().state(0) is None
+    assert LiveRun().silence(0) is None
+    assert after(header(), block([]), quiet_s=3) == LiveState(
+        name="a run",
+        mode="log",
+        unit="images",
+        created="2026-01-31T12:00:00+00:00",
+        epoch_batches=100,
+        elapsed_ns=3 * SECOND,
+    )
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_the_whole_run_is_what_its_report_says(tmp_path: Path, mode: str) -> None:
+    """The same rates and the same share, of the same batches, in every mode."""
+    waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
+    path = record(tmp_path / "run.jsonl", mode, waits_ns=waits_ns, epochs=3, probes=())
+    state, run = followed(path), read_run(path)
+    overall, name = state.overall, "ideal" if mode == "replay" else "real"
+    measured = gap(run)
+    iteration_ns, wait_ns, batches = measured.real, measured.real_wait, measured.real_batches
+    if mode == "replay":
+        iteration_ns, wait_ns, batches = measured.ideal, measured.ideal_wait, measured.ideal_batches
+    assert overall
+    assert iteration_ns
+    assert wait_ns
+    assert (state.batches, overall.batches) == (run.batches, batches)
+    assert overall.batches_per_s == pytest.approx(throughput(run, by_sample=False)[name].value)
+    assert overall.wait_share == pytest.approx(wait_ns.value / iteration_ns.value)
+    first, *_, last = first_waits(run).wait_ns.tolist()
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (first, last)
+    assert (state.ended, state.epoch, state.batch, state.silent_ns) == (True, 2, 499, None)
+
+
+def test_now_is_the_last_minute() -> None:
+    """To the second, whether batches came in one line or one by one; waits before are not in it."""
+    slow, quick = list(range(0, 400, 4)), list(range(400, 500, 2))
+    at_once = after(header(), block([*slow, *quick]), block([500]))
+    one_by_one = after(header(), *(block([request_s]) for request_s in [*slow, *quick, 500]))
+    assert at_once == one_by_one
+    assert at_once.now == Rates(30, 60 * SECOND, 0.5, 2.0, 0.5)
+    waits = [block([start], wait_s=5 if start < 100 else 1) for start in range(0, 200, 10)]
+    state = after(header(), *waits)
+    assert state.now == Rates(6, 60 * SECOND, pytest.approx(0.1), pytest.approx(0.4), 0.1)
+    assert state.overall == Rates(18, 180 * SECOND, pytest.approx(0.1), pytest.approx(0.4), 0.3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "quiet_s", "silent_s", "now"),
+    [
+        ([block([start]) for start in range(0, 100, 2)], 8, None, 26),
+        # The last ones say nothing of now once none came for far longer than usual.
+        ([block([start]) for start in range(0, 100, 2)], 92, 92, None),
+        # Where each batch takes over a minute, now is the last one.
+        ([block([start]) for start in range(0, 2_000, 100)], 300, None, 1),
+        # An epoch start that takes long is a silence too.
+        ([], 11, 11, None),
+        # While no batch comes, readings and events tell how late it is.
+        ([block([0]), Readings("host", "", [93 * SECOND], {})], 0, 92, None),
+        ([block([0]), Event(93 * SECOND, "it happened")], 0, 92, None),
+        ([Readings("gpu", "", [], {}, "none")], 0, None, None),
+        # A run that has ended is not silent, nor one of which no more is recorded.
+        ([block([0, 2, 4]), RunEnd(3)], 1_000, None, 1),
+        ([block([0, 2]), EpochEnd(0, "unmeasured", 4 * SECOND, 0)], 1_000, None, 1),
+    ],
+)
+def test_a_run_is_silent_after_far_longer_than_usual(
+    lines: list[Line], quiet_s: int, silent_s: int | None, now: int | None
+) -> None:
+    state = after(header(), *lines, quiet_s=quiet_s)
+    assert state.silent_ns == (None if silent_s is None else silent_s * SECOND)
+    assert (state.now and state.now.batches) == now
+
+
+def test_the_time_of_a_run_that_ended_stands_still() -> None:
+    """It is that of its last batch."""
+    state = after(header(), block([0, 2]), RunEnd(2), quiet_s=1_000)
+    assert (state.ended, state.elapsed_ns) == (True, 3 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("end", "batches", "elapsed_ns"),
+    [
+        (EpochEnd(0, "exhausted", 8 * SECOND, 1), 3, 8 * SECOND + 1),
+        (EpochEnd(0, "broken off"), 2, 6 * SECOND),
+    ],
+)
+def test_an_open_step_is_closed_by_what_comes_next(
+    end: EpochEnd, batches: int, elapsed_ns: int
+) -> None:
+    """The epoch's next block or its end closes it; broken off, it is in no rate."""
+    lines = header(warmup=0), block([0, 2]), block([5]), end
+    state = after(*lines)
+    assert (counted(*lines), state.batches, state.elapsed_ns) == (batches, 3, elapsed_ns)
+
+
+def test_epochs_at_once_are_told_apart() -> None:
+    """A block of another epoch does not close a step, and has its own warm-up and first wait."""
+    state = after(header(), block([0, 2]), block([3, 4], epoch=1), block([9]))
+    assert state.overall == Rates(1, 7 * SECOND, 1 / 7, pytest.approx(4 / 7), 1 / 7)
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, SECOND)
+
+
+def test_only_real_blocks_count_of_an_alternating_run() -> None:
+    """Warm-ups and blocks with instruments are in no rate."""
+    counts = block([4, 6], pair=0), block([8], pair=0, instrumented=True)
+    assert counted(header("alternate"), block([0, 2]), *counts, block([9], arm="ideal")) == 2
+
+
+def test_only_what_was_kept_counts_of_a_replay() -> None:
+    """As in its report: the epoch before it was real."""
+    real, kept = block([0, 2, 4]), block([6, 8, 10], epoch=1, arm="ideal")
+    assert counted(header("replay", warmup=0), real, kept) == 2
+
+
+def test_short_epochs_count_from_their_second_batch() -> None:
+    """As in a report, where they are over before the loader's queue is full."""
+    short = header(length=3, warmup=5, prefetch_depth=4)
+    end = EpochEnd(0, "exhausted", 6 * SECOND, 0)
+    assert counted(short, block([0, 2, 4]), end) == 2
+    asked_for = header(length=3, warmup=7, prefetch_depth=4)
+    assert counted(asked_for, block([0, 2, 4]), end) == 0
+
+
+def test_what_is_not_known_is_no_rate() -> None:
+    """Samples of which one is not known, and rates of no time."""
+    unknown = after(header(warmup=0), block([0, 2, 4], samples=[4, None, 4]))
+    assert unknown.overall == Rates(2, 4 * SECOND, 0.5, None, 0.5)
+    no_time = after(header(warmup=0), Block(0, "real", [5, 5], [0, 0], [0, None]))
+    assert no_time.overall == Rates(1, 0, None, None, None)
+
+
+def test_the_first_wait_is_that_of_the_loader() -> None:
+    """Not of batches that were ready when it was wrapped, nor of an epoch of kept ones."""
+    ready = after(header(ready_batches=2), block([0, 2]), block([5], epoch=1))
+    assert (ready.epoch_start_ns, ready.last_epoch_start_ns) == (SECOND, None)
+    kept = block([0, 2], arm="ideal", pair=0), block([5], wait_s=3, epoch=1, pair=0)
+    alternating = after(header("alternate"), *kept)
+    assert (alternating.epoch_start_ns, alternating.last_epoch_start_ns) == (3 * SECOND, None)
+
+
+def test_all_waits_for_the_loader_are_added_up() -> None:
+    """Those of the warm-up too, and not those for kept batches."""
+    lines = header("alternate"), block([0, 2]), block([4, 6], pair=0), block([8], arm="ideal")
+    assert after(*lines).wait_ns == 4 * SECOND
+
+
+def test_an_outlier_has_its_place_and_its_worker() -> None:
+    """Whether its step ends before that is told or after, and none where nobody knows it."""
+    quick, ends_later, later = block([*range(0, 40, 2), 50]), block([60, 70]), block([80])
+    first = StageTimes(0, [18, 19, 20], [0, 1, 0])
+    state = after(
+        header(warmup=0), quick, first, ends_later, StageTimes(0, [21, 22], [1, None]), later
+    )
+    assert state.outlier_count == 4
+    assert state.median_iteration_ns == pytest.approx(2 * SECOND, rel=0.02)
+    assert state.outliers == (
+        Outlier(0, 19, 1, 38 * SECOND, SECOND, 11 * SECOND),
+        Outlier(0, 20, 0, 50 * SECOND, SECOND, 9 * SECOND),
+        Outlier(0, 21, 1, 60 * SECOND, SECOND, 9 * SECOND),
+        Outlier(0, 22, None, 70 * SECOND, SECOND, 9 * SECOND),
+    )
+
+
+def test_the_last_five_outliers_and_three_events_are_kept() -> None:
+    """Whether they came together or apart."""
+    slow = block([*range(0, 400, 2), *range(400, 480, 10)])
+    state = after(header(), slow, *(Event(number, str(number)) for number in range(5)))
+    assert state.outlier_count == 7
+    assert [outlier.batch for outlier in state.outliers] == [202, 203, 204, 205, 206]
+    assert state.events == ("2", "3", "4")
+
+
+def test_before_there_are_twenty_iterations_nothing_is_an_outlier() -> None:
+    few = header(warmup=0), block([*range(0, 36, 2), 80])
+    assert after(*few).median_iteration_ns is None
+    assert after(*few, block([82, 84, 90])).outlier_count == 1
+
+
+def test_the_last_memory_that_was_read_is_kept() -> None:
+    """Of the process and of its workers; a gap or another quantity changes nothing."""
+    time_ns = [SECOND, 2 * SECOND]
+    state = after(
+        header(),
+        Readings("host", "process", time_ns, {"pss_bytes": [5.0, 7.0], "rss_bytes": [9.0, 9.0]}),
+        Readings("host", "process", time_ns, {"pss_bytes": [None, None]}),
+        Readings("host", "machine", time_ns, {"busy_percent": [1.0, 2.0]}),
+        Readings("other", "workers", time_ns, {"pss_bytes": [5.0, 7.0]}),
+    )
+    assert state.memory_bytes == {"process": 7.0}
+
+
+def test_what_is_held_does_not_grow() -> None:
+    """Beyond the last minute only sums are left."""
+    run = taken(header())
+    for epoch in range(20):
+        for start in range(0, 500, 10):
+            run.take(block([1_000 * epoch + start], epoch=epoch))
+        run.take(EpochEnd(epoch, "broken off"))
+    held = [value for value in vars(run).values() if isinstance(value, dict)]
+    assert max(map(len, held)) <= 6
+
+
+def test_how_long_no_batch_came() -> None:
+    """With what is usual: the longest wait, and the longest time between two batches."""
+    run = taken(header(), block([0, 2, 10]), block([12], wait_s=3))
+    expected = Silence(5 * SECOND, 3 * SECOND, 8 * SECOND, True, 4, {"pid": 7})
+    assert run.silence(5 * SECOND) == expected
+    run.take(RunEnd(4))
+    assert run.silence(5 * SECOND) is None
+
+
+def test_an_epoch_is_open_from_the_start_to_its_end() -> None:
+    run = taken(header())
+    expected = Silence(5 * SECOND, None, None, True, 0, {"pid": 7})
+    assert run.silence(5 * SECOND) == expected
+    ended = block([0]), EpochEnd(0, "exhausted", 4 * SECOND, 1)
+    for line, is_open in zip((*ended, block([5], epoch=1)), (True, False, True), strict=True):
+        run.take(line)
+        silence = run.silence(0)
+        assert silence is not None
+        assert silence.is_open == is_open
+
+
+def test_what_is_not_recorded_any_more_is_not_silent() -> None:
+    """Until another epoch is recorded."""
+    run = taken(header(), block([0]), EpochEnd(0, "unmeasured", 4 * SECOND, 0))
+    assert run.silence(SECOND) is None
+    run.take(block([9], epoch=1))
+    silence = run.silence(5 * SECOND)
+    assert silence is not None
+    assert silence.silent_ns == 5 * SECOND
+
+
+def test_a_job_waits_no_less_than_the_rank_that_waits_most() -> None:
+    """Samples add up, where all are known; and as long as a rank has none, nothing is known."""
+    first, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, 24.0, 0.3)
+    none, few, many = (LiveState(now=now) for now in (None, first, other))
+    job = LiveJob({"few": few, "many": many})
+    assert job.rates("now") == Rates(10, 100, 5.0, 44.0, 0.3)
+    no_samples = LiveState(now=replace(other, samples_per_s=None))
+    assert LiveJob({"few": few, "many": no_samples}).rates("now") == Rates(10, 100, 5.0, None, 0.3)
+    begins = LiveJob({"none": none, "few": few, "many": many})
+    assert (begins.rates("now"), begins.rates("overall"), begins.ended) == (None, None, False)
+    assert [name for name, _ in begins.most_waiting()] == ["many", "few", "none"]
+
+
+def test_lines_without_a_time_do_not_end_a_silence(tmp_path: Path) -> None:
+    """What a worker is seen doing is written while it hangs."""
+    path = record(tmp_path / "run.jsonl", probes=())
+    *lines, _ = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines))
+    os.utime(path, (1_000, 1_000))
+    run = FollowedRun(path)
+    assert run.read()
+    assert run.quiet_ns(1_003) == 3 * SECOND
+    with path.open("a") as file:
+        file.write(json.dumps(CODE, separators=(",", ":")) + "\n")
+    os.utime(path, (1_020, 1_020))
+    assert run.read()
+    assert run.quiet_ns(1_021) == 21 * SECOND
+    assert run.quiet_ns(990) == 0
+
+
+def test_a_log_is_read_to_its_end_and_again_where_it_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many parts it has."""
+    monkeypatch.setattr(log, "PART_BYTES", 300)
+    path = tmp_path / "run.jsonl"
+    run = FollowedRun(path)
+    assert not run.read()
+    record(path)
+    assert run.read()
+    assert (run.run.so_far.batches, run.run.so_far.ended) == (30, True)
+    path.unlink()
+    record(path, batches=5)
+    assert run.read()
+    assert run.run.so_far.batches == 5
+    path.write_text("no log\n")
+    with pytest.raises(RunLogError):
+        run.read()
