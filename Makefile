@@ -10,7 +10,7 @@ PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= .venv/bin/pytest \
 	--numprocesses=$(WORKERS) --dist=loadfile
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
-	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
+	"nvidia-ml-py==12.560.30" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
 	"torch==2.1.0" "pillow==10.0.0"
 CORE = tests/data tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.

@@ -197,8 +197,13 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
             arm[chosen, at_ideal] = 1
         begin += sum(lengths)
     header = Header(
-        *("", "", "alternate", "", "images", 1),
-        LoaderInfo("loader", workers=case.depth, prefetch_depth=case.depth),
+        run_id="",
+        name="",
+        mode="alternate",
+        created="",
+        unit="images",
+        warmup=1,
+        loader=LoaderInfo("loader", workers=case.depth, prefetch_depth=case.depth),
     )
     constant = {name: np.zeros(total, np.int64) for name in ("epoch", "instrumented")}
     unknown = {name: np.full(total, UNKNOWN) for name in ("gpu_idle_ns", "gpu_step_ns")}

@@ -31,11 +31,8 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: an index of their names would have to be fetched from the network.
     ("py:class", r"(numpy|npt)\..*"),
-    ("py:class", r"(os\.PathLike|(pathlib\.)?Path|enum\.Enum|collections\.abc\.Mapping.*)"),
-    # What a result keeps for reports.
-    ("py:class", "Metrics"),
-    # What plans change of a loader, which is none of the settings of users.
-    ("py:class", r"loadeval\.analysis\.predict\.change\.Change"),
+    ("py:class", r"(os\.PathLike|(pathlib\.)?Path|enum\.Enum|collections\.abc\..*)"),
+    ("py:class", "Json"),
 ]
 
 myst_enable_extensions = ["colon_fence"]

@@ -92,9 +92,9 @@ def main() -> None:
         overwrite=True,
     ) as loader:
         train(loader, options.epochs, device)
-    headrooms = gathered(f"rank {RANK}: {loader.headroom()}")
+    results = gathered(f"rank {RANK}: {loader.headroom()}")
     if RANK == 0:
-        print("\n".join(headrooms))
+        print("\n".join(results))
     if RANKS > 1:
         distributed.destroy_process_group()
 

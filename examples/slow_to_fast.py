@@ -1,7 +1,7 @@
 """A slow loader of photographs, made fast step by step: each change is what loadeval found first.
 
 At first the JPEGs are read without a thought: in the training process, at full size, in double
-precision. Each way is measured in one alternating run, which tells how fast training is, which
+precision. Each way is measured in one alternating run, which says how fast training is, which
 share of its time is lost to loading, and why. The next way changes that.
 
     python examples/slow_to_fast.py FOLDER
@@ -25,12 +25,12 @@ from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator, describe, diagnose, quantities
+from loadeval import LoaderEvaluator, diagnose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval import Estimate, Run
+    from loadeval import Estimate
 
     Array = np.ndarray[Any, Any]
     Sample = tuple[torch.Tensor, int]
@@ -135,15 +135,14 @@ def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
 
 @dataclass
 class Row:
-    """The result of one way. Shares are 0 to 1; None is not measured."""
+    """The result of one way: images per second, the lost share, and what was found first."""
 
     way: str
-    rate: float
-    free_rate: float
+    rate: Estimate
+    free_rate: Estimate
     lost: Estimate
     epoch_start_ms: float
-    cpu_idle: float | None
-    gpu_idle: float | None
+    found: str
 
 
 def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path) -> Row:
@@ -165,47 +164,30 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
                 optimiser.step()
             if (loader.headroom().pairs or 0) >= pairs:
                 break
-    headroom = loader.headroom()
-    print(f"{way}: {headroom}", flush=True)
-    for finding in diagnose(loader.recorded()).findings[:2]:
-        print(f"  {finding.cost_share or 0:.0%}: {describe(finding)}", flush=True)
-    size, lost = headroom.samples_per_batch, headroom.lost_share
-    if not (headroom.real_ns and headroom.ideal_ns and headroom.epoch_start_ns and size and lost):
-        raise SystemExit(f"too little was measured: {headroom.verdict}")
-    rates = size / headroom.real_ns * 1e9, size / headroom.ideal_ns * 1e9
-    return Row(way, *rates, lost, headroom.epoch_start_ns / 1e6, *idle(loader.recorded()))
-
-
-def idle(run: Run) -> tuple[float | None, float | None]:
-    """The idle share of the machine's CPUs, and of the GPUs, in real blocks."""
-    means = {
-        (quantity.subject, quantity.name): quantity.real.mean
-        for quantity in quantities(run)
-        if quantity.real
-    }
-    cores = means.get(("machine", "cpu_cores"))
-    gpus = [mean / 100 for (_, name), mean in means.items() if name == "kernel_busy_percent"]
-    cpu_idle = None if cores is None else 1 - cores / run.header.environment["cpus"]
-    return cpu_idle, 1 - sum(gpus) / len(gpus) if gpus else None
+    gap, run = loader.headroom(), loader.recorded()
+    print(f"{way}: {gap}", flush=True)
+    diagnosis = diagnose(run)
+    for action in diagnosis.actions[:2]:
+        gain = f"{action.speedup:times}" if action.speedup else "not predicted"
+        print(f"  {action.says}: {gain}", flush=True)
+    size, lost = gap.samples_per_batch, gap.lost_share
+    if not (gap.real and gap.ideal and size and lost):
+        raise SystemExit("too little was measured")
+    rates = size * 1e9 / gap.real, size * 1e9 / gap.ideal
+    start_ms = float(run.steps.where(batch=0).wait_ns.mean()) / 1e6
+    found = diagnosis.findings[0].rule if diagnosis.findings else "nothing"
+    return Row(way, *rates, lost, start_ms, found)
 
 
 # ---- Reporting: a row for each way, as a line and as bars.
 
 
-def percent(share: Estimate | float | None) -> str:
-    """A share with its 95% CI, if it has one."""
-    if share is None or isinstance(share, float):
-        return "not measured" if share is None else f"{share:.0%}"
-    ends = "" if share.low is None else f" [{share.low:.0%}, {share.high:.0%}]"
-    return f"{share.value:.0%}{ends}"
-
-
 def table(rows: list[Row]) -> str:
     """One line per way."""
-    lines = [" " * 26 + "images/s  if free  lost to loading  epoch start      CPU idle  GPU idle"]
+    lines = [" " * 21 + "images/s  if free  lost to loading    epoch start  found first"]
     lines += [
-        f"{row.way:25}{row.rate:9.0f}{row.free_rate:9.0f}  {percent(row.lost):15}"
-        f"{row.epoch_start_ms:7.0f} ms{percent(row.cpu_idle):>14}  {percent(row.gpu_idle)}"
+        f"{row.way:20}{row.rate.value:9.0f}{row.free_rate.value:9.0f}  {f'{row.lost:.0%}':15}"
+        f"{row.epoch_start_ms:11.0f} ms  {row.found}"
         for row in rows
     ]
     return "\n".join(lines)
@@ -213,27 +195,20 @@ def table(rows: list[Row]) -> str:
 
 def draw(rows: list[Row], path: Path) -> None:
     """The same as bars."""
-    figure = Figure(figsize=(14, 5), layout="constrained")
-    panels = figure.subplots(1, 4, sharey=True, width_ratios=(4, 3, 2, 2))
-    ways, fastest = [row.way for row in rows], max(row.free_rate for row in rows)
-    free = panels[0].barh(ways, [row.free_rate / fastest for row in rows], color="#CFE3F1")
-    panels[0].barh(ways, [row.rate / fastest for row in rows], color="#0072B2")
-    labels = [f"{row.rate:.0f} of {row.free_rate:.0f}" for row in rows]
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    ways, fastest = [row.way for row in rows], max(row.free_rate.value for row in rows)
+    free = panels[0].barh(ways, [row.free_rate.value / fastest for row in rows], color="#CFE3F1")
+    panels[0].barh(ways, [row.rate.value / fastest for row in rows], color="#0072B2")
+    labels = [f"{row.rate.value:.0f} of {row.free_rate.value:.0f}" for row in rows]
     panels[0].bar_label(free, labels, padding=5, fontsize=14)
-    for axes, name in zip(panels[1:], ("lost", "cpu_idle", "gpu_idle"), strict=True):
-        shares = [getattr(row, name) for row in rows]
-        lengths = [getattr(share, "value", share) or 0.0 for share in shares]
-        bars = axes.barh(ways, lengths, color="#E69F00")
-        axes.bar_label(bars, list(map(percent, shares)), padding=5, fontsize=14)
-    titles = (
-        "images/s (pale: if loading were free)",
-        "time lost to loading",
-        "CPU idle",
-        "GPU idle",
-    )
-    for axes, title in zip(panels, titles, strict=True):
+    bars = panels[1].barh(ways, [row.lost.value for row in rows], color="#E69F00")
+    labels = [f"{row.lost:.0%}, first {row.found}" for row in rows]
+    panels[1].bar_label(bars, labels, padding=5, fontsize=14)
+    titles = "images/s (pale: if loading were free)", "time lost to loading, and what was found"
+    for axes, title, end in zip(panels, titles, (1.4, 2.2), strict=True):
         axes.set_title(title, loc="left", fontsize=14)
-        axes.set_xlim(0, 1.5)
+        axes.set_xlim(0, end)
         axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.tick_params(bottom=False, labelbottom=False, left=False, labelsize=14)
     panels[0].invert_yaxis()

@@ -1,6 +1,6 @@
 """A training as it is before anybody asks whether its data loading is slow: nothing of loadeval.
 
-    loadeval run --mode alternate -- python examples/train.py
+    loadeval diagnose -- python examples/train.py
 
 measures it. As DataLoader does unless told otherwise, it loads each batch when training asks for
 it; `--workers 2` loads ahead in two workers, which live on from epoch to epoch. Reads JPEGs from

@@ -98,13 +98,10 @@ def main() -> None:
     ) as loader:
         for _ in range(options.epochs):
             train_one_epoch(loader, model)
-    headroom = loader.headroom()
-    print(headroom)
-    if headroom.real_ns and headroom.ideal_ns:
-        real, ideal = (
-            BATCH_SIZE * 1e9 / iteration_ns
-            for iteration_ns in (headroom.real_ns, headroom.ideal_ns)
-        )
+    gap = loader.headroom()
+    print(gap)
+    if gap.real and gap.ideal:
+        real, ideal = (BATCH_SIZE * 1e9 / time_ns.value for time_ns in (gap.real, gap.ideal))
         print(f"{real:.0f} videos/s, {ideal:.0f} if loading were free; {CLIP} frames each")
     print(
         f"Figure written to {plot_comparison(log_file, output=options.folder / 'comparison.png')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
-from loadeval.analysis.baseline import EQUAL_WITHIN, LEAST_CHANGE
-from loadeval.analysis.estimate.headroom import Headroom
-from loadeval.analysis.estimate.verdict import FEWEST_BATCHES, HIGH_SHARE, MODERATE_SHARE
 from loadeval.data.lines import CacheInfo, Line, LoaderInfo, decode
 from loadeval.data.log import read_run
+from loadeval.estimate import verdict
+from loadeval.estimate.before_after import EQUAL_WITHIN, LEAST_CHANGE
+from loadeval.estimate.gap import Gap
+from loadeval.estimate.verdict import FEWEST_BATCHES, HIGH_SHARE, MODERATE_SHARE
 from tests.runs.measured import record
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"
@@ -69,11 +71,19 @@ def test_every_field_is_described(kind: Any) -> None:
     assert set(names) <= set(rows)
 
 
-def test_the_figures_that_are_defined_are_those_of_a_headroom() -> None:
-    """Each name in the table is a field of Headroom."""
+def test_the_figures_that_are_defined_are_those_of_a_gap() -> None:
+    """Each name in the table is one of Gap."""
     rows = re.findall(r"^\| [\w -]+ \| `(\w+)` \|", HOW_IT_MEASURES.read_text(), re.MULTILINE)
     assert len(rows) == 9
-    assert set(rows) <= {field.name for field in fields(Headroom)}
+    assert set(rows) <= set(dir(Gap))
+
+
+def test_the_rules_of_an_inconclusive_verdict_are_all_there() -> None:
+    """In the order in which they are asked."""
+    rows = re.findall(r"^\| `([\w ]+)` \| [^|`]+ \|$", HOW_IT_MEASURES.read_text(), re.MULTILINE)
+    code = inspect.getsource(verdict)
+    asked = re.findall(r'yield "([\w ]+)", ', code)
+    assert rows == ["not measured", *asked]
 
 
 def test_the_thresholds_are_those_of_the_verdict() -> None:

@@ -95,27 +95,12 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
 
 
 def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
-    """The rows are in the order of the changes: rates, share lost, epoch start, what was idle."""
+    """The rows are in the order of the changes: rates, share lost, epoch start, first finding."""
     lines = outcomes["slow_to_fast.py"].printed.splitlines()
     rows = lines[-len(WAYS) - 2 : -2]
     for way, row in zip(WAYS, rows, strict=True):
-        figures = (
-            r" +\d+ +\d+  -?\d+%( \[.*\])? +\d+ ms +(-?\d+%|not measured)  (\d+%|not measured)"
-        )
+        figures = r" +\d+ +\d+  -?\d+%( \[.*\])? +\d+ ms  [A-Za-z -]+"
         assert re.fullmatch(re.escape(way) + figures, row), row
-
-
-def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outcome]) -> None:
-    """A machine without one has nothing that is idle: it is not 100%, and not 0%."""
-    outcome = outcomes["slow_to_fast.py"]
-    runs = [read_run(path) for path in sorted(outcome.folder.glob("*.jsonl"))]
-    read = [
-        any(probe == "gpu" and len(table) for (probe, _), table in run.readings.items())
-        for run in runs
-    ]
-    rows = outcome.printed.splitlines()[-len(WAYS) - 2 : -2]
-    has_share = [not row.endswith("not measured") for row in rows]
-    assert all(known or not share for known, share in zip(read, has_share, strict=True))
 
 
 def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from loadeval.analysis.inside.operators import BUSY
-from loadeval.analysis.inside.stages import SLOW_SAMPLE, UNEVEN
 from loadeval.cli.main import app
+from loadeval.inside.operators import BUSY
+from loadeval.inside.stages import SLOW_SAMPLE, UNEVEN
 from tests.runs import DALI, DEMO, SPDL
 
 PAGE = (Path(__file__).parents[1] / "docs" / "inside-the-loader.md").read_text(encoding="utf-8")
@@ -38,26 +38,14 @@ def printed(*arguments: str) -> list[str]:
     return [line.rstrip() for line in done.stdout.splitlines()]
 
 
-def test_the_line_is_that_of_the_comparison() -> None:
-    """`loadeval compare` prints it so."""
-    line, *_ = code_blocks("text")
-    assert line.rstrip() in printed("compare", "run.jsonl")
-
-
 @pytest.mark.parametrize("place", range(3))
 def test_the_tables_are_those_of_the_command(place: int) -> None:
     """The page's commands print them so, among the rest."""
-    commands, (_, *tables) = code_blocks("console"), code_blocks("text")
+    commands, tables = code_blocks("console"), code_blocks("text")
     assert len(commands) == len(tables) == 3
     program, *arguments = commands[place].removeprefix("$ ").split()
     assert program == "loadeval"
     assert tables[place] in "".join(f"{line}\n" for line in printed(*arguments))
-
-
-def test_the_line_of_operators_is_that_of_the_comparison() -> None:
-    """`loadeval compare` prints it so."""
-    (line,) = re.findall("has them in one line: `(.+)`", PAGE)
-    assert f"inside the loader  {line}" in printed("compare", "spdl.jsonl")
 
 
 def test_the_threshold_of_a_busy_operator_is_that_of_the_analysis() -> None:

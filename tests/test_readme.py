@@ -75,7 +75,7 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
     "command",
     [
         pytest.param(
-            command, marks=[pytest.mark.check] if {"demo", "run"} & {*command.split()} else []
+            command, marks=[pytest.mark.check] if {"demo", "diagnose"} & {*command.split()} else []
         )
         for command in COMMANDS
         if command.startswith("loadeval ")
@@ -105,14 +105,14 @@ def test_the_output_shown_is_of_this_version(folder: Path) -> None:
     """The lines that the README shows of its first command begin as those of today do."""
     shown = [line for _, block in BLOCKS for line in block.splitlines()]
     today = run(LOADEVAL, "compare", "run.jsonl", cwd=folder).splitlines()
-    for label in ("real", "ideal", "time lost", "  waiting", "  contention", "everything", "page"):
-        assert any(line.startswith(f"{label}  ") for line in shown)
-        assert any(line.startswith(f"{label}  ") for line in today)
+    for label in ("a batch  ", "ideal    ", "█ step ", "More: loadeval compare "):
+        assert any(line.startswith(label) for line in shown)
+        assert any(line.startswith(label) for line in today)
 
 
 def test_the_readme_is_short() -> None:
     """It can be read in five minutes: at most 200 lines, and its screen is one of 25 by 80."""
-    printed = next(block for _, block in BLOCKS if "$ loadeval run" in block).splitlines()[1:]
+    printed = next(block for _, block in BLOCKS if "$ loadeval diagnose" in block).splitlines()[1:]
     shown = [line for line in printed if not line.startswith("epoch ")]  # the script's own
     assert len(README.splitlines()) <= 200
     assert len(shown) <= 25

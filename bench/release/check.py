@@ -44,13 +44,15 @@ with LoaderEvaluator(Loader(), mode="alternate", log_file=sys.argv[1]) as loader
 TYPED = """
 from pathlib import Path
 
-from loadeval import Headroom, LoaderEvaluator, Run, install, read_run
+from loadeval import Gap, LoaderEvaluator, Report, Run, diagnose, install, read_run
 from loadeval_adapters.notes import NotTimed
 
 loader = LoaderEvaluator([1, 2], mode="alternate", log_file="run.jsonl", redact=True)
-found: Headroom = loader.headroom()
-speedup: float | None = None if found.speedup is None else found.speedup.value
+gap: Gap = loader.headroom()
+speedup: float | None = None if gap.speedup is None else gap.speedup.value
+report: Report = loader.report()
 run: Run = read_run(Path("run.jsonl"))
+found: list[str] = [finding.rule for finding in diagnose(run).findings]
 folder: Path | None = install(redact=True).folder
 notes: type[NotTimed] = NotTimed
 for batch in loader:
@@ -71,6 +73,8 @@ LoaderEvaluator([1, 2], redact="yes")
 NotTimed("why").nothing
 """
 MISTAKES = 3
+PAGE_BYTES = 10**6
+"""A page of a run is smaller."""
 WITHOUT_PROC = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
 
 
@@ -258,7 +262,9 @@ def check_report(clean: Clean, wheel: Path) -> None:
     clean.pip("check")
     clean.run("loadeval", "report", "run.jsonl")
     clean.run("loadeval", "compare", "run.jsonl", "-o", "run.png")
-    expect((clean.home / "run.html").stat().st_size > 10**6, "the page has no plotly.js")
+    page = (clean.home / "run.html").read_text(encoding="utf-8")
+    expect("<svg" in page, "the page has no chart")
+    expect(len(page) < PAGE_BYTES, f"the page has {len(page):,} characters")
 
 
 def check_demo(clean: Clean, wheel: Path) -> None:

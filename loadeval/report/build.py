@@ -59,6 +59,8 @@ MOST_SAMPLES = 3
 """Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
 MOST_OUTLIERS = 10
 MOST_RANKS = 64
+SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
+"""Limits of training that are more than one thing."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 
@@ -462,6 +464,7 @@ def what_to_do(r: Result) -> Section:
         "are" if r.diagnosis.limit in ("the workers", "the CPUs", "the starts of epochs") else "is"
     )
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
+        are = "are" if r.diagnosis.limit in SEVERAL else "is"
         blocks.append(
             Text(
                 f"After that {r.diagnosis.limit} {are} the limit: {times(predicted[-1].value)} of "
@@ -642,7 +645,9 @@ def inside(r: Result) -> Section:
     """Where the loader's time goes: stages, transforms, lines of code, samples, workers."""
     s = r.stages
     if s is None:
-        return Section("inside the loader", [Text(f"Not measured: {why_no_stages(r.run)}.")])
+        why = why_no_stages(r.run)  # "" where operators are known in place of stages
+        said = [Text(f"Not measured: {why}.")] if why else list[Block]()
+        return Section("inside the loader", said)
     of = {"loader alone": "with the loader alone", "waits": "that training waited for"}[s.basis]
     about = Text(
         f"{duration(s.total_ns)} a batch {of}, over {counted(s.batches, 'batch', 'batches')}."

@@ -13,7 +13,15 @@ from importlib import resources
 from itertools import count
 from typing import TYPE_CHECKING
 
-from jinja2 import Environment, StrictUndefined
+try:
+    from jinja2 import Environment, StrictUndefined
+except ImportError as error:
+    from loadeval.errors import UsageError
+
+    raise UsageError(
+        "a page needs the package jinja2, which is not installed; install it with: "
+        'pip install "loadeval[report]"'
+    ) from error
 from markupsafe import Markup
 
 from loadeval.report.blocks import Cell, Chart, Number, Section, Table

@@ -1,0 +1,57 @@
+"""Without the packages of `loadeval[report]` every command that draws says what to install."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval import UsageError, plot_comparison, plot_worker_curve
+from tests.cli.commands import runner
+from tests.runs.measured import record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
+WITHOUT = {
+    ("compare", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
+    ("whatif", "{log}", "-o", "figure.png"): "charts need the package matplotlib",
+    ("report", "{log}"): "a page needs the package jinja2",
+}
+
+
+@pytest.fixture(autouse=True)
+def _neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("matplotlib", "jinja2"):
+        monkeypatch.setitem(sys.modules, package, None)
+    for module in ("charts", "html"):
+        monkeypatch.delitem(sys.modules, f"loadeval.report.{module}", raising=False)
+        monkeypatch.delattr(f"loadeval.report.{module}", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", WITHOUT)
+def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
+    """It ends before it does anything, with one line."""
+    log = str(record(tmp_path / "run.jsonl"))
+    code, out, err = runner()(*(word.format(log=log) for word in command))
+    assert (code, out, err) == (1, "", f"Error: {WITHOUT[command]}, {INSTALL}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+@pytest.mark.parametrize("command", [("compare", "{log}"), ("export", "{log}", "-f", "csv")])
+def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
+    """They work as ever."""
+    log = str(record(tmp_path / "run.jsonl", "alternate", batches=120))
+    code, _, err = runner()(*(word.format(log=log) for word in command))
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("plot", [plot_comparison, plot_worker_curve])
+def test_functions_raise(plot: object, tmp_path: Path) -> None:
+    """The same."""
+    assert callable(plot)
+    with pytest.raises(UsageError, match=r"needs? the package matplotlib, which is not installed"):
+        plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")
