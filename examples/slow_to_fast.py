@@ -205,7 +205,10 @@ def draw(rows: list[Row], path: Path) -> None:
     bars = panels[1].barh(ways, [row.lost.value for row in rows], color="#E69F00")
     labels = [f"{row.lost:.0%}, {row.found}" for row in rows]
     panels[1].bar_label(bars, labels, padding=5, fontsize=14)
-    titles = "images/s (pale: if loading were free)", "time lost to loading, and what was found first"
+    titles = (
+        "images/s (pale: if loading were free)",
+        "time lost to loading, and what was found first",
+    )
     for axes, title, end in zip(panels, titles, (1.4, 2.2), strict=True):
         axes.set_title(title, loc="left", fontsize=14)
         axes.set_xlim(0, end)
