@@ -7,7 +7,7 @@ share of its time is lost to loading, and why. The next way changes that.
     python examples/slow_to_fast.py FOLDER
 
 writes the photographs, a run log of each way, and slow-to-fast.png, a plot of the table printed at
-the end, to FOLDER. Takes about three minutes on two cores. Needs torch and Pillow.
+the end, to FOLDER. Takes about eight minutes on two cores. Needs torch and Pillow.
 """
 
 from __future__ import annotations
@@ -203,9 +203,12 @@ def draw(rows: list[Row], path: Path) -> None:
     labels = [f"{row.rate.value:.0f} of {row.free_rate.value:.0f}" for row in rows]
     panels[0].bar_label(free, labels, padding=5, fontsize=14)
     bars = panels[1].barh(ways, [row.lost.value for row in rows], color="#E69F00")
-    labels = [f"{row.lost:.0%}, first {row.found}" for row in rows]
+    labels = [f"{row.lost:.0%}, {row.found}" for row in rows]
     panels[1].bar_label(bars, labels, padding=5, fontsize=14)
-    titles = "images/s (pale: if loading were free)", "time lost to loading, and what was found"
+    titles = (
+        "images/s (pale: if loading were free)",
+        "time lost to loading, and what was found first",
+    )
     for axes, title, end in zip(panels, titles, (1.4, 2.2), strict=True):
         axes.set_title(title, loc="left", fontsize=14)
         axes.set_xlim(0, end)
