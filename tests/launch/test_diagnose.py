@@ -43,7 +43,7 @@ class Seconds:
         return self.now_s
 
 
-@pytest.mark.parametrize(("batches", "is_enough"), [(60, False), (1000, True)])
+@pytest.mark.parametrize(("batches", "is_enough"), [(60, False), (1300, True)])
 def test_what_is_known_well_enough_is_enough(
     batches: int, is_enough: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
