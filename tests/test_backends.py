@@ -13,10 +13,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import Backend, RunLogError, UsageError, compare_backends, read_run
-from loadeval.backends import BackendComparison
 from loadeval.data.columns import Columns
+from loadeval.report.report import Report, report_of_runs
 from loadeval.testing import FakeClock, ScriptedLoader
-from tests.builder import alternating, logged
+from tests.builder import alternating
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ class Scripted:
     def loader(self, load_ms: float, batches: int = 60, batch: Any = IMAGES) -> ScriptedLoader:
         return ScriptedLoader([batch] * batches, [round(load_ms * MS)] * batches, self.clock)
 
-    def compare(self, backends: dict[str, Any], **options: Any) -> BackendComparison:
+    def compare(self, backends: dict[str, Any], **options: Any) -> Report:
         fixed = {"batches": 24, "rounds": 3, "unit": "images", "clock": self.clock}
         return compare_backends(backends, **{"step": self.step, **fixed, **options})
 
@@ -84,9 +84,9 @@ def _scripted() -> Scripted:
     return Scripted()
 
 
-def rates(result: BackendComparison, name: str) -> list[float]:
+def rates(result: Report, name: str) -> list[float]:
     """Images per second: real, ideal, and of the loader alone."""
-    throughput = result.results[name].throughput
+    throughput = result.backends[name].throughput
     return [throughput[arm].value for arm in ("real", "ideal", "loader_only")]
 
 
@@ -121,15 +121,10 @@ def turns(name: str, wait: float = 5.0, pairs: int = 8, **known: Any) -> Run:
             [turns("a", 20, pairs=1), turns("b", pairs=1)],
             "b was 2.00x as fast as a, too few measurements for a 95% CI",
         ),
-        (
-            [turns("a")],
-            "a: training would be 1.50x [1.50x, 1.50x] as fast if loading were free",
-        ),
-        ([logged([10.0] * 60, name="a")], "a: 200 images/s [200, 200]"),
     ],
 )
 def test_the_first_line_says_who_is_fastest(runs: list[Run], headline: str) -> None:
-    assert str(BackendComparison.of_runs(runs)).splitlines()[0] == headline
+    assert str(report_of_runs(runs)).splitlines()[0] == headline
 
 
 def test_memory_is_that_of_training_and_workers() -> None:
@@ -138,14 +133,14 @@ def test_memory_is_that_of_training_and_workers() -> None:
         ("host", "process"): Columns({"time_ns": [1, 2], "pss_bytes": [1e9, 2e9]}),
         ("host", "workers"): Columns({"time_ns": [1, 2], "rss_bytes": [1e9, np.nan]}),
     }
-    result = BackendComparison.of_runs([turns("a", readings=readings), turns("b")])
-    assert result.as_dict()["memory_bytes"] == {"a": 3e9, "b": None}
+    result = report_of_runs([turns("a", readings=readings), turns("b")])
+    assert result.as_json()["memory_bytes"] == {"a": 3e9, "b": None}
     assert "  3.00 GB  " in str(result)
 
 
 def test_a_page_has_the_inside_of_each_loader() -> None:
     """Behind what the text of all has, and the differences between others than the fastest."""
-    result = BackendComparison.of_runs([turns("a"), turns("b", 20), turns("c", 30)])
+    result = report_of_runs([turns("a"), turns("b", 20), turns("c", 30)])
     assert [section.title for section in result.sections() if not section.priority] == [
         "the others",
         *(
@@ -154,11 +149,6 @@ def test_a_page_has_the_inside_of_each_loader() -> None:
             for title in ("inside the loader", "along the run", "what was measured")
         ),
     ]
-
-
-def test_a_run_that_replayed_is_no_backend() -> None:
-    with pytest.raises(UsageError, match="a was recorded with mode='replay', and tells nothing"):
-        BackendComparison.of_runs([logged([0.0] * 60, mode="replay", name="a"), turns("b")])
 
 
 def test_converters_count_as_loading(scripted: Scripted) -> None:
@@ -201,16 +191,16 @@ def test_a_backend_that_fails_leaves_the_others(scripted: Scripted, fails_at: in
     broken.batches = [IMAGES] * fails_at + [OSError("the disk\nwent away")] * (60 - fails_at)
     result = scripted.compare({"broken": broken, "good": scripted.loader(10)})
     assert result.failed == {"broken": "OSError: the disk went away"}
-    assert list(result.runs) == ["good"]
+    assert list(result.backends) == ["good"]
     assert rates(result, "good")[0] == pytest.approx(200)
 
 
 def test_samples_are_counted_as_the_user_says(scripted: Scripted) -> None:
     """A text has no first dimension."""
     loader = scripted.loader(10, batch="some text")
-    assert scripted.compare({"a": loader}).as_dict()["unit"] == "batches"
+    assert scripted.compare({"a": loader}).as_json()["unit"] == "batches"
     counted = scripted.compare({"a": loader}, samples=lambda text: len(text.split()))
-    assert counted.as_dict()["unit"] == "images"
+    assert counted.as_json()["unit"] == "images"
     assert rates(counted, "a")[0] == pytest.approx(100)
 
 
@@ -220,11 +210,9 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
     broken.batches = [IMAGES] * 3 + [OSError("gone")] * 57
     backends = {"a": scripted.loader(30), "b": scripted.loader(10), "c": broken}
     result = scripted.compare(backends, log_dir=tmp_path / "logs")
-    again = BackendComparison.of_runs(
-        [read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends]
-    )
+    again = report_of_runs([read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends])
     assert str(again) == str(result)
-    assert again.as_dict()["differences"] == result.as_dict()["differences"]
+    assert again.as_json()["differences"] == result.as_json()["differences"]
     with pytest.raises(RunLogError, match="exists"):
         scripted.compare(backends, log_dir=tmp_path / "logs")
     scripted.compare(backends, log_dir=tmp_path / "logs", overwrite=True)
@@ -342,8 +330,8 @@ def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
         unit="images",
     )
     assert not result.failed
-    assert all(rate > 0 for name in result.runs for rate in rates(result, name))
-    differences = result.as_dict()["differences"]
+    assert all(rate > 0 for name in result.backends for rate in rates(result, name))
+    differences = result.as_json()["differences"]
     assert isinstance(differences, list)
     assert len(differences) == 3
     assert result.plot(tmp_path / "backends.png").read_bytes().startswith(b"\x89PNG")

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval import Rule
+from loadeval.findings.engine import RULES
 from tests.recorded import TABLE, found_in, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+NOT_RECORDED = {"slow validation"}
+"""It is found in a folder whose validation loader has a log of its own."""
 ROWS = rows_of(TABLE.read_text(encoding="utf-8"))
 
 
@@ -23,4 +25,5 @@ def test_what_is_found_in_a_run(name: str, tmp_path: Path) -> None:
 def test_each_rule_is_found_in_some_run() -> None:
     cells = "; ".join(found for _, found in ROWS.values())
     found = {rule for cell in cells.split("; ") for rule in cell.rpartition(": ")[2].split(", ")}
-    assert {rule.value for rule in Rule} <= found
+    missing = {rule.name for rule in RULES} - found
+    assert missing == NOT_RECORDED

@@ -34,7 +34,7 @@ def attach(
     every_training: Annotated[bool, typer.Option("--all", help=ALL)] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a training that runs already: nothing is restarted, edited or injected.
+    """Look at a training that runs already, without a restart.
 
     How much of the time it waits for batches and in which line, what its workers do, and what
     limits them. Stacks are read by py-spy, which may need sudo; all else by /proc.

@@ -48,7 +48,7 @@ def backends(  # noqa: PLR0913 - the command's options
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure which library loads a folder of JPEGs fastest under a training step.
+    """Measure which library loads a folder of JPEGs fastest.
 
     Runs recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL in turns, each as it is, alone, and
     as if it were free, and compares their pixels.

@@ -69,7 +69,7 @@ def compare(
         float | None, typer.Option(metavar="PERCENT", help=FAIL_SLOWER, callback=percentage)
     ] = None,
 ) -> None:
-    """Tell how much faster training would be with ideal loading, and what to change.
+    """Tell what runs say: on one screen, or all with --full.
 
     Of a run of mode log: how long training waited, and for what. Of two runs of one program:
     whether the second is slower, and what changed. Of several backends: which is fastest.
@@ -103,7 +103,7 @@ def gates(
     """On which side of the limits the runs are, and that in words."""
     result, before, found = report.result, report.before, []
     if fail_above is not None:
-        if result is None or result.gap.ideal is None:
+        if result is None or (result.run.header.mode == "log" and result.ideal is None):
             raise typer.BadParameter(
                 "--fail-above needs the share of time lost to data loading; expected a run of "
                 "mode alternate, or one of mode log and one of mode replay"

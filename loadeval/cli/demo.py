@@ -49,7 +49,7 @@ def demo(
     ] = Path("loadeval-demo"),
     device: Annotated[DemoDevice, typer.Option(help="What to train on.")] = DemoDevice.CPU,
 ) -> None:
-    """Train on JPEGs, with real and ideal loading in turn, and compare.
+    """Train on JPEGs, with real and ideal loading in turn.
 
     Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib: pip install
     "loadeval[demo]".

@@ -45,7 +45,7 @@ def diagnose(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
 ) -> None:
-    """Measure an unedited program for a short while: what data loading costs, and what to change.
+    """Measure a program for a short while, and say what to change.
 
     Real and ideal loading take turns until the time lost is known within five points, or for two
     minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.

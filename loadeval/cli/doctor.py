@@ -24,7 +24,7 @@ def doctor(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help=RUN)] = None,
     json: AsJson = False,
 ) -> None:
-    """Check whether this machine is set up well for loading data, and say what to change.
+    """Check whether this machine is set up well for loading data.
 
     CPUs, threads, shared memory, limits, the NVIDIA driver; with a run also whether its workers
     fit into memory. Exits with 1 when something is to be changed.

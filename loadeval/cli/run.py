@@ -70,7 +70,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
     hang_after: HangAfter = None,
     abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT_ON_HANG)] = False,
 ) -> None:
-    """Run a command unchanged, and record what it waits for its data loaders.
+    """Run a program, and record how long it waits for data.
 
     The loader that is iterated with gradients on is the training loader; validation and other
     loaders get logs of their own. Works with python, torchrun, accelerate launch and scripts. All

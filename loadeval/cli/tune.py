@@ -37,7 +37,7 @@ def tune(
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=DIR)] = None,
     as_json: console.AsJson = False,
 ) -> None:
-    """Find the settings of a loader with which an unedited program trains fastest.
+    """Find the settings with which an unedited program is fastest.
 
     Runs the command for a short while with each setting: once to see what happens inside the
     loader, and then the settings that are predicted to be fastest, four at most, in turns with the

@@ -58,7 +58,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the throughput of training under other settings of its loader.
+    """Predict throughput under other settings of the loader.
 
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.

@@ -88,14 +88,6 @@ class Columns:
         """The same with other, or more, columns."""
         return Columns({**self._arrays, **columns})
 
-    def shift(self, by: int, names: Iterable[str]) -> Columns:
-        """The same with `by` added to the columns of these names, where they are known."""
-        shifted = {}
-        for name in names:
-            column = self._arrays[name]
-            shifted[name] = np.where(column == UNKNOWN, UNKNOWN, column + by)
-        return Columns({**self._arrays, **shifted})
-
     @classmethod
     def empty(cls, names: Iterable[str]) -> Columns:
         """Columns of integers without a row."""

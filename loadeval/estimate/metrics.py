@@ -61,13 +61,6 @@ class Quantity:
     real: Level | None
     ideal: Level | None
 
-    @property
-    def difference(self) -> float | None:
-        """The ideal mean minus the real one; None where either was not read."""
-        if self.real is None or self.ideal is None:
-            return None
-        return self.ideal.mean - self.real.mean
-
 
 @dataclass(frozen=True, slots=True)
 class Metrics:

@@ -24,12 +24,6 @@ THREADS = re.compile(r"(concurrent\.futures|queue|threading|multiprocessing\.poo
 MOSTLY = 0.5
 """A worker waits for its own threads where it is seen in these, or they compute, for so long."""
 
-DECODERS = re.compile(
-    r"(.+\.)?ImageFile\.load|(.+\.)?(imread|imdecode|decode_(image|jpeg|png|webp)|new_from_(file|buffer))"
-)
-"""Pillow, OpenCV, torchvision and simplejpeg, and libvips."""
-MUCH_DECODING = 0.3
-"""From this share of fetching and collating on, another decoder would change much."""
 
 MUCH_READ = 8.0
 """Bytes read for each byte of a batch, from which on most of what is read is not used."""
@@ -101,12 +95,6 @@ def computing_threads(stages: Stages) -> float:
         return 0.0
     share = min((stages.other_cpu_ns or 0.0) / blocked_ns, 1.0)
     return share if share >= MOSTLY else 0.0
-
-
-def is_mostly_decoding(stages: Stages) -> bool:
-    """Whether decoding images takes MUCH_DECODING of fetching and collating, or more."""
-    shares = [line.share for line in stages.code if DECODERS.fullmatch(line.leaf)]
-    return sum(shares) >= MUCH_DECODING
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,22 +53,6 @@ def loaded(run: Run) -> Columns:
     )
 
 
-def loaded_by(run: Run) -> Column:
-    """The worker that loaded each batch of `run.steps`.
-
-    UNKNOWN of a batch that came from memory, or that training asked for where nobody looked into
-    the loader, or that the training process loaded itself.
-    """
-    steps, times = run.steps, run.stages
-    times = times.take(times.requested_ns != UNKNOWN)
-    times = times.take(np.argsort(times.requested_ns, kind="stable"))
-    # While training waits, the loader is asked for this batch.
-    at = np.searchsorted(times.requested_ns, steps.request_ns)
-    asked_ns = np.append(times.requested_ns, np.iinfo(np.int64).max)[at]
-    is_own = asked_ns <= steps.request_ns + steps.wait_ns
-    return np.where(is_own, np.append(times.worker, UNKNOWN)[at], UNKNOWN)
-
-
 def spans(batches: Columns) -> dict[str, tuple[Column, Column]]:
     """When each stage of each batch began, and how long it took; UNKNOWN where either is.
 

@@ -237,11 +237,6 @@ class Stages:
         fetching = self.charged_share("fetch")
         return fetching and min(transform.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
 
-    def code_share(self, part: float) -> float | None:
-        """The part of `total_ns` for a `part` of fetching and collating."""
-        fetching = self.charged_share("fetch", "collate")
-        return fetching and part * fetching
-
     @property
     def line(self) -> CodeLine | None:
         """The function that workers were seen in most often, but for those that call transforms.

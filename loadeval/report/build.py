@@ -379,6 +379,8 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
         apart = duration(job.skew_ns)
         notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
     own = [(f"rank {rank.rank}", rank.wait_ns) for rank in ranked if rank.wait_ns is not None]
+    if len(rows) > MOST_RANKS:
+        notes.insert(0, f"and {len(rows) - MOST_RANKS:,} more")
     blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
     if own:
         own = own[:MOST_RANKS]
@@ -1055,12 +1057,11 @@ def _label(name: str) -> str:
 
 
 def _cell(name: str, value: object) -> Cell:
+    unit = ENDS.get(name.rpartition(", ")[2])
     if isinstance(value, Estimate):
-        unit = ENDS.get(name.rpartition(", ")[2], "duration")
-        return Number(value, unit)
+        return Number(value, unit or "duration")
     if isinstance(value, bool) or not isinstance(value, int | float):
         return NOT_MEASURED if value is None else str(value)
-    unit = ENDS.get(name.rpartition(", ")[2])
     if unit is None and isinstance(value, int):
         return f"{value:,}"
     return Number(value, unit or "number")

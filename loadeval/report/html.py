@@ -66,7 +66,7 @@ def page(sections: Sequence[Section], about: str) -> str:
 
     script = source.split("<script>")[1].split("</script>")[0]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return environment.from_string(source).render(
+    shown = environment.from_string(source).render(
         sections=sections,
         about=about,
         drawn=drawn,
@@ -76,6 +76,7 @@ def page(sections: Sequence[Section], about: str) -> str:
         light=Markup(css_variables("light")),  # noqa: S704 - ours
         dark=Markup(css_variables("dark")),  # noqa: S704 - ours
     )
+    return shown.lstrip()
 
 
 def _shown(value: object) -> object:

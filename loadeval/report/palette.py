@@ -83,11 +83,6 @@ def dash(number: int) -> str:
     return DASHES[(number + number // SERIES) % SERIES]
 
 
-def css_classes() -> str:
-    """A class for each colour, which sets things in it: .c-real."""
-    return "".join(f".c-{name}{{color:var(--{name})}}" for name in LIGHT)
-
-
 def css_variables(theme: Theme) -> str:
     """The colours of `theme` as custom properties of CSS."""
     return "".join(f"--{name}:{color};" for name, color in THEMES[theme].items())

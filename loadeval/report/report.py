@@ -159,7 +159,7 @@ class Report:
         check_page(path)
         from loadeval.report.html import page  # noqa: PLC0415 - imports matplotlib and jinja2
 
-        text = page(self.sections(self.commands()), ", ".join(each.name for each in self.paths))
+        text = page(self.sections(), ", ".join(each.name for each in self.paths))
         part = path.with_name(f".{path.name}.part")
         try:
             part.write_text(text, encoding="utf-8")
@@ -184,6 +184,9 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
         training(logs_in(path), path, between)[0] if path.is_dir() else cut(read_run(path), between)
         for path in paths
     ]
+    if are_ranks(runs):
+        job = job_of(runs)
+        return Report(result_of(job.run), job=job, paths=tuple(paths))
     return replace(report_of_runs(runs), paths=tuple(paths))
 
 

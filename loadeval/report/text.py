@@ -143,7 +143,9 @@ def _of_block(block: Block, width: int, brief: bool, ascii_only: bool) -> list[L
         case Bars():
             found = _bars(block, width, ASCII_BLOCKS if ascii_only else BLOCKS)
         case Findings() if brief:
-            found = _table((), [_in_short(finding) for finding in block.found], width)
+            short = [_in_short(finding) for finding in block.found]
+            are_costs = any(cost for cost, _ in short)
+            found = _table((), short if are_costs else [(name,) for _, name in short], width)
         case Findings():
             for at, finding in enumerate(block.found, 1):
                 found += [*([Line()] if found else []), *_finding(at, finding, width)]

@@ -1,4 +1,7 @@
-"""`loadeval compare`."""
+"""`loadeval compare`: what it takes, what it refuses, and its exit codes.
+
+The files in tests/golden have what it says of each recorded run.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadeval.analysis.report import Report
-from loadeval.data.folder import LoaderRecord, ProcessRecord
-from loadeval.data.log import read_run
-from loadeval.report.json import report_as_dict
+from loadeval import compare_backends
+from loadeval.data.lines import LoaderInfo
+from loadeval.testing import FakeClock, ScriptedLoader
 from tests.cli.commands import COMMAND, runner
-from tests.runs import DEMO
-from tests.runs.given import MS, write_run
+from tests.runs.given import MS, make_run, write_run
 from tests.runs.measured import record
-from tests.runs.staged import staged
-from tests.runs.tables import replace
+from tests.runs.tables import with_steps
 
 Logs = tuple[Path, Path]
-SCREEN_OF_A_LOG = """\
-Training waited for batches 75.0% of the time, at 100 images/s (95% CI
-[100, 100])
-
-findings  waiting 75.0%
-
-what to do                                where  predicted
-1. perhaps measure with mode='alternate'  -      not predicted
-
-Mode log shows how long training waited, not what it would gain: loading also
-slows the steps beside it. For the gain: loadeval run --mode alternate --
-COMMAND
-
-everything  loadeval compare {log} --full
-page        loadeval report {log}
-"""
-LOADERS = (
-    LoaderRecord("rank0.jsonl", "training", "log", "Loader", None, True, 1, 30),
-    LoaderRecord("rank0-validation.jsonl", "validation", "log", "Loader", None, False, 1, 0),
-)
-run = runner("compare")
+run = runner("compare", columns=200)
+ON_STDERR = str.maketrans("│╭╮╰╯─", "      ")
 
 
 @pytest.fixture(name="logs")
@@ -50,195 +31,212 @@ def _logs(tmp_path: Path) -> Logs:
     return record(tmp_path / "real.jsonl", "log"), record(tmp_path / "ideal.jsonl", "replay")
 
 
-@pytest.fixture(name="alternated")
-def _alternated(tmp_path: Path) -> Path:
-    """The run log of an alternating run: steps of 10 ms, after waits of 30 ms and of none."""
-    return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
+@pytest.fixture(scope="module", name="alternated")
+def _alternated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that loses 75% in every pair: waits of 30 ms and of none, steps of 10 ms."""
+    return record(tmp_path_factory.mktemp("run") / "alternated.jsonl", "alternate", epochs=4)
+
+
+def trained(path: Path, wait_ms: float, *, workers: int = 2, seed: int = 0) -> Path:
+    """The log of three epochs of 100 batches, with steps of about 20 ms."""
+    random = np.random.default_rng(seed)
+    step_ns = (20 * MS * random.normal(1.0, 0.03, 300)).astype(int)
+    wait_ns = round(wait_ms * MS)
+    loader = LoaderInfo("torch.utils.data.DataLoader", workers=workers)
+    run = make_run([wait_ns] * 300, step_ns.tolist(), epochs=[100] * 3, warmup=1, loader=loader)
+    request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
+    return write_run(with_steps(run, request_ns=request_ns), path)
 
 
 def refused(*arguments: object) -> str:
-    """The one line on stderr of a command that exits with 1 and prints nothing."""
+    """What is said on stderr of a command that prints nothing and fails."""
     code, out, err = run(*arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: ")
-    assert err.count("\n") == 1
-    return err
-
-
-def test_one_screen_is_printed(logs: Logs) -> None:
-    """The verdict first, both arms, the finding, what to do, and the commands that tell more."""
-    before = sorted(logs[0].parent.iterdir())
-    code, out, err = run(*logs)
-    assert (code, err) == (0, "")
-    lines = out.splitlines()
-    assert lines[0].startswith("Highly input-bound: training would be 4.00x as fast")
-    assert len(lines) <= 25
-    assert "100 images/s" in out
-    assert "400 images/s" in out
-    assert "findings  waiting 75.0%" in lines
-    assert "1. measure with mode='alternate'  -      not predicted" in lines
-    assert lines[-2] == f"everything  loadeval compare {logs[0]} {logs[1]} --full"
-    assert lines[-1] == f"page        loadeval report {logs[0]} {logs[1]}"
-    assert sorted(logs[0].parent.iterdir()) == before  # no figure is written unasked
+    assert code in {1, 2}
+    assert out == ""
+    assert "Traceback" not in err
+    return " ".join(err.translate(ON_STDERR).split())
 
 
 def test_the_commands_can_be_pasted(logs: Logs) -> None:
     """A path with a space in it is quoted."""
     spaced = logs[0].rename(logs[0].with_name("a run.jsonl"))
-    _, out, _ = run(spaced, logs[1])
-    assert f"loadeval compare '{spaced}' {logs[1]} --full" in out
+    assert f"More: loadeval compare '{spaced}' {logs[1]} --full" in run(spaced, logs[1])[1]
 
 
-def test_findings_stand_between_comparison_and_runs(logs: Logs) -> None:
-    """With --full: what is wrong, and what was checked."""
-    _, out, _ = run(*logs, "--full")
-    finding = out.index("\nFindings\n1. waiting: high, 75.0% lost")
-    assert out.index("verdict") < finding < out.index("\nrun ")
-    assert "Nothing found: zero workers" not in out  # how many there are is not known
-    _, clear = " ".join(out.split()).split("Nothing found: ")
-    assert "contention" in clear.partition(".")[0]
-
-
-def test_one_alternating_run_is_compared_with_itself(alternated: Path, tmp_path: Path) -> None:
-    """One file gives the finding with its interval, a column for each arm, and a figure."""
-    output = tmp_path / "figure.png"
-    code, out, err = run(alternated, "--full", "--output", output)
-    assert (code, err) == (0, "")
-    words = " ".join(out.split())
-    assert words.startswith("Highly input-bound: training would be 4.00x as fast if loading were")
-    assert "(95% CI [4.00x, 4.00x])" in words
-    assert "alternate, real arm alternate, ideal arm" in words
-    assert out.endswith(f"Figure written to {output}\n")
-    assert output.read_bytes().startswith(b"\x89PNG")
-
-
-def test_json_is_the_report(logs: Logs, alternated: Path, tmp_path: Path) -> None:
-    """One object on stdout and nothing else, though a figure is written."""
+def test_json_is_one_object(logs: Logs, alternated: Path, tmp_path: Path) -> None:
+    """Though a figure is written. A log beside a replay has the keys of a run that alternated."""
+    keys = []
     for files in (logs, (alternated,)):
         figure = tmp_path / f"{len(files)}.svg"
         code, out, err = run(*files, "--json", "--output", figure)
-        report = Report.of([read_run(file) for file in files])
         assert (code, err) == (0, "")
-        document = json.loads(out)
-        assert document == json.loads(json.dumps(report_as_dict(report)))
-        assert document["speedup"]["value"] == pytest.approx(4.0)
-        assert document["real"]["steady_batches"] == document["real_batches"]
-        assert document["ideal"]["steady_batches"] == document["ideal_batches"]
-        assert len(document["readings"]) == len(files)
         assert figure.exists()
+        keys.append(json.loads(out).keys())
+    assert keys[0] == keys[1]
+
+
+@pytest.mark.parametrize("name", ["figure.png", "figure.svg", "figure.pdf"])
+def test_a_figure_is_written(name: str, alternated: Path, tmp_path: Path) -> None:
+    code, out, _ = run(alternated, "--output", tmp_path / name)
+    assert code == 0
+    assert out.endswith(f"Figure written to {tmp_path / name}\n")
+    assert (tmp_path / name).stat().st_size > 1000
+
+
+def test_a_window_is_looked_at_by_itself(tmp_path: Path) -> None:
+    """Of batches that were asked for in it; its figures are those of these alone."""
+    log = record(tmp_path / "log.jsonl", waits_ns=[0] * 50 + [30 * MS] * 50)
+    assert "Training waited for batches 0.0% of the time" in run(log, "--between", "0", "0.4s")[1]
+    assert "Training waited for batches 75.0% of the time" in run(log, "--between", "1s", "9")[1]
+    assert "no batch between 100s and 200s" in refused(log, "--between", "100s", "200s")
+    assert "ends before it begins" in refused(log, "--between", "2s", "1s")
+    assert "'soon' is no time; expected seconds" in refused(log, "--between", "soon", "2s")
+
+
+def test_runs_that_cannot_be_compared(logs: Logs, alternated: Path, tmp_path: Path) -> None:
+    """The message says what was expected."""
+    real, ideal = logs
+    assert "the other way round" in refused(ideal, real)
+    assert "no real arm to compare; give the run with mode='log' too" in refused(ideal)
+    assert "jsonl was recorded with mode=" in refused(alternated, ideal)
+    assert "the same file was given twice" in refused(real, real)
+    after = record(tmp_path / "after.jsonl", "replay", replay_after=10, epochs=2)
+    assert "(the real batches of replay_after=10 are left out)" in refused(after)
+    others = [record(tmp_path / f"{name}.jsonl") for name in ("a", "b")]
+    assert "tells nothing of its loader's throughput" in refused(*others, ideal)
 
 
 @pytest.mark.parametrize(
     ("output", "message"),
     [("figure.gif", ".png, .svg or .pdf was expected"), ("none/a.png", "cannot write the figure")],
 )
-def test_a_figure_that_cannot_be_written_exits_with_1(
+def test_a_figure_that_cannot_be_written(
     logs: Logs, tmp_path: Path, output: str, message: str
 ) -> None:
-    """The message goes to stderr, and nothing to stdout."""
     assert message in refused(*logs, "--output", tmp_path / output)
 
 
-def test_runs_that_cannot_be_compared_exit_with_1(logs: Logs, alternated: Path) -> None:
-    """The message says what was expected."""
-    real, ideal = logs
-    assert "the other way round" in refused(ideal, real)
-    assert "no real arm to compare; give the run with mode='log' too" in refused(ideal)
-    for files in ((alternated, ideal), (ideal, alternated)):  # it has its own ideal arm
-        assert "jsonl was recorded with mode=" in refused(*files)
-
-
-def test_one_run_of_mode_log_is_said_as_at_the_end_of_loadeval_run(logs: Logs) -> None:
-    code, out, err = run(logs[0])
-    assert (code, err) == (0, "")
-    assert out == SCREEN_OF_A_LOG.format(log=logs[0])
-
-
-def test_everything_of_a_run_of_mode_log(logs: Logs) -> None:
-    """Its findings, and its figures; JSON has them as of a run by itself."""
-    out = run(logs[0], "--full")[1]
-    assert out.startswith("Training waited for batches 75.0% of the time")
-    assert out.index("\nWhat to do\n") < out.index("\nFindings\n") < out.index("wait, p95")
-    document = json.loads(run(logs[0], "--json")[1])
-    assert (document["mode"], "diagnosis" in document) == ("log", True)
-
-
-def test_a_folder_of_a_run_of_mode_log_has_its_loaders(tmp_path: Path) -> None:
-    record(tmp_path / "rank0.jsonl")
-    record(tmp_path / "rank0-validation.jsonl", batches=4)
-    ProcessRecord("rank0", 0, 1, "host", True, LOADERS).save(tmp_path)
-    lines = run(tmp_path)[1].splitlines()
-    assert lines[0].startswith("Training waited for batches 75.0% of the time")
-    assert lines[-5:] == [
-        "rank0.jsonl (training): 30 batches, 1 epoch, 30 optimizer steps of 4 samples",
-        "rank0-validation.jsonl (validation): 4 batches, 1 epoch",
-        "",
-        f"everything  loadeval compare {tmp_path} --full",
-        f"page        loadeval report {tmp_path}",
-    ]
-
-
-def test_a_replay_after_real_batches(logs: Logs, tmp_path: Path) -> None:
-    """Its real batches are no real arm, and without kept ones after them it is no ideal one."""
-    after = record(tmp_path / "after.jsonl", "replay", replay_after=10, epochs=2)
-    assert "(the real batches of replay_after=10 are left out)" in refused(after)
-    assert run(logs[0], after)[0] == 0
-    short = record(tmp_path / "short.jsonl", "replay", replay_after=100)
-    assert "nothing was replayed" in refused(logs[0], short)
-
-
 @pytest.mark.check
-def test_the_installed_command_compares(logs: Logs, tmp_path: Path) -> None:
-    """Run as a process, it writes plain text to stdout, and a figure."""
-    output = tmp_path / "figure.pdf"
-    done = subprocess.run(
-        [COMMAND, "compare", *logs, "--output", output], capture_output=True, text=True, check=True
-    )
+def test_the_installed_command_prints_plain_text(logs: Logs, tmp_path: Path) -> None:
+    """To what is no terminal."""
+    command = [COMMAND, "compare", *logs, "--output", tmp_path / "figure.pdf"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     assert done.stdout.startswith("Highly input-bound")
-    assert output.read_bytes().startswith(b"%PDF")
 
 
-def test_an_error_of_the_installed_command_is_no_traceback(tmp_path: Path) -> None:
-    """One line on stderr, and exit code 1."""
-    command = [str(COMMAND), "compare", str(tmp_path / "a"), str(tmp_path / "b")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: ")
-    assert done.stderr.count("\n") == 1
+# Limits, for CI
 
 
-def test_everything_includes_the_inside_of_the_loader(alternated: Path, tmp_path: Path) -> None:
-    """Its tables, or why there are none; the screen has one line of it."""
-    log = write_run(staged(), tmp_path / "staged.jsonl")
-    assert "Inside the loader: 11.7 ms a batch" in run(log, "--full")[1]
-    assert "Inside the loader: not measured" in run(alternated, "--full")[1]
-    screen = run(log)[1].splitlines()
-    assert sum(line.startswith("inside the loader  fetch") for line in screen) == 1
-    assert len(screen) <= 25
+def test_a_loss_above_the_limit_exits_with_3(alternated: Path, tmp_path: Path) -> None:
+    """One line on stderr says so; the report, its JSON and a figure are as without."""
+    figure = tmp_path / "figure.svg"
+    code, out, err = run(alternated, "--fail-above", 20, "--output", figure)
+    assert code == 3
+    assert err == (
+        "Above 20%: 75.0% [75.0%, 75.0%] of the training time is lost to data loading; the whole "
+        "95% CI is above the limit\n"
+    )
+    assert figure.exists()
+    assert out.startswith(run(alternated)[1])
+    assert run(alternated, "--json", "--fail-above", 20)[:2] == (3, run(alternated, "--json")[1])
 
 
-def test_decoding_that_is_waited_for_has_the_command_that_measures_decoders() -> None:
-    """Under a step that takes as long as that of the run with ideal loading."""
-    code, out, _ = run(DEMO)
+@pytest.mark.parametrize("limit", [75, 80.5, 99.9])
+def test_a_loss_up_to_the_limit_exits_with_0(alternated: Path, limit: float) -> None:
+    code, _, err = run(alternated, "--fail-above", limit)
     assert code == 0
-    assert "other decoders  loadeval backends FOLDER --step 21.3ms\n" in out
+    assert err.startswith(f"Not above {limit:g}%: 75.0% [75.0%, 75.0%]")
 
 
-def test_what_is_no_decoding_has_no_such_command(tmp_path: Path) -> None:
-    """Most of this loader's time is a blur."""
-    _, out, _ = run(write_run(staged(), tmp_path / "staged.jsonl"))
-    assert "highly input-bound" in out.lower()
-    assert "other decoders" not in out
+def test_a_run_that_is_too_short_exits_with_4(tmp_path: Path) -> None:
+    short = record(tmp_path / "short.jsonl", "alternate", batches=4)
+    code, _, err = run(short, "--fail-above", 20)
+    assert code == 4
+    assert err.startswith(f"Undecided whether more than 20% is lost: {short} is too short")
+    assert "Measure 8 more epochs at least" in err
 
 
-def test_decoding_that_nobody_waits_for_has_no_such_command(tmp_path: Path) -> None:
-    """The same run without waits: training may take as long with ideal loading."""
-    demo = read_run(DEMO)
-    wait_ns, step_ns = np.zeros_like(demo.steps.wait_ns), np.full_like(demo.steps.step_ns, 9 * MS)
-    steps = replace(demo.steps, wait_ns=wait_ns, step_ns=step_ns)
-    without = replace(demo, steps=steps, windows=())
-    _, out, _ = run(write_run(without, tmp_path / "no-waits.jsonl"))
-    assert out.startswith("Not to moderately input-bound")
-    assert "other decoders" not in out
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_runs_without_ideal_loading_have_no_loss(runs: int, tmp_path: Path) -> None:
+    logs = [record(tmp_path / f"{number}.jsonl", "log") for number in range(runs)]
+    assert "expected a run of mode alternate" in refused(*logs, "--fail-above", 20)
+
+
+@pytest.mark.parametrize("limit", ["0", "100", "-1", "nan", "inf", "many"])
+def test_a_limit_is_a_percentage(alternated: Path, limit: str) -> None:
+    assert "--fail-above" in refused(alternated, "--fail-above", limit)
+
+
+def test_a_slower_run_exits_with_3(tmp_path: Path) -> None:
+    """The first of two is the baseline. What changed is told, and what is newly found."""
+    before = trained(tmp_path / "before.jsonl", 1)
+    slow = trained(tmp_path / "slow.jsonl", 4.5, workers=1, seed=2)
+    code, out, err = run(before, slow, "--fail-slower", 5)
+    assert code == 3
+    assert err.startswith("More than 5% slower: 0.86x [0.8")
+    lines = out.splitlines()
+    assert lines[0].startswith("Slower than the baseline: 0.86x [0.8")
+    assert "loader: workers  2       1" in lines
+    assert "Found now: waiting." in lines
+    assert "Two runs one after the other also differ by what the machine did" in out
+    code, _, err = run(before, slow, "--fail-slower", 14.3)
+    assert code == 4
+    assert err.startswith("Undecided whether more than 14.3% slower: 0.86x [")
+    change = json.loads(run(before, slow, "--json")[1])["before_after"]
+    assert (change["pace"], change["period"]) == ("slower", "over whole epochs")
+    full = run(before, slow, "--full")[1]
+    assert full.index("Caution: Two runs") < full.index("now: Training waited for batches")
+
+
+def test_an_equal_run_exits_with_0(tmp_path: Path) -> None:
+    logs = [trained(tmp_path / f"{seed}.jsonl", 1, seed=seed) for seed in (0, 1)]
+    code, out, err = run(*logs, "--fail-slower", 5)
+    assert code == 0
+    assert out.startswith("As fast as the baseline, within 10%: 1.00x [")
+    assert "Nothing changed that the logs tell" in out
+    assert err.startswith("Not more than 5% slower: 1.00x [")
+
+
+def test_of_both_limits_the_worse_code_counts(tmp_path: Path) -> None:
+    """75% are lost, as before."""
+    logs = [record(tmp_path / f"{name}.jsonl", "alternate", epochs=4) for name in ("a", "b")]
+    code, _, err = run(*logs, "--fail-slower", 5, "--fail-above", 20)
+    assert code == 3
+    said = [line.partition(":")[0] for line in err.splitlines()]
+    assert said == ["Above 20%", "Not more than 5% slower"]
+    assert run(*logs, "--fail-slower", 5, "--fail-above", 80)[0] == 0
+
+
+def test_a_limit_to_be_slower_needs_two_runs_of_one_program(alternated: Path, logs: Logs) -> None:
+    assert "the earlier one first" in refused(alternated, "--fail-slower", 5)
+    assert "the earlier one first" in refused(*logs, "--fail-slower", 5)
+
+
+# Several backends
+
+
+def test_logs_of_one_comparison_are_compared_again(tmp_path: Path) -> None:
+    clock, loads_ms = FakeClock(), {"torch": 30, "dali": 10, "spdl": 20}
+    batches = [np.zeros((4, 2))] * 60
+    compare_backends(
+        {name: ScriptedLoader(batches, [ms * MS] * 60, clock) for name, ms in loads_ms.items()},
+        lambda _: clock.advance(10 * MS),
+        batches=24,
+        rounds=3,
+        unit="images",
+        log_dir=tmp_path,
+        clock=clock,
+    )
+    code, out, err = run(*(tmp_path / f"{name}.jsonl" for name in loads_ms))
+    assert (code, err) == (0, "")
+    assert out.startswith("dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl\n")
+
+
+def test_runs_of_other_modes_are_backends(tmp_path: Path) -> None:
+    """They are separate, which is said."""
+    logs = [record(tmp_path / f"{mode}.jsonl", mode, epochs=4) for mode in ("alternate", "log")]
+    out = run(*logs)[1]
+    assert "baseline" not in out
+    assert "The runs are separate: machine drift" in out

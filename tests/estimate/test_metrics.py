@@ -42,7 +42,6 @@ def test_each_arm_has_its_own_level() -> None:
     assert (quantity.probe, quantity.subject, quantity.name) == ("gpu", "GPU 0", "sm_clock_hz")
     assert quantity.real == Level(2, 42.0, 42.0, 43.8)
     assert quantity.ideal == Level(2, 93.0, 93.0, 95.7)
-    assert quantity.difference == 51
 
 
 def test_a_reading_counts_where_all_of_the_time_since_the_one_before_was_one_arms() -> None:

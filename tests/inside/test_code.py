@@ -11,7 +11,6 @@ from loadeval.inside.code import (
     awaits_threads,
     blockage,
     computing_threads,
-    is_mostly_decoding,
     slow_format,
 )
 from loadeval.inside.stages import stages
@@ -142,27 +141,3 @@ def test_far_more_is_read_than_used(
     assert (found and found.amplification) == times
     if found:
         assert (found.form, found.share) == ("far more is read than used", 0.95)
-
-
-@pytest.mark.parametrize(
-    ("leaf", "count", "is_decoding"),
-    [
-        ("ImageFile.load", 50, True),
-        ("imread", 50, True),
-        ("io.decode_jpeg", 50, True),
-        ("Image.new_from_file", 50, True),
-        ("imread", 20, False),
-        ("Image.resize", 90, False),
-        ("", 90, False),
-    ],
-)
-def test_decoders_of_images_are_known_by_their_names(
-    leaf: str, count: int, is_decoding: bool
-) -> None:
-    run = looked_into(
-        stage_rows(10, 20),
-        code=(CodeSamples(0, {f"{LINE} > {leaf}": count, "data.py:3 other": 100 - count}, {}),),
-    )
-    result = stages(run)
-    assert result is not None
-    assert is_mostly_decoding(result) is is_decoding

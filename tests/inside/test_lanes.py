@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.inside.lanes import Lanes, lanes, loaded, loaded_by, spans
+from loadeval.inside.lanes import Lanes, lanes, loaded, spans
 from tests.builder import MS, looked_into, stage_rows
 
 if TYPE_CHECKING:
@@ -96,17 +96,6 @@ def test_without_workers_training_draws_indices_and_fetches_and_nothing_is_pickl
         if took_ns[0] >= 0
     }
     assert known == {"indices": (0, 1), "fetch": (1, 10), "collate": (11, 0)}
-
-
-def test_which_worker_loaded_a_batch_is_known_where_the_loader_was_looked_into() -> None:
-    """Nothing was seen of the third and fourth here, as of batches that come from memory."""
-    rows = stage_rows(10, 6, step_ms=1)
-    run = looked_into(rows)
-    assert loaded_by(run).tolist() == [0, 1] * 3
-    part = replace(run, stages=rows.take(np.array([0, 1, 4, 5])))
-    assert loaded_by(part).tolist() == [0, 1, -1, -1, 0, 1]
-    assert loaded_by(replace(run, stages=rows.take(slice(0)))).tolist() == [-1] * 6
-    assert loaded_by(looked_into(stage_rows(10, 3, workers=0))).tolist() == [-1] * 3
 
 
 def test_where_a_moment_is_not_known_nothing_is_drawn() -> None:

@@ -324,7 +324,6 @@ def test_a_function_has_its_commonest_line_and_what_it_was_blocked_in() -> None:
     ]
     assert result.blocked_line == result.line == result.code[0]
     assert replace(result, callers=("load",)).line == result.code[1]
-    assert result.code_share(0.5) == 0.5
 
 
 def test_functions_of_libraries_have_their_modules() -> None:
@@ -390,7 +389,7 @@ def test_of_one_batch_nothing_is_charged() -> None:
     """Its request is an epoch's start; its work is told."""
     result = inside(looked_into(one_worker(1)))
     assert (result.batches, result.total_ns, result.fetch_ns) == (0, 0, 8 * MS)
-    assert (result.charged_share("fetch"), result.code_share(0.5)) == (None, None)
+    assert result.charged_share("fetch") is None
 
 
 @pytest.mark.parametrize("column", ["requested_ns", "delivered_ns", "fetch_start_ns"])

@@ -45,7 +45,7 @@ def found_in(name: str, folder: Path) -> str:
 
 
 def _found(real: Run, ideal: Run | None = None) -> str:
-    found = [finding.rule.value for finding in diagnose(real, ideal).findings]
+    found = [finding.rule for finding in diagnose(real, ideal).findings]
     return ", ".join(found) or "nothing"
 
 

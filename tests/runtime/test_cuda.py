@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval import Headroom
+    from loadeval import Gap
     from loadeval.data.lines import GpuIdle
 
 MS = 1_000_000
@@ -547,7 +547,7 @@ def rules_found(device: Device, clock: FakeClock, work_ns: int) -> list[str]:
     with LoaderEvaluator(DataLoader(Timed(clock)), clock=clock, probes=()) as evaluator:
         for _ in evaluator:
             device.work(work_ns)
-    return [finding.rule.value for finding in diagnose(evaluator.recorded()).findings]
+    return [finding.rule for finding in diagnose(evaluator.recorded()).findings]
 
 
 @pytest.mark.parametrize(("work_ns", "hidden"), [(100, True), (10, False)])
@@ -560,9 +560,7 @@ def test_waits_that_the_device_does_not_feel_are_found(
     assert "unpinned memory" in rules
 
 
-def speedup_of(
-    device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool
-) -> Headroom:
+def speedup_of(device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool) -> Gap:
     """An alternating run of 400 batches, whose steps queue work, and wait for it if they sync."""
     evaluator = evaluator_of([load_ns] * 400, clock, mode="alternate")
     for _ in evaluator:

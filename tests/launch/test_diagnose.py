@@ -1,0 +1,109 @@
+"""`loadeval diagnose`: an unedited program, measured for as long as it takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadeval import LoaderEvaluator
+from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
+from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.testing import FakeClock, ScriptedLoader
+from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+from tests.runs.given import MS
+from tests.runs.measured import record
+
+ENDLESS = Path(__file__).with_name("endless.py")
+LOADER = LoaderRecord("rank0.jsonl", "training", "alternate", "x", None, True, 1, 1)
+TRAINING = [ProcessRecord("rank0", 0, 1, "host", False, (LOADER,))]
+
+
+def diagnosed(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *LOADEVAL, "diagnose", "--output", "logs", *map(str, words)]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+class Seconds:
+    """A clock that is set."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.mark.parametrize(("batches", "is_enough"), [(60, False), (1300, True)])
+def test_what_is_known_well_enough_is_enough(
+    batches: int, is_enough: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Eight pairs of blocks, and an interval under five points either way."""
+    record(tmp_path / "rank0.jsonl", "alternate", batches=batches)
+    assert Enough(tmp_path, Seconds())(TRAINING) is is_enough
+    assert ("pairs of blocks are enough" in capsys.readouterr().err) is is_enough
+
+
+def test_two_minutes_are_enough(tmp_path: Path) -> None:
+    """From the first batch on; a log is looked into now and then."""
+    seconds = Seconds()
+    enough = Enough(tmp_path, seconds)
+    assert not enough([])
+    assert not enough(TRAINING)  # it has no log yet
+    record(tmp_path / "rank0.jsonl", "alternate")
+    began_s = seconds.now_s = 50.0
+    assert not enough(TRAINING)
+    seconds.now_s = began_s + LONGEST_S - LOOK_EVERY_S
+    assert not enough(TRAINING)
+    seconds.now_s = began_s + LONGEST_S
+    assert enough(TRAINING)
+
+
+def test_once_it_is_enough_no_pair_begins() -> None:
+    """The program goes on with the loader's own batches."""
+    clock = FakeClock()
+    loader = ScriptedLoader(range(400), [MS] * 400, clock)
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    for number, _ in enumerate(evaluator):
+        clock.advance(MS)
+        if number == 100:
+            evaluator._measurement.end_soon()  # what the session does on the mark
+            began = set(evaluator.recorded().steps.pair.tolist())
+    assert set(evaluator.recorded().steps.pair.tolist()) <= {*began, max(began) + 1}
+    assert loader.asked == 400
+
+
+@pytest.mark.check
+def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
+    """The screen is on stderr, and the exit code is 0."""
+    done = diagnosed(tmp_path, "--", "python", ENDLESS, 200_000, 0)
+    assert done.returncode == 0, done.stderr
+    assert "pairs of blocks are enough" in done.stderr
+    assert "loadeval: ended the program as Ctrl-C does\n" in done.stderr
+    assert "ighly input-bound: training would be " in done.stderr
+
+
+@pytest.mark.check
+def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
+    """To its own end, with its own exit code."""
+    done = diagnosed(tmp_path, "--go-on", "--batches", 40, "--", "python", ENDLESS, 3000, 0)
+    assert done.returncode == 0, done.stderr
+    assert "the program goes on unmeasured" in done.stderr
+    assert "ended the program" not in done.stderr
+    assert str(list(range(6000))) in done.stdout
+
+
+@pytest.mark.check
+def test_a_program_that_ends_by_itself_has_its_own_exit_code(tmp_path: Path) -> None:
+    done = diagnosed(tmp_path, "--", "python", PROGRAM, "--code", 3)
+    assert done.returncode == 3
+    assert "ended the program" not in done.stderr
