@@ -1,7 +1,7 @@
 """Why no batch comes: which process owes it, what that one waits in, and whether it ever ends.
 
 Two looks at a training and all processes below it tell, some time apart: what hangs does not move
-between them. A cause is a function, with its words.
+between them. `Judgement.why` has every cause, with its words.
 """
 
 from __future__ import annotations
@@ -121,7 +121,17 @@ class Hang:
         return self.is_hang or (self.stays and self.seen_ns > 0)
 
 
-# What both looks show
+class Why(NamedTuple):
+    """A cause, what the process does in words that follow on its name, and what may help."""
+
+    cause: str
+    says: str
+    to_try: str = ""
+
+
+UNKNOWN = Why("unknown", "does nothing, and what it waits for is not known")
+SLOW = Why("slow", "is at work")
+STEP = Why("step", "has not asked for one: its step has not ended")
 
 
 class Judgement:
@@ -223,9 +233,59 @@ class Judgement:
             stays=self._stays(owner),
         )
 
-    def why(self, it: Doing) -> Why:
+    def why(self, it: Doing) -> Why:  # noqa: C901, PLR0911 - one question after another
         """Why the batch that a process owes does not come."""
-        return next((why for cause in CAUSES if (why := cause(self, it)) is not None), UNKNOWN)
+        waits_in, path = it.waits_in, it.place.path or ""
+        if waits_in == "stopped":
+            return Why("stopped", "is stopped, by SIGSTOP or a debugger", f"kill -CONT {it.pid}")
+        if (waits_in == "nothing" and it.what in {"fetching", "other"}) or self.works(it):
+            return SLOW
+        if it.what == "starting":
+            to_try = "see what its import or worker_init_fn waits for"
+            return Why("starting", "has not finished starting", to_try)
+        if it.what in {"idle", "sending"}:  # its batch is on the way
+            return UNKNOWN
+        if waits_in == "sleep":
+            return Why("sleeping", "sleeps because its code says so")
+        is_pipe = path.startswith("pipe:")
+        if waits_in == "read" and is_pipe and not (self.other_ends(it) or it.other_threads):
+            return gone()  # nobody can write to it
+        puts = waits_in == "queue" and "put" in (it.place.called or "")
+        if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
+            return Why(
+                "full",
+                "cannot put more into a pipe or a queue: it is full, and nobody empties it",
+                "let the reader go on, or drop what does not fit",
+            )
+        if waits_in in {"read", "write"}:
+            return Why(
+                "io",
+                "is stuck in a call that is not answered",
+                "give the call a time limit, as with socket.setdefaulttimeout(60) in "
+                "worker_init_fn; DataLoader(timeout=600) ends a training that waits for longer",
+            )
+        is_alone = it.is_forked and not it.other_threads
+        if waits_in == "lock" and is_alone:
+            return Why(
+                "forked lock",
+                "waits for a lock that was held when it was forked; nothing in it can release that",
+                "start the thread that holds it after the workers, make the lock in the worker, or "
+                'pass multiprocessing_context="spawn"',
+            )
+        if waits_in == "thread" and is_alone:
+            return Why(
+                "forked thread",
+                "waits for a thread that it does not have: a forked process has none of its "
+                "parent's",
+                "make the pool or the thread in the worker, as worker_init_fn can",
+            )
+        if waits_in in {"lock", "thread", "shared lock", "queue"}:
+            return Why(
+                "lock",
+                "waits for a lock or for another thread, and nothing moves",
+                "the stacks of the other threads and processes show who holds it",
+            )
+        return UNKNOWN
 
     def works(self, it: Doing) -> bool:
         """Whether it has moved between the looks, was on a CPU, or has got something."""
@@ -289,124 +349,6 @@ def _sleeps(look: Look, tid: int) -> int:
     return sum(dict(process.sleeps).get(tid, 0) for process in (look.training, *look.others))
 
 
-# Causes, in the order in which they are asked for
-
-
-class Why(NamedTuple):
-    """A cause, what the process does in words that follow on its name, and what may help."""
-
-    cause: str
-    says: str
-    to_try: str = ""
-
-
-UNKNOWN = Why("unknown", "does nothing, and what it waits for is not known")
-STEP = Why("step", "has not asked for one: its step has not ended")
-
-
-def stopped(_: Judgement, it: Doing) -> Why | None:
-    """A signal or a debugger stopped it."""
-    if it.waits_in != "stopped":
-        return None
-    return Why("stopped", "is stopped, by SIGSTOP or a debugger", f"kill -CONT {it.pid}")
-
-
-def slow(judgement: Judgement, it: Doing) -> Why | None:
-    """It works, and its batch may come."""
-    is_running = it.waits_in == "nothing" and it.what in {"fetching", "other"}
-    return Why("slow", "is at work") if is_running or judgement.works(it) else None
-
-
-def starting(_: Judgement, it: Doing) -> Why | None:
-    """A worker that has not begun to load."""
-    if it.what != "starting":
-        return None
-    return Why(
-        "starting", "has not finished starting", "see what its import or worker_init_fn waits for"
-    )
-
-
-def on_the_way(_: Judgement, it: Doing) -> Why | None:
-    """Its batch is on the way, and why it does not come is not known."""
-    return UNKNOWN if it.what in {"idle", "sending"} else None
-
-
-def sleeping(_: Judgement, it: Doing) -> Why | None:
-    """A call of sleep."""
-    return Why("sleeping", "sleeps because its code says so") if it.waits_in == "sleep" else None
-
-
-def deserted(judgement: Judgement, it: Doing) -> Why | None:
-    """It reads a pipe that nobody can write to: no process, and no other thread."""
-    is_pipe = it.waits_in == "read" and (it.place.path or "").startswith("pipe:")
-    return gone() if is_pipe and not judgement.other_ends(it) and not it.other_threads else None
-
-
-def full(_: Judgement, it: Doing) -> Why | None:
-    """It writes to a pipe or a connection, or puts into a queue."""
-    is_channel = (it.place.path or "").startswith(("pipe:", "socket:"))
-    puts = it.waits_in == "queue" and "put" in (it.place.called or "")
-    if not puts and not (it.waits_in == "write" and is_channel):
-        return None
-    return Why(
-        "full",
-        "cannot put more into a pipe or a queue: it is full, and nobody empties it",
-        "let the reader go on, or drop what does not fit",
-    )
-
-
-def unanswered(_: Judgement, it: Doing) -> Why | None:
-    """A call that reads or writes."""
-    if it.waits_in not in {"read", "write"}:
-        return None
-    return Why(
-        "io",
-        "is stuck in a call that is not answered",
-        "give the call a time limit, as with socket.setdefaulttimeout(60) in worker_init_fn; "
-        "DataLoader(timeout=600) ends a training that waits for longer",
-    )
-
-
-def forked_lock(_: Judgement, it: Doing) -> Why | None:
-    """A forked process without threads of its own waits for a lock."""
-    if it.waits_in != "lock" or not it.is_forked or it.other_threads:
-        return None
-    return Why(
-        "forked lock",
-        "waits for a lock that was held when it was forked; nothing in it can release that",
-        "start the thread that holds it after the workers, make the lock in the worker, or pass "
-        'multiprocessing_context="spawn"',
-    )
-
-
-def forked_thread(_: Judgement, it: Doing) -> Why | None:
-    """A forked process without threads of its own waits for one."""
-    if it.waits_in != "thread" or not it.is_forked or it.other_threads:
-        return None
-    return Why(
-        "forked thread",
-        "waits for a thread that it does not have: a forked process has none of its parent's",
-        "make the pool or the thread in the worker, as worker_init_fn can",
-    )
-
-
-def locked(_: Judgement, it: Doing) -> Why | None:
-    """Another thread or process may hold the lock."""
-    if it.waits_in not in {"lock", "thread", "shared lock", "queue"}:
-        return None
-    return Why(
-        "lock",
-        "waits for a lock or for another thread, and nothing moves",
-        "the stacks of the other threads and processes show who holds it",
-    )
-
-
-CAUSES = (
-    *(stopped, slow, starting, on_the_way, sleeping, deserted, full, unanswered),
-    *(forked_lock, forked_thread, locked),
-)
-
-
 def gone(shortage: str | None = None) -> Why:
     """Whoever owed the batch has ended, for want of something perhaps."""
     to_try = (
@@ -456,7 +398,7 @@ def hang_of(
 
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
     if hang.is_hang and who(hang) != who(earlier):
-        hang = replace(hang, cause="slow", says="is at work", to_try="")
+        hang = replace(hang, **SLOW._asdict())
     if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
         return replace(hang, stays=False)  # another one owed the batch before
     return hang
