@@ -25,7 +25,7 @@ from loadeval.attach.process import (
 )
 from loadeval.probes.looks import KernelMemory, Look, LookedAt, with_native_frames
 from loadeval.probes.stacks import StackProblem
-from loadeval.words import counted, printable
+from loadeval.words import counted, printable, span
 
 BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
@@ -53,7 +53,6 @@ NO_STACKS = {
     StackProblem.FAILED: "py-spy could not read its stacks",
 }
 MOST_NAMED = 8
-FEW_SECONDS = 100
 NOWHERE = StuckAt()
 
 
@@ -443,7 +442,7 @@ def headline(hang: Hang) -> str:
     why = f"{hang.who} {hang.says}{NO_HANG.get(hang.cause, '')}"
     if hang.no_stacks is not None:
         why = "what training waits for is not known without stacks"
-    return f"{rank}no batch for {_span(hang.silent_ns)}: {why}"
+    return f"{rank}no batch for {span(hang.silent_ns)}: {why}"
 
 
 def no_batch_came(hang: Hang) -> str:
@@ -463,7 +462,7 @@ def no_batch_came(hang: Hang) -> str:
         since = f"{name} is {', '.join(where)}, since before the look began; "
         if hang.cause != "killed":
             who = "it" if hang.worker is None else f"it (process {hang.pid})"
-    return f"No batch came in the {_span(hang.seen_ns)}: {since}{who} {hang.says}."
+    return f"No batch came in the {span(hang.seen_ns)}: {since}{who} {hang.says}."
 
 
 def owed_by(hang: Hang) -> str:
@@ -522,16 +521,6 @@ def _numbered(workers: Sequence[int]) -> str:
     named = ", ".join(map(str, workers[:MOST_NAMED]))
     more = f" and {len(workers) - MOST_NAMED} more" if len(workers) > MOST_NAMED else ""
     return f"worker {named}{more}" if len(workers) == 1 else f"workers {named}{more}"
-
-
-def _span(ns: int) -> str:
-    """A time in its two largest units: 42 s, 12 min 3 s, 3 h 4 min."""
-    seconds = round(ns / 1e9)
-    if seconds < FEW_SECONDS:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -> str:

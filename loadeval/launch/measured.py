@@ -118,7 +118,7 @@ class MeasuredLoader:
             failed(error)
             return iterators[0] if iterators else original(loader)
         if not iterators:
-            return _replay_of(loader, epoch)
+            return MeasuredEpoch.of([epoch], cast("Iterator[Any]", _Replayed(loader)))
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch
@@ -158,15 +158,11 @@ class MeasuredLoader:
 
     def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
         """Record an epoch that `other` had begun to measure."""
-        other.forget(read)
+        other._reads.discard(read)
         self._reads.add(read)
         recorder = self.measurement.recorder
         recorder.origin_ns = min(recorder.origin_ns, read.asked_ns)  # this log may be newer
         return self._begin()
-
-    def forget(self, read: Read) -> None:
-        """Forget an epoch that is recorded in another log."""
-        self._reads.discard(read)
 
     def drop(self) -> bool:
         """Delete the log if only the epoch that begins now was requested; whether it was."""
@@ -215,13 +211,8 @@ def are_gradients_on() -> bool:
     return torch is None or bool(torch.is_grad_enabled())
 
 
-def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """An iterator over replayed `batches`, with the length of `loader`."""
-    return MeasuredEpoch.of([batches], cast("Iterator[Any]", _Replayed(loader)))
-
-
 class _Replayed:
-    """Stands for an iterator that was never made."""
+    """Stands for an iterator that was never made, and has the length of its loader."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -14,6 +14,7 @@ import weakref
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,8 +28,8 @@ from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
 from loadeval.launch.one_loader import samplers_of
-from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
+from loadeval.launch.settings import override
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
 from loadeval.runtime.background.log_queue import THREAD as LOG
@@ -38,7 +39,6 @@ from loadeval.runtime.measurement import place_among_ranks
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from loadeval.data.lines import Mode
     from loadeval.launch.measured import Read
     from loadeval.launch.settings import RunSettings
 
@@ -69,7 +69,6 @@ class Session:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
         self._settings, self.of_command = settings, of_command
-        self._overrides = Overrides(settings)
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
         self._pid, self._started_ms = os.getpid(), started_ms()
@@ -94,7 +93,8 @@ class Session:
         """
         try:
             with self._lock:
-                self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
+                trains = self.has_gradients(loader) and not evaluates
+                override(loader, self._settings, trains=trains)
         except UsageError as error:
             note_refused(self.folder, error, in_one_line=self.of_command)
             raise
@@ -131,7 +131,7 @@ class Session:
         # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
-        self._unwrap = _on_save(self.saved)
+        self._unwrap = _on_save(partial(self._note_within_step, "torch.save was called"))
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
@@ -178,7 +178,11 @@ class Session:
         has_gradients = self.has_gradients(loader)
         if not hasattr(self, "_name"):
             self._start()
-        mode = self._mode_of(loader) if has_gradients else "log"
+        mode = self._settings.mode if has_gradients else "log"
+        alternates = any(each.is_read for each in self.loaders if each.mode == "alternate")
+        # With a state, it would run ahead of the training.
+        if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
+            mode = "log"
         log = self._free_log("" if has_gradients else "-validation")
         options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
         if mode == self._settings.mode != "replay":
@@ -230,24 +234,13 @@ class Session:
         is_anew = not has_gradients and length_of(dataset) is None
         return next((one for one in alike if is_anew or one.dataset() is None), None)
 
-    def _mode_of(self, loader: Any) -> Mode:
-        mode = self._settings.mode
-        if mode == "alternate" and (
-            hasattr(loader, "load_state_dict")  # its state would run ahead of the training
-            or any(measured.is_read for measured in self.loaders if measured.mode == mode)
-        ):
-            return "log"
-        return mode
-
     def _free_log(self, role: str) -> str:
         stem = self._name + role
         taken = {loader.log.name for loader in self.loaders}
-        number = 1
-        while True:
-            name = f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
-            if name not in taken and not (self.folder / name).exists():
-                return name
-            number += 1
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
+        return next(
+            name for name in names if name not in taken and not (self.folder / name).exists()
+        )
 
     def has_gradients(self, loader: Any) -> bool:
         """Whether an epoch of `loader` that is asked for now is likely read with gradients on.
@@ -266,7 +259,11 @@ class Session:
             return measured
         has_gradients, loader = are_gradients_on(), read.loader
         with suppress(TypeError):  # it takes no weak reference
-            self._note_gradients(read, has_gradients=has_gradients)
+            if has_gradients:
+                self._with_gradients.add(loader)
+                self._without_gradients.discard(loader)
+            elif read.had_gradients and not any(one is loader for one in self._with_gradients):
+                self._without_gradients.add(loader)
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
@@ -277,14 +274,6 @@ class Session:
                 self._trained = measured
             self.save()
         return measured
-
-    def _note_gradients(self, read: Read, *, has_gradients: bool) -> None:
-        loader, with_gradients = read.loader, self._with_gradients
-        if has_gradients:
-            with_gradients.add(loader)
-            self._without_gradients.discard(loader)
-        elif read.had_gradients and not any(known is loader for known in with_gradients):
-            self._without_gradients.add(loader)
 
     def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
         """Where to record an epoch if gradients are not on, or off, as when it was requested."""
@@ -304,10 +293,6 @@ class Session:
         if is_first and measured.drop():
             self.loaders.remove(measured)
         return destination
-
-    def saved(self) -> None:
-        """Called when a checkpoint is written."""
-        self._note_within_step("torch.save was called")
 
     def _note_within_step(self, event: str, excluded: MeasuredLoader | None = None) -> None:
         """Note `event` for each loader whose batch is being trained on, except `excluded`."""
