@@ -95,9 +95,8 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     if watch.classes is None:
         for kind in [value for value in vars(module).values() if isinstance(value, type)]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
-            if f"{kind.__module__}.".startswith(f"{name}.") and callable(
-                vars(kind).get("__iter__")
-            ):
+            is_own = f"{kind.__module__}.".startswith(f"{name}.")
+            if is_own and callable(vars(kind).get("__iter__")):
                 _patch_loader(kind, watch)
     declared = [*(watch.classes or ()), *watch.steps]
     _hook.watched |= dict.fromkeys(declared, watch)
