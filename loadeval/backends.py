@@ -11,9 +11,10 @@ from importlib import import_module
 from importlib.resources import files
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.errors import UsageError, in_words
 from loadeval.probes import NAMES, probes_named
@@ -27,11 +28,8 @@ from loadeval.runtime.settings import (
     EvaluatorSettings,
 )
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Sample = tuple[str, int]
-    MakeLoader = Callable[[Sequence[Sample], int, int], Any]
+Sample = tuple[str, int]
+MakeLoader = Callable[[Sequence[Sample], int, int], Any]
 
 FEWEST_ROUNDS = 3
 """Fewer rounds give no confidence interval."""

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Iterable
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loadeval.data.folder import processes_in
+from loadeval.data.folder import LoaderRecord, Role, processes_in
 from loadeval.data.log import read_run
+from loadeval.data.run import Run
 from loadeval.errors import RunLogError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from loadeval.data.folder import LoaderRecord, Role
-    from loadeval.data.run import Run
 
 PARENT = Path("loadeval-runs")
 

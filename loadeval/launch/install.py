@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch import hook
@@ -17,19 +21,13 @@ from loadeval.launch.loadeval_inject import Finder, said
 from loadeval.launch.one_loader import TORCH, OneLoader, is_dataloader, unwrapped
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings, check
-from loadeval.runtime.measurement import free_name
+from loadeval.runtime.measurement import Measurement, free_name
 from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
     from typing_extensions import Self
 
-    from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
-    from loadeval.runtime.measurement import Measurement
 
 _finders: list[Any] = []
 _log_files: set[Path] = set()

@@ -5,28 +5,25 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 from loadeval.data.folder import LoaderRecord
+from loadeval.data.lines import Mode
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.one_loader import plain
 from loadeval.runtime.adapter import Begun, Watch
+from loadeval.runtime.recording.recorder import OpenEpoch
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval.data.lines import Mode
-    from loadeval.runtime.recording.recorder import OpenEpoch
-
-    Iter = Callable[[Any], Iterator[Any]]
+Iter = Callable[[Any], Iterator[Any]]
 
 
 class MeasuredLoader:

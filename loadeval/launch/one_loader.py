@@ -5,21 +5,18 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from loadeval.runtime.adapter import Begun
+from loadeval.runtime.measurement import Measurement
 from loadeval.runtime.registry import adapter_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from loadeval.runtime.measurement import Measurement
-
-    Iter = Callable[[Any], Iterator[Any]]
-    Reference = Callable[[], Any]
+Iter = Callable[[Any], Iterator[Any]]
+Reference = Callable[[], Any]
 
 TORCH = "torch.utils.data"
 ACCELERATE = "accelerate.data_loader"

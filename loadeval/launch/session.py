@@ -11,12 +11,13 @@ import threading
 import time
 import warnings
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import psutil
 
@@ -26,23 +27,17 @@ from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, failed
-from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
+from loadeval.launch.measured import MeasuredLoader, Read, are_gradients_on, dataset_of
 from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.refused import note_refused
-from loadeval.launch.settings import override
+from loadeval.launch.settings import RunSettings, override
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
 from loadeval.runtime.background.log_queue import THREAD as LOG
 from loadeval.runtime.background.threads import pause_at_exit, within
 from loadeval.runtime.measurement import place_among_ranks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from loadeval.launch.measured import Read
-    from loadeval.launch.settings import RunSettings
-
-    Iter = Callable[[Any], Iterator[Any]]
+Iter = Callable[[Any], Iterator[Any]]
 
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
@@ -62,8 +57,6 @@ class Session:
 
     _name: str
     _rank: int
-    _unhook: Callable[[], None]
-    _unwrap: Callable[[], None]
 
     def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
         self.folder = Path(settings.folder)
@@ -76,6 +69,7 @@ class Session:
         self._trained: MeasuredLoader | None = None
         self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._undo = ExitStack()  # of what is patched for it
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._has_ended = False
@@ -115,9 +109,7 @@ class Session:
         atexit.unregister(self.close)
         if self._gave_salt:
             os.environ.pop(SALT, None)
-        if hasattr(self, "_unhook"):
-            self._unhook()
-            self._unwrap()
+        self._undo.close()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -130,8 +122,10 @@ class Session:
         self._name = claimed_name(self.folder, self._rank)
         # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
-        self._unhook = _on_optimizer_step(self.stepped)
-        self._unwrap = _on_save(partial(self._note_within_step, "torch.save was called"))
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if optimizer is not None:
+            self._undo.callback(optimizer.register_optimizer_step_post_hook(self.stepped).remove)
+        self._undo.callback(_on_save(partial(self._note_within_step, "torch.save was called")))
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
@@ -366,14 +360,6 @@ def _rank(environment: Mapping[str, str]) -> int:
         return rank
     variable = environment.get("RANK") or environment.get("SLURM_PROCID") or ""
     return int(variable) if variable.isdigit() else 0
-
-
-def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
-    """Call `hook` after each step of torch's optimizers, until the returned function is called."""
-    optimizer = sys.modules.get("torch.optim.optimizer")
-    if optimizer is None:
-        return lambda: None
-    return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
 
 
 def _on_save(noted: Callable[[], None]) -> Callable[[], None]:

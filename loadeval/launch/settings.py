@@ -9,16 +9,14 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
+from loadeval.data.lines import Mode
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
 from loadeval.runtime.adapter import OVERRIDES, change_of_batches, other_batches, overrides_of
 from loadeval.runtime.registry import adapter_for, registered
 from loadeval.runtime.settings import TrackerName
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Mode
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""
