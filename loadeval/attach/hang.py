@@ -133,6 +133,25 @@ SLOW = Why("slow", "is at work")
 STEP = Why("step", "has not asked for one: its step has not ended")
 
 
+def gone(shortage: str | None = None) -> Why:
+    """Whoever owed the batch has ended, for want of something perhaps."""
+    to_try = (
+        "torch's DataLoader and concurrent.futures notice that a worker is gone; "
+        "multiprocessing.Pool and a queue of your own do not"
+    )
+    if shortage == "memory":
+        to_try = (
+            "the kernel killed it to get memory: take fewer workers, or smaller batches; "
+            "loadeval doctor RUN says what they need"
+        )
+    elif shortage is not None:
+        to_try = (
+            "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer "
+            "workers"
+        )
+    return Why("killed", "is gone, and its batch never comes", to_try)
+
+
 class Judgement:
     """What the last of some looks shows, compared with the first.
 
@@ -163,7 +182,16 @@ class Judgement:
             # The kernel alone tells which process below is in no call that has an end.
             return self._of(hang, next((p for p in below if p.place.call not in POLLS), own))
         if not is_in_loader(own.frames, self.marks):
-            return self._outside(hang)
+            # It is in a step, or in one that waits for other ranks.
+            operation, why = self.marks.collective(own.frames), STEP
+            if operation is not None and not self.is_woken(own):
+                why = Why(
+                    "collective",
+                    f"waits for other ranks in {operation}, not for its loader",
+                    "give each rank as many batches: DistributedSampler, drop_last=True, or "
+                    "torch.distributed.algorithms.Join",
+                )
+            return replace(self._of(hang, own, why), collective=operation)
         number = self.marks.number(own.frames, "owed by")
         workers = [each for each in below if each.worker is not None]
         starting = [each for each in below if each.what == "starting"]
@@ -190,12 +218,6 @@ class Judgement:
         if busy or found.cause in NO_HANG or not (self.last.killed or is_pool_idle):
             return found
         return self._killed(found)
-
-    def _outside(self, hang: Hang) -> Hang:
-        """Training is not in its loader: in a step, or in one that waits for other ranks."""
-        operation = self.marks.collective(self.own.frames)
-        why = STEP if operation is None or self.is_woken(self.own) else collective(operation)
-        return replace(self._of(hang, self.own, why), collective=operation)
 
     def _killed(self, hang: Hang) -> Hang:
         """A process is gone, with the batch that it owed."""
@@ -348,35 +370,6 @@ def _sleeps(look: Look, tid: int) -> int:
     return sum(dict(process.sleeps).get(tid, 0) for process in (look.training, *look.others))
 
 
-def gone(shortage: str | None = None) -> Why:
-    """Whoever owed the batch has ended, for want of something perhaps."""
-    to_try = (
-        "torch's DataLoader and concurrent.futures notice that a worker is gone; "
-        "multiprocessing.Pool and a queue of your own do not"
-    )
-    if shortage == "memory":
-        to_try = (
-            "the kernel killed it to get memory: take fewer workers, or smaller batches; "
-            "loadeval doctor RUN says what they need"
-        )
-    elif shortage is not None:
-        to_try = (
-            "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer "
-            "workers"
-        )
-    return Why("killed", "is gone, and its batch never comes", to_try)
-
-
-def collective(operation: str) -> Why:
-    """Training is in an operation that not all ranks have reached."""
-    return Why(
-        "collective",
-        f"waits for other ranks in {operation}, not for its loader",
-        "give each rank as many batches: DistributedSampler, drop_last=True, or "
-        "torch.distributed.algorithms.Join",
-    )
-
-
 def hang_of(
     looks: Sequence[Look],
     marks: Marks,
@@ -431,9 +424,6 @@ def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:
     if first.cause == "collective" and len(hangs) < (world_size or 0):
         return replace(first, **STEP._asdict())
     return first
-
-
-# In words
 
 
 def headline(hang: Hang) -> str:

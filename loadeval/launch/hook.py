@@ -413,12 +413,9 @@ def _is_inside(frame: FrameType | None) -> bool:
     """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
     if _is_called_by(frame, "looks"):
         return True
-    packages = {"loadeval", *_hook.declared("inside")}
+    packages = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
     while frame is not None:
-        name = frame.f_globals.get("__name__") or ""
-        if name.startswith(tuple(packages)) and any(
-            name == package or name.startswith(f"{package}.") for package in packages
-        ):
+        if f"{frame.f_globals.get('__name__')}.".startswith(packages):
             return True
         frame = frame.f_back
     return False
