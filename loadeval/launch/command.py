@@ -226,16 +226,13 @@ def _signals_passed_on() -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], N
 
 
 def _is_in_foreground() -> bool:
-    try:
+    with suppress(OSError):
         terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False
 
 
 def _run_until(
