@@ -203,8 +203,8 @@ class Judgement:
             owner = next((each for each in starting if each.worker is None), None)
             unread = [each.problem for each in self.last.others if each.stacks is None]
             if owner is None and unread:
-                why = None if unread[0] is None else unread[0].value
-                return replace(hang, worker=number, no_stacks=why)
+                problem = None if unread[0] is None else unread[0].value
+                return replace(hang, worker=number, no_stacks=problem)
             if owner is None:
                 return replace(self._killed(hang), worker=number)
         if owner is not None:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
@@ -18,7 +17,7 @@ from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import Finder, said
-from loadeval.launch.one_loader import TORCH, OneLoader, is_dataloader, unwrapped
+from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings, check
 from loadeval.runtime.measurement import Measurement, free_name
@@ -86,12 +85,7 @@ class Installed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -195,7 +189,8 @@ def _end(session: Session) -> None:
 
 def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     loader = unwrapped(loader)
-    if not is_dataloader(loader):
+    module = sys.modules.get(f"{TORCH}.dataloader")
+    if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"
