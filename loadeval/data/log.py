@@ -37,14 +37,7 @@ from loadeval.data.lines import (
     decode,
     encode,
 )
-from loadeval.data.run import (
-    Run,
-    completed,
-    padding_of,
-    readings_of,
-    stages_of_lines,
-    steps_of,
-)
+from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
 
 if TYPE_CHECKING:
@@ -202,22 +195,24 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     of them.
     """
     path = Path(path)
+    reader = LogReader(path)
     with opened(path) as file:
         start = file.read(len(LOG_START))
         if start == LOG_START:
             file.seek(0)
-            return _read_log(path, file)
+            while texts := _next_part(file):
+                reader.add(texts)
+            return reader.run()
         # What is no JSON object, as an image of a disk, is not read into memory.
         text = start + file.read() if start.lstrip().startswith(b"{") else start
-        try:
-            metrics = msgspec.json.decode(text, type=_MetricsFile)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise RunLogError(
-                f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
-            ) from None
+    try:
+        metrics = msgspec.json.decode(text, type=_MetricsFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RunLogError(
+            f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
+        ) from None
     if metrics.run is None:
         return run_of_dali(path)
-    reader = LogReader(path)
     reader.add(bytes(line) + b"\n" for line in metrics.run)
     return reader.run()
 
@@ -227,13 +222,6 @@ LOG_START = b'{"type":'
 
 class _MetricsFile(msgspec.Struct):
     run: list[msgspec.Raw] | None = None
-
-
-def _read_log(path: Path, file: BinaryIO) -> Run:
-    reader = LogReader(path)
-    while texts := _next_part(file):
-        reader.add(texts)
-    return reader.run()
 
 
 def _next_part(file: BinaryIO) -> list[bytes]:
@@ -268,7 +256,7 @@ class LogReader:
         self.path = path
         self.header: Header | None = None
         self._lines: dict[type, list[Line]] = {}
-        self._steps: list[Columns] = []
+        self._steps = [steps_of([])]
         self._over: set[int] = set()
         self._end: RunEnd | None = None
         self._number = 0
@@ -292,8 +280,7 @@ class LogReader:
                 blocks.append(line)
             else:
                 self._lines.setdefault(type(line), []).append(line)
-        if blocks:
-            self._steps.append(steps_of(blocks))
+        self._steps.append(steps_of(blocks))
 
     def _checked(self, text: bytes) -> Line:
         line = decode(text)
@@ -322,12 +309,11 @@ class LogReader:
         notes = self._left_out[:MOST_TOLD]
         more = len(self._left_out) - len(notes)
         notes += [f"{more} more lines were left out"] * (more > 0)
-        steps = Columns.concat(self._steps) if self._steps else steps_of([])
+        steps = Columns.concat(self._steps)
         if self._end is not None and self._end.batches != len(steps) and not notes:
             notes.append(f"the run had {self._end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
             steps = steps.take(np.argsort(steps.epoch, kind="stable"))
-        self._steps = [steps]
         backwards = np.zeros(len(steps), dtype=np.bool_)
         came_ns = steps.request_ns + steps.wait_ns
         backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
@@ -364,7 +350,7 @@ class LogReader:
             worker_starts=self._all(WorkerStart),
             code=self._all(CodeSamples),
             operators=self._all(OperatorTimes),
-            padding=padding_of(self._all(Padding)),
+            padding=table_of(Padding, self._all(Padding)),
             closed=closed,
             notes=tuple(notes),
             path=self.path,
