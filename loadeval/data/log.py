@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from weakref import WeakValueDictionary
@@ -200,7 +199,7 @@ def read_run(path: str | os.PathLike[str]) -> Run:
         start = file.read(len(LOG_START))
         if start == LOG_START:
             file.seek(0)
-            while texts := _next_part(file):
+            while texts := next_part(file):
                 reader.add(texts)
             return reader.run()
         # What is no JSON object, as an image of a disk, is not read into memory.
@@ -224,7 +223,7 @@ class _MetricsFile(msgspec.Struct):
     run: list[msgspec.Raw] | None = None
 
 
-def _next_part(file: BinaryIO) -> list[bytes]:
+def next_part(file: BinaryIO) -> list[bytes]:
     """The next lines, some PART_BYTES; a line that is too long ends the file."""
     texts: list[bytes] = []
     room = PART_BYTES
@@ -358,66 +357,3 @@ class LogReader:
 
     def _all(self, kind: type[AnyLine]) -> tuple[AnyLine, ...]:
         return tuple(self._lines.get(kind, ()))  # type: ignore[arg-type]  # they are of that kind
-
-
-@dataclass(frozen=True)
-class Appended:
-    """The lines that came since the last reading.
-
-    `anew` tells that they are the first ones, of a log that was not read before, or that has
-    another one's place; `more` that there are more already. `written_s` is when the file was last
-    written to, in seconds since the epoch.
-    """
-
-    lines: list[Line]
-    anew: bool
-    more: bool
-    written_s: float
-
-
-class Follower:
-    """Reads the log at `path` bit by bit. An incomplete last line waits for its end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: tuple[int, int] | None = None
-        self._head = b""
-        self._offset = 0
-
-    def read(self) -> Appended | None:
-        """What was appended since the last time, without lines that are damaged.
-
-        None when there is no such file. A log that was cut off, or replaced by another one, is read
-        from its beginning. Raises RunLogError when its first line is no header, or it cannot be
-        read.
-        """
-        try:
-            with opened(self.path) as file:
-                return self._appended(file)
-        except RunLogError as error:
-            self._file, self._offset = None, 0
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
-
-    def _appended(self, file: BinaryIO) -> Appended:
-        state = os.fstat(file.fileno())
-        identity = (state.st_dev, state.st_ino)
-        same = identity == self._file and state.st_size >= self._offset
-        if not same or file.read(len(self._head)) != self._head:
-            self._offset, self._head = 0, b""
-        start = self._offset
-        file.seek(start)
-        texts = _next_part(file)
-        if texts and not texts[-1].endswith(b"\n"):
-            del texts[-1]
-        lines: list[Line] = []
-        for text in texts:
-            with suppress(RunLogError):
-                lines.append(decode(text))
-        if texts and not start and not (lines and isinstance(lines[0], Header)):
-            raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
-        size_bytes = sum(map(len, texts))
-        self._file, self._offset = identity, start + size_bytes
-        self._head = self._head or b"".join(texts[:1])
-        return Appended(lines, start == 0, size_bytes >= PART_BYTES, state.st_mtime)
