@@ -309,6 +309,7 @@ class LogReader:
         more = len(self._left_out) - len(notes)
         notes += [f"{more} more lines were left out"] * (more > 0)
         steps = Columns.concat(self._steps)
+        self._steps = [steps]  # the parts would take as much memory once more
         if self._end is not None and self._end.batches != len(steps) and not notes:
             notes.append(f"the run had {self._end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():

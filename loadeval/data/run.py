@@ -188,7 +188,9 @@ def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuId
     next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu = {name: np.full(len(steps), UNKNOWN) for name in GpuIdle.COLUMNS}
+    gpu = dict.fromkeys(GpuIdle.COLUMNS, constant(UNKNOWN, len(steps)))
+    if gpu_idle:
+        gpu = {name: column.copy() for name, column in gpu.items()}
     rows_of = dict(zip(epochs.tolist(), zip(firsts, firsts + lengths, strict=True), strict=True))
     for times in gpu_idle:
         start, stop = rows_of.get(times.epoch, (0, 0))
