@@ -64,7 +64,8 @@ class Need:
 def need_of(m: Machine, run: Run | None) -> Need:
     """The need of the run's loader; without a run, of one that has a worker for each CPU."""
     workers = processes = _whole(_cores(m))
-    prefetch, batch_bytes, tensors, pickled_bytes = PREFETCH, BATCH_BYTES, TENSORS, 0.0
+    prefetch, tensors, pickled_bytes = PREFETCH, TENSORS, 0.0
+    batch_bytes: float = BATCH_BYTES
     if run is not None:
         loader, stages = run.loader, run.stages
         if loader.workers is not None:

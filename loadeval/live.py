@@ -127,12 +127,10 @@ class LiveJob:
         The job waits no less than the rank that waits most: how much longer, only batches that are
         aligned tell.
         """
-        known: list[Rates] = []
-        for state in self.ranks.values():
-            rates = state.now if when == "now" else state.overall
-            if rates is None:
-                return None
-            known.append(rates)
+        rates = [state.now if when == "now" else state.overall for state in self.ranks.values()]
+        known = [rank for rank in rates if rank is not None]
+        if len(known) < len(rates):
+            return None
         batches = [rank.batches_per_s for rank in known if rank.batches_per_s is not None]
         samples = [rank.samples_per_s for rank in known if rank.samples_per_s is not None]
         waits = [rank.wait_share for rank in known if rank.wait_share is not None]
@@ -425,11 +423,13 @@ def _rates(sums: Values) -> Rates | None:
     if not batches:
         return None
     elapsed_ns = wait_ns + step_ns
-    per_s = SECOND_NS / elapsed_ns if elapsed_ns else None
+    if not elapsed_ns:
+        return Rates(int(batches), 0, None, None, None)
+    per_s = SECOND_NS / elapsed_ns
     return Rates(
         batches=int(batches),
         elapsed_ns=int(elapsed_ns),
-        batches_per_s=None if per_s is None else batches * per_s,
-        samples_per_s=None if per_s is None or np.isnan(samples) else samples * per_s,
-        wait_share=wait_ns / elapsed_ns if elapsed_ns else None,
+        batches_per_s=batches * per_s,
+        samples_per_s=None if np.isnan(samples) else samples * per_s,
+        wait_share=wait_ns / elapsed_ns,
     )
