@@ -183,9 +183,8 @@ def _about_the_machine(  # noqa: C901 - a row each
     """What of the machine moved the figures: it differs from one measurement to the next."""
     levels: dict[tuple[str, str], dict[Arm, float]] = {}
     for each in quantities(run, ideal):
-        for arm, level in zip(ARMS, (each.real, each.ideal), strict=True):
-            if level is not None:
-                levels.setdefault((each.subject, each.name), {})[arm] = level.mean
+        known = {arm: mean for arm, mean in each.means.items() if mean is not None}
+        levels.setdefault((each.subject, each.name), {}).update(known)
 
     def most(subject: str, name: str) -> float:
         return max(levels.get((subject, name), {}).values(), default=0.0)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, Run
-from loadeval.estimate.metrics import Quantity, quantities
+from loadeval.data.run import ARMS
+from loadeval.estimate.metrics import quantities
 from loadeval.estimate.once import once_per_run
 from loadeval.estimate.steady import whole_windows
 
+if TYPE_CHECKING:
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
+    from loadeval.estimate.metrics import ByArm
+
 BUSY = 0.9
 """When this share of the CPUs is in use, nothing is left for anyone who wants more."""
-
-ByArm: TypeAlias = Mapping[Arm, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,56 +97,47 @@ class Cpus:
 @once_per_run
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
-    read: dict[str, Quantity] = {}
+    read: dict[str, ByArm] = {}
     for quantity in quantities(run):
         if quantity.name == "cpu_cores" and quantity.probe == "host":
-            read.setdefault(quantity.subject, quantity)
-    training, workers, machine = (
-        {arm: _mean(read.get(subject), arm) for arm in ARMS}
-        for subject in ("process", "workers", "machine")
-    )
+            read.setdefault(quantity.subject, quantity.means)
+    unread: ByArm = dict.fromkeys(ARMS)
     environment = run.header.environment
     usable, every = (environment.get(name) for name in ("cpus_usable", "cpus"))
-    computing = workers["real"]
+    workers = read.get("workers", unread)
     windows = whole_windows(run, "real")
     spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     # No CPU time at all may mean that the workers are threads of the training process.
-    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
-        computing = sum(spent) / elapsed_ns
+    was_spent = len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0
     known = Cpus(
-        usable if isinstance(usable, int) and usable > 0 else None,
-        every if isinstance(every, int) else None,
-        training,
-        workers,
-        machine,
-        computing,
+        usable=usable if isinstance(usable, int) and usable > 0 else None,
+        every=every if isinstance(every, int) else None,
+        training=read.get("process", unread),
+        workers=workers,
+        machine=read.get("machine", unread),
+        computing=sum(spent) / elapsed_ns if was_spent else workers["real"],
     )
     return _with_affinity(run, known)
-
-
-def _mean(quantity: Quantity | None, arm: Arm) -> float | None:
-    level = None if quantity is None else quantity.real if arm == "real" else quantity.ideal
-    return None if level is None else level.mean
 
 
 def _with_affinity(run: Run, known: Cpus) -> Cpus:
     """The same with the CPUs that each process was seen to be allowed."""
 
-    def allowed(subject: str, name: str) -> int | None:
+    def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         table = run.readings.get(("host", subject))
         values = table[name] if table is not None and name in table else np.empty(0)
         values = np.sort(values[~np.isnan(values)])
         return int(values[len(values) // 2]) if len(values) else None
 
-    own, theirs = allowed("process", "allowed_cpus"), allowed("workers", "allowed_cpus")
+    own, theirs = allowed("process"), allowed("workers")
     shared = allowed("workers", "shared_allowed_cpus")
     if own is None or theirs is None or shared is None:
         return known
     threads = allowed("process", "threads_allowed_cpus") or own
     at_start = run.header.environment.get("cpus_at_start")
     most = max(own, threads, at_start if isinstance(at_start, int) else 0)
-    every = max(allowed("machine", "allowed_cpus") or 0, most, theirs)
+    every = max(allowed("machine") or 0, most, theirs)
     kept_by: Literal["workers", "process", "starter"] | None = None
     if theirs < every:
         # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
@@ -156,17 +148,14 @@ def _with_affinity(run: Run, known: Cpus) -> Cpus:
     # Each thread of a step may be bound to a CPU of its own, the main thread to one.
     if round(known.step or 1.0) > 1:
         own, shared = threads, min(theirs, threads)
-    return Cpus(
-        own + theirs - shared,
-        every,
-        known.training,
-        known.workers,
-        known.machine,
-        known.computing,
-        own,
-        theirs,
-        shared,
-        allowed("workers", "first_allowed_cpu"),
-        allowed("workers", "fewest_allowed_cpus"),
-        kept_by,
+    return replace(
+        known,
+        usable=own + theirs - shared,
+        every=every,
+        own=own,
+        theirs=theirs,
+        shared=shared,
+        first=allowed("workers", "first_allowed_cpu"),
+        fewest=allowed("workers", "fewest_allowed_cpus"),
+        kept_by=kept_by,
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from loadeval.data.run import Run
     from loadeval.estimate.steady import Mask
 
-    Served: TypeAlias = Callable[[Column], Column]
+    ByArm: TypeAlias = Mapping[Arm, float | None]
 
 THREADS = "threads"
 """The probe with many subjects, which `inside.operators` has in a table of its own."""
@@ -61,6 +61,11 @@ class Quantity:
     real: Level | None
     ideal: Level | None
 
+    @property
+    def means(self) -> ByArm:
+        """The mean in each arm."""
+        return {"real": self.real and self.real.mean, "ideal": self.ideal and self.ideal.mean}
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -72,7 +77,7 @@ class Metrics:
 
     quantities: tuple[Quantity, ...]
     missing: tuple[tuple[str, str], ...]
-    gpu_idle_ns: Mapping[Arm, float | None]
+    gpu_idle_ns: ByArm
     growths: tuple[Growth, ...]
 
 
@@ -129,7 +134,7 @@ def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
     )
 
 
-def served(run: Run, rows: Mask) -> Served:
+def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
     """A function of times: for how long, until each, the batches of `rows` had been served.
 
     A batch is served from its request to the end of its step.
