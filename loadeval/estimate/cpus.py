@@ -105,20 +105,24 @@ def cpus(run: Run) -> Cpus:
     environment = run.header.environment
     usable, every = (environment.get(name) for name in ("cpus_usable", "cpus"))
     workers = read.get("workers", unread)
-    windows = whole_windows(run, "real")
-    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
-    elapsed_ns = sum(window.elapsed_ns for window in windows)
-    # No CPU time at all may mean that the workers are threads of the training process.
-    was_spent = len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0
     known = Cpus(
         usable=usable if isinstance(usable, int) and usable > 0 else None,
         every=every if isinstance(every, int) else None,
         training=read.get("process", unread),
         workers=workers,
         machine=read.get("machine", unread),
-        computing=sum(spent) / elapsed_ns if was_spent else workers["real"],
+        # No CPU time at all may mean that the workers are threads of the training process.
+        computing=workers_cpus(run, "real") or workers["real"],
     )
     return _with_affinity(run, known)
+
+
+def workers_cpus(run: Run, arm: Arm) -> float | None:
+    """How many CPUs the workers kept busy in the blocks of an arm; None where that is not known."""
+    windows = whole_windows(run, arm)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    return sum(used) / elapsed_ns if len(used) == len(windows) and elapsed_ns else None
 
 
 def _with_affinity(run: Run, known: Cpus) -> Cpus:

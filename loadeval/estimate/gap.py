@@ -114,12 +114,9 @@ class Gap:
 
     def parts(self) -> list[tuple[str, Estimate]]:
         """What the time lost consists of."""
-        named = {
-            "waiting": self.waiting,
-            "contention": self.contention,
-            "epoch starts": self.starts,
-        }
-        return [(name, part) for name, part in named.items() if part is not None]
+        parts = (self.waiting, self.contention, self.starts)
+        named = zip(("waiting", "contention", "epoch starts"), parts, strict=True)
+        return [(name, part) for name, part in named if part is not None]
 
     def share(self, name: str) -> float:
         """The share of the time, over whole epochs, that a part of it takes, or all that is lost.

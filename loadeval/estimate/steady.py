@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from loadeval.estimate.once import once_per_run
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm, Window
 
-Kind = TypeVar("Kind", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 
 WITHIN_STEP = "within a step"
@@ -43,7 +42,7 @@ def steady(run: Run, arm: Arm | None = None) -> Mask:
         return steady(run, "ideal") if is_ideal else of_real
     pairs = pairs_that_count(run) if alternates else ()
     rows = after_warmup(run, arm)
-    return _kept(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
+    return rows & np.isin(run.steps.pair, pairs) if len(pairs) else rows
 
 
 @once_per_run
@@ -55,7 +54,7 @@ def after_warmup(run: Run, arm: Arm) -> Mask:
     steps = run.steps
     alternates = run.header.mode == "alternate"
     counts = steps.pair != UNKNOWN if alternates else steps.batch >= warmup_of(run)
-    return _kept(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
+    return counts & closed_steps(run) & (steps.arm == ARMS.index(arm))
 
 
 @once_per_run
@@ -81,7 +80,7 @@ def pairs_that_count(run: Run) -> Column:
         sizes = np.bincount(index[steps.arm[counted] == code], minlength=len(numbers))
         usual = float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
         enough &= sizes >= max(min(FEWEST_IN_BLOCK, usual / 2), 1.0)
-    return _kept(numbers[enough])
+    return numbers[enough]
 
 
 @once_per_run
@@ -89,7 +88,7 @@ def closed_steps(run: Run) -> Mask:
     """Which steps are known, and were of training alone: see `steps_left_out`."""
     closed = run.steps.step_ns != UNKNOWN
     closed[steps_left_out(run)] = False
-    return _kept(closed)
+    return closed
 
 
 def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
@@ -162,9 +161,3 @@ def warmup_of(run: Run) -> int:
     known = usual_length(run) or run.loader.length or warmup + 1
     are_short = len(lengths) > 1 and known <= warmup
     return min(longest - 1, 1) if are_short else warmup
-
-
-def _kept(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-    """The same, never to be written to: others share it."""
-    values.setflags(write=False)
-    return values

@@ -15,13 +15,10 @@ import numpy as np
 from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
+from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import first_waits, starts_of
 from loadeval.estimate.gap import Gap, arms_of, mean_of
-from loadeval.estimate.steady import (
-    epoch_lengths,
-    steady,
-    whole_windows,
-)
+from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 if TYPE_CHECKING:
@@ -128,9 +125,9 @@ def _objections(
     if gap.of_epochs and (gap.pairs or 0) < FEWEST_PAIRS:
         why = f"too few pairs ({gap.pairs}) of epochs so short that each is a block"
         yield "too few epochs", f"{unknown}: {why}", more
-    cpus, are_busy = workers_cpus(gap, run)
+    cpus = busy_in_ideal(run)
     # Busy workers slow the ideal arm down: a share that is high all the same is higher.
-    if are_busy and (lost.low is None or lost.low < HIGH_SHARE):
+    if cpus is not None and (lost.low is None or lost.low < HIGH_SHARE):
         why = (
             f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
             "ideal arm is too slow"
@@ -183,16 +180,15 @@ def _fewest_batches(gap: Gap, run: Run) -> int:
     return min(gap.real_batches + first, gap.ideal_batches)
 
 
-def workers_cpus(gap: Gap, run: Run) -> tuple[float | None, bool]:
-    """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
-    windows = [] if gap.pairs is None else whole_windows(run, "ideal")
-    elapsed_ns = sum(window.elapsed_ns for window in windows)
-    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
-    if len(used) < len(windows) or not elapsed_ns:
-        return None, False
-    cpus = sum(used) / elapsed_ns
+def busy_in_ideal(run: Run) -> float | None:
+    """How many CPUs the workers kept busy in the ideal blocks, if that is too much."""
+    windows, used = whole_windows(run, "ideal"), workers_cpus(run, "ideal")
+    if used is None:
+        return None
     # Each window is wrong by up to a tick, up or down, independently of the others.
-    return cpus, cpus > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    is_much = used > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    return used if is_much else None
 
 
 def drift_ns(run: Run) -> float:

@@ -518,12 +518,11 @@ def typical_sample_ns(batches: Columns) -> float | None:
 
 def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
     times = []
-    work_ns = batches.fetch_ns.clip(0) + batches.collate_ns.clip(0)
-    for number in np.unique(batches.worker[batches.worker != UNKNOWN]).tolist():
-        own = batches.worker == number
-        mean_ns, typical_ns = float(work_ns[own].mean()), float(np.median(work_ns[own]))
-        samples = int(batches.samples[own].clip(0).sum())
-        times.append(WorkerTime(number, int(own.sum()), mean_ns, typical_ns, samples))
+    for number, own in batches.take(batches.worker != UNKNOWN).by("worker"):
+        work_ns = own.fetch_ns.clip(0) + own.collate_ns.clip(0)
+        mean_ns, typical_ns = float(work_ns.mean()), float(np.median(work_ns))
+        samples = int(own.samples.clip(0).sum())
+        times.append(WorkerTime(number, len(own), mean_ns, typical_ns, samples))
     return tuple(times)
 
 

@@ -11,7 +11,6 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import EpochEnd, Event, Prefetch
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import Gap, gap, throughput
-from loadeval.estimate.steady import steady
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 if TYPE_CHECKING:
@@ -247,13 +246,6 @@ def test_the_loader_alone_is_timed_with_what_copying_takes() -> None:
     looked_into = Prefetch(6, 0, 4, 4, 400 * MS, 16, [5 * MS] * 4, instrumented=True)
     run = alternating(prefetches=(*prefetches, looked_into))
     assert ms(gap(run).loader_only) == 10
-
-
-def test_what_is_kept_of_a_run_cannot_be_changed() -> None:
-    run = alternating()
-    with pytest.raises(ValueError, match="read-only"):
-        steady(run)[0] = False
-    assert gap(run) is gap(run)
 
 
 def test_a_window_of_a_run_is_computed_anew() -> None:
