@@ -9,8 +9,7 @@ import numpy as np
 
 from loadeval.data.run import ARMS
 from loadeval.estimate.metrics import quantities
-from loadeval.estimate.once import once_per_run
-from loadeval.estimate.steady import whole_windows
+from loadeval.estimate.steady import once_per_run, whole_windows
 
 if TYPE_CHECKING:
     from loadeval.data.lines import Arm

@@ -22,9 +22,8 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.epochs import length_of_epochs, starts_of
-from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, Jackknife
-from loadeval.estimate.steady import pairs_that_count, steady
+from loadeval.estimate.steady import once_per_run, pairs_that_count, steady
 from loadeval.words import whole_share
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ import numpy as np
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.estimate.memory import Growth, growth
-from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import after_warmup, closed_steps
+from loadeval.estimate.steady import after_warmup, closed_steps, once_per_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

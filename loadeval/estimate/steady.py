@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,15 @@ import numpy.typing as npt
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.run import ARMS, Run
-from loadeval.estimate.once import once_per_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadeval.data.lines import Arm, Window
 
 Mask = npt.NDArray[np.bool_]
+Rest = ParamSpec("Rest")
+Result = TypeVar("Result")
 
 WITHIN_STEP = "within a step"
 """The kind of an event that tells what else than training was done in a step."""
@@ -25,6 +29,22 @@ FEWEST_LEFT = 3
 """When training left so many epochs before their end, that is taken for their length."""
 FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
+
+
+def once_per_run(
+    compute: Callable[Concatenate[Run, Rest], Result],
+) -> Callable[Concatenate[Run, Rest], Result]:
+    """`compute`, whose results are kept in the run, and go with it: no run changes."""
+
+    @wraps(compute)
+    def kept(run: Run, /, *args: Rest.args, **options: Rest.kwargs) -> Result:
+        results = vars(run).setdefault("_computed", {})
+        key = (compute, args, *options.items())
+        if key not in results:
+            results[key] = compute(run, *args, **options)
+        return cast("Result", results[key])
+
+    return kept
 
 
 @once_per_run

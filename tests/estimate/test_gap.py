@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd, Prefetch
 from loadeval.errors import UsageError
-from loadeval.estimate.gap import Gap, gap, throughput
+from loadeval.estimate.gap import gap, throughput
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 if TYPE_CHECKING:
@@ -181,19 +181,6 @@ def test_epochs_too_short_for_two_blocks_are_blocks() -> None:
     assert times(result.speedup) == pytest.approx((400 + 4 * 2 + 5 * 22 + 30) / 5 / 20)
 
 
-def test_steps_in_which_training_did_something_else_are_left_out() -> None:
-    """An evaluation took ten seconds."""
-    waits, taken = [5.0] * 60, [10.0] * 60
-    taken[30] += 10_000
-    when = Event(int((31 * 5 + 30 * 10 + 1_000) * MS), "an evaluation", "within a step")
-    result = gap(logged(waits, taken, events=(when,)))
-    assert ms(result.real) == 15
-    often = tuple(
-        Event(int((15 * n + 6) * MS), "an evaluation", "within a step") for n in range(60)
-    )
-    assert ms(gap(logged(waits, [10.0] * 60, events=often)).real) == 15
-
-
 def test_a_log_alone_has_no_ideal() -> None:
     result = gap(logged([100.0] + [5.0] * 59))
     assert result.ideal is result.lost is result.speedup is result.contention is None
@@ -220,13 +207,6 @@ def test_the_wrong_way_round_is_an_error_that_says_so() -> None:
         gap(ideal, real)
     with pytest.raises(UsageError, match="An alternating run has both: give it alone"):
         gap(alternating(), ideal)
-
-
-@pytest.mark.parametrize("pair", [UNKNOWN, 0])
-def test_without_a_pair_nothing_is_compared(pair: int) -> None:
-    result = gap(run_of([steps("real", 5, 10, 8, pair=pair)]))
-    assert result.speedup is result.real is None
-    assert result.pairs == 0
 
 
 def test_throughputs_of_the_arms_and_of_whole_epochs() -> None:
@@ -256,20 +236,3 @@ def test_a_window_of_a_run_is_computed_anew() -> None:
     half_s = float(both.steps.request_ns[len(early.steps)]) / 1e9
     assert ms(gap(both.between(0, half_s)).waiting) == 5
     assert ms(gap(both.between(half_s, 1e6)).waiting) == 10
-
-
-def of_parts(result: Gap) -> float:
-    return sum(part.value for _, part in result.parts())
-
-
-def test_parts_add_up() -> None:
-    result = gap(alternating(wait=5, step=12, first=105, spread=0.2))
-    assert result.lost is not None
-    assert of_parts(result) == pytest.approx(result.lost.value)
-
-
-def test_columns_of_a_run_are_left_as_they_were() -> None:
-    run = alternating(wait=5, spread=0.1)
-    before = Columns({name: run.steps[name].copy() for name in run.steps.names})
-    gap(run)
-    assert all((before[name] == run.steps[name]).all() for name in before.names)
