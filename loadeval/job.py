@@ -306,12 +306,10 @@ class _Waits:
 
     def ranks(self) -> list[Rank]:
         """A rank for each run."""
-        ranks = [_rank(run) for run in self.runs]
-        if self.are_together:
-            ranks = [
-                replace(rank, skew_ns=skew_ns, drift_ppm=drift_ppm)
-                for rank, (skew_ns, drift_ppm) in zip(ranks, self._clocks(), strict=True)
-            ]
+        ranks = [
+            replace(_rank(run), skew_ns=skew_ns, drift_ppm=drift_ppm)
+            for run, (skew_ns, drift_ppm) in zip(self.runs, self._clocks(), strict=True)
+        ]
         if not len(self.rows):
             return ranks
         count, total_ns = len(self.rows), float(self.iteration_ns.sum())
@@ -336,6 +334,7 @@ class _Waits:
 
         All ranks ask for a batch at the same time, as they leave the step before it together.
         """
+        unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(self.runs)
         count = self.request_ns.shape[1]
         at = np.unique(np.linspace(0, max(count - 1, 0), CLOCK_SAMPLES).astype(np.intp))[:count]
         requests_ns = self.request_ns[:, at]
@@ -347,9 +346,9 @@ class _Waits:
                 ]
             )
         except ValueError:
-            created_ns = np.empty(0)
-        if not created_ns.size or not requests_ns.size or (requests_ns == UNKNOWN).any():
-            return [(None, None)] * len(self.runs)
+            return unknown
+        if not self.are_together or not requests_ns.size or (requests_ns == UNKNOWN).any():
+            return unknown
         since_ns = created_ns - created_ns.min()
         times_ns = (requests_ns + since_ns[:, None]).astype(np.float64)
         middle_ns = np.median(times_ns, axis=0)

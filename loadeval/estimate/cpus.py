@@ -80,12 +80,9 @@ class Cpus:
     @property
     def are_busy(self) -> bool:
         """Whether no CPU is left for more workers; False where that is not known too."""
-        used = self.used()
-        return (
-            self.usable is not None
-            and used is not None
-            and used + self.competing >= BUSY * self.usable
-        )
+        if self.usable is None or (used := self.used()) is None:
+            return False
+        return used + self.competing >= BUSY * self.usable
 
     @property
     def workers_differ(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
+from loadeval.data.run import ARMS, keys_of
 from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import after_warmup, closed_steps, once_per_run
@@ -190,10 +190,8 @@ def padding(run: Run) -> PaddingShare | None:
     )
     if not len(steps):
         return figures
-    first = np.searchsorted(steps.epoch, told.epoch).clip(max=len(steps) - 1)
-    rows = (first + told.batch - steps.batch[first]).clip(0, len(steps) - 1)
-    known = (steps.epoch[rows] == told.epoch) & (steps.batch[rows] == told.batch)
-    known &= closed_steps(run)[rows]
+    rows = np.searchsorted(keys_of(steps), keys_of(told)).clip(max=len(steps) - 1)
+    known = (keys_of(steps)[rows] == keys_of(told)) & closed_steps(run)[rows]
     mean_positions, positions, steps = positions.mean(), positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)

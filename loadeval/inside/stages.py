@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import keys_of
 from loadeval.estimate.steady import warmup_of
 from loadeval.inside.lanes import loaded
 
@@ -421,9 +422,9 @@ def _transforms(
     run: Run, work: Columns, work_ns: float
 ) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
     """The transforms, the longest first, and the methods that do little but call them."""
-    transforms, batches = [], (work.epoch << 32) + work.batch
+    transforms, batches = [], keys_of(work)
     for name, table in run.transforms.items():
-        is_of_work = np.isin((table.epoch << 32) + table.batch, batches)
+        is_of_work = np.isin(keys_of(table), batches)
         own_ns, calls = table.ns[is_of_work], table.calls[is_of_work]
         calls = calls[~np.isnan(calls)]
         if len(own_ns) and calls.any():
