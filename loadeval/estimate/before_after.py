@@ -162,11 +162,11 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
     unit = unit_of(runs)
-    sizes = {name: whole for name, run in backends.items() if (whole := _whole_epochs(run, unit))}
+    sizes = {name: own for name, run in backends.items() if (own := _sizes_of_epochs(run, unit))}
     if sizes and not set.intersection(*sizes.values()):
         each = ", ".join(
-            f"{name} {' or '.join(f'{size:,}' for size in sorted(whole))}"
-            for name, whole in sizes.items()
+            f"{name} {' or '.join(f'{size:,}' for size in sorted(of_run))}"
+            for name, of_run in sizes.items()
         )
         yield f"The backends' epochs differ in {unit}: {each}."
     for fact in MACHINE_FACTS:
@@ -185,7 +185,7 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
         yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
 
 
-def _whole_epochs(run: Run, unit: str) -> set[int]:
+def _sizes_of_epochs(run: Run, unit: str) -> set[int]:
     """How many samples, or batches, the epochs had that were served from beginning to end.
 
     Only after the end of an epoch is it sure that the next one begins at its beginning.

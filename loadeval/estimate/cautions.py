@@ -43,7 +43,7 @@ HIDDEN_SHARE = 0.5
 """Waits tell little of what was lost where the GPU was idle for a smaller share of them."""
 LEAST_WAIT_SHARE = 0.01
 """Waiting for a smaller share of the iterations needs no explanation."""
-LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
+REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""
 MACHINE_FACTS = ("host", "cpus_usable")
 BY_BATCH = "batches are compared as if equally large"
@@ -128,7 +128,7 @@ def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
     loaders = [asdict(run.loader) for run in (real, ideal)]
     for what, names, (of_real, of_ideal) in (
         ("are from different machines", MACHINE_FACTS, machines),
-        ("used different loaders", LOADER_FACTS, loaders),
+        ("used different loaders", REPLAYED_FACTS, loaders),
     ):
         for name in names:
             if differs(of_real.get(name), of_ideal.get(name)):

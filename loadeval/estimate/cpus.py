@@ -27,9 +27,9 @@ class Cpus:
     `usable` are those that the training process or its workers may use, of `every` one of the
     machine. `computing` are those that worker processes compute on, all together, in the real arm.
     `own`, `theirs` and `shared` are those that the training process, its workers and both may run
-    on, `first` the number of the workers' first one, and `fewest` what that worker may use which
-    may use the fewest. `kept_by` tells what keeps workers from some CPUs: the workers themselves,
-    the training process since it started, or whoever started it.
+    on, and `fewest` what that worker may use which may use the fewest. `kept_by` tells what keeps
+    workers from some CPUs: the workers themselves, the training process since it started, or
+    whoever started it.
     """
 
     usable: int | None
@@ -41,7 +41,6 @@ class Cpus:
     own: int | None = None
     theirs: int | None = None
     shared: int | None = None
-    first: int | None = None
     fewest: int | None = None
     kept_by: Literal["workers", "process", "starter"] | None = None
 
@@ -155,7 +154,6 @@ def _with_affinity(run: Run, known: Cpus) -> Cpus:
         own=own,
         theirs=theirs,
         shared=shared,
-        first=allowed("workers", "first_allowed_cpu"),
         fewest=allowed("workers", "fewest_allowed_cpus"),
         kept_by=kept_by,
     )

@@ -16,7 +16,7 @@ from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
-from loadeval.estimate.epochs import first_waits, starts_of
+from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap, arms_of, mean_of
 from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
@@ -301,37 +301,17 @@ def _more(gap: Gap, run: Run, ideal: Run | None) -> str:
         narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
         needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
         batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
-    elif total_ns := sum(_spent_ns(run)):
-        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
-        loaded = int((run.steps.arm == ARMS.index("real")).sum())
-        return (
-            f"A verdict takes about {batches:,} batches, which take "
-            f"{duration(batches * total_ns / loaded)} at this pace."
-        )
+    else:
+        loaded = run.steps.where(arm=ARMS.index("real"))
+        if total_ns := int(loaded.wait_ns.sum() + loaded.step_ns.clip(0).sum()):
+            batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
+            return (
+                f"A verdict takes about {batches:,} batches, which take "
+                f"{duration(batches * total_ns / len(loaded))} at this pace."
+            )
     return (
         f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
         "or batches if that ended the measurement."
-    )
-
-
-def _spent_ns(run: Run) -> tuple[int, int, int]:
-    """What training spent on the first batches of epochs, on other waits, and on its steps."""
-    steps = run.steps.where(arm=ARMS.index("real"))
-    first_ns = int(first_waits(run).wait_ns.sum()) if len(steps) else 0
-    stepped_ns = int(steps.step_ns[steps.step_ns != UNKNOWN].sum())
-    return first_ns, int(steps.wait_ns.sum()) - first_ns, stepped_ns
-
-
-def so_far(run: Run) -> str:
-    """What is known of a run that has nothing to compare; "" where nothing is."""
-    first_ns, wait_ns, step_ns = _spent_ns(run)
-    waited_ns, loaded = first_ns + wait_ns, int((run.steps.arm == ARMS.index("real")).sum())
-    if not waited_ns + step_ns:
-        return ""
-    return (
-        f"Batches so far: {loaded:,}. Training waited {duration(waited_ns)} for them, "
-        f"{share(waited_ns / (waited_ns + step_ns))} of the time ({duration(first_ns)} for the "
-        f"first of each epoch), and its steps took {duration(step_ns)}."
     )
 
 

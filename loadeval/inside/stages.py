@@ -223,11 +223,9 @@ class Stages:
         """The share of one stage; None where it did not take part."""
         return next((share for share in self.stages if share.stage == stage), None)
 
-    def share(self, charged_ns: float | None) -> float | None:
-        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
-        if charged_ns is None or not self.total_ns:
-            return None
-        return charged_ns / self.total_ns
+    def share(self, charged_ns: float) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where nothing was waited for."""
+        return charged_ns / self.total_ns if self.total_ns else None
 
     def charged_share(self, *stages: Stage) -> float | None:
         """The part of `total_ns` that these stages are charged in all."""

@@ -10,7 +10,7 @@ import pytest
 from loadeval.data.lines import Event, Prefetch, Window
 from loadeval.estimate.cautions import cautions
 from loadeval.estimate.gap import gap
-from loadeval.estimate.verdict import Verdict, gate, so_far, verdict
+from loadeval.estimate.verdict import Verdict, gate, verdict
 from tests.builder import MS, alternating, logged, run_of, steps
 
 if TYPE_CHECKING:
@@ -70,13 +70,6 @@ def test_a_wide_interval_leaves_it_open() -> None:
     found = concluded(alternating(wait=2, spread=0.8, pairs=4))
     assert found.rule == "wide confidence interval"
     assert found.headline.endswith("the 95% CI is wider than +-10 points")
-
-
-def test_a_run_that_has_nothing_to_compare_says_what_is_known() -> None:
-    assert so_far(run_of([steps("real", [100.0] + [5.0] * 9, 10)])) == (
-        "Batches so far: 10. Training waited 145 ms for them, 59.2% of the time (100 ms for the "
-        "first of each epoch), and its steps took 100 ms."
-    )
 
 
 def test_workers_that_were_busy_slow_the_ideal_arm() -> None:

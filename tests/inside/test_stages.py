@@ -376,7 +376,6 @@ def test_shares_are_of_the_time_that_is_divided() -> None:
     result = inside(looked_into(one_worker(20)))
     assert result.charged_share("fetch", "collate") == pytest.approx(1)
     assert result.charged_share("pin") == 0
-    assert result.share(None) is None
 
 
 def test_of_one_batch_nothing_is_charged() -> None:
