@@ -63,7 +63,8 @@ class Quantity:
     @property
     def means(self) -> ByArm:
         """The mean in each arm."""
-        return {"real": self.real and self.real.mean, "ideal": self.ideal and self.ideal.mean}
+        arms = zip(ARMS, (self.real, self.ideal), strict=True)
+        return {arm: None if level is None else level.mean for arm, level in arms}
 
 
 @dataclass(frozen=True, slots=True)

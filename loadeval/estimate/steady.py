@@ -62,7 +62,7 @@ def steady(run: Run, arm: Arm | None = None) -> Mask:
         return steady(run, "ideal") if is_ideal else of_real
     pairs = pairs_that_count(run) if alternates else ()
     rows = after_warmup(run, arm)
-    return rows & np.isin(run.steps.pair, pairs) if len(pairs) else rows
+    return np.asarray(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
 
 
 @once_per_run
@@ -74,7 +74,7 @@ def after_warmup(run: Run, arm: Arm) -> Mask:
     steps = run.steps
     alternates = run.header.mode == "alternate"
     counts = steps.pair != UNKNOWN if alternates else steps.batch >= warmup_of(run)
-    return counts & closed_steps(run) & (steps.arm == ARMS.index(arm))
+    return np.asarray(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
 
 
 @once_per_run
