@@ -392,7 +392,7 @@ def _advice(gap: Gap, lost: Estimate) -> Iterator[str]:  # noqa: C901 - a row ea
             "Steps are slower while the loader works: loading competes for CPU, memory bandwidth "
             "or the GPU. Try fewer workers or threads, or a loader that needs less."
         )
-    if place == "contention" and required is None:
+    if place == "contention" and gap.pairs is None:
         yield (
             "If a step's time depends on its batch, measure with mode='alternate', which serves "
             "every batch once."
