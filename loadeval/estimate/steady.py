@@ -106,7 +106,7 @@ def pairs_that_count(run: Run) -> Column:
 @once_per_run
 def closed_steps(run: Run) -> Mask:
     """Which steps are known, and were of training alone: see `steps_left_out`."""
-    closed = run.steps.step_ns != UNKNOWN
+    closed: Mask = run.steps.step_ns != UNKNOWN
     closed[steps_left_out(run)] = False
     return closed
 
