@@ -14,11 +14,11 @@ NOTHING_AHEAD = (
 )
 
 
-def test_capacity() -> None:
+def test_a_loader_that_is_too_slow() -> None:
     """The model knows how many workers help, and a run that nobody looked into does not."""
     says = "The loader is too slow even on its own: it must be {} faster to keep up."
-    known = told("capacity", looked_into(fetch=100, environment=FOUR))
-    unknown = told("capacity", alternating(wait=10, alone=20.0, spread=0.01))
+    known = told("waiting", looked_into(fetch=100, environment=FOUR))
+    unknown = told("waiting", alternating(wait=10, alone=20.0, spread=0.01))
     assert known == (
         says.format("2.50x [2.50x, 2.50x]"),
         "num_workers 2 -> 3",
@@ -27,9 +27,6 @@ def test_capacity() -> None:
     assert unknown == (
         says.format("2.00x [1.99x, 2.01x]"),
         "try more workers or threads, or make loading cheaper",
-    )
-    assert told("capacity", alternating(wait=10)) == (
-        "the loader alone was not timed: measure with `loadeval diagnose -- COMMAND`",
     )
 
 
@@ -56,8 +53,8 @@ def test_a_loader_whose_workers_are_not_known_may_load_nothing_ahead() -> None:
     )
 
 
-def test_per_batch_cost() -> None:
-    assert told("per-batch cost", alternating(wait=5, alone=5.0)) == (
+def test_a_loader_that_is_fast_enough() -> None:
+    assert told("waiting", alternating(wait=5, alone=5.0)) == (
         (
             "The loader alone is fast enough, but training waits about equally long for every "
             "batch, typically 5.00 ms: each has a fixed cost, and the queue is not empty."
@@ -77,7 +74,7 @@ def test_shallow_queue() -> None:
     assert do == ["prefetch_factor 2 -> 8"]
 
 
-def test_waiting() -> None:
+def test_a_loader_that_was_not_timed() -> None:
     """Of a log, and of one beside the run that replayed; not where a rule says what for."""
     log, measure = logged([10] * 40), "measure with `loadeval diagnose -- COMMAND`"
     assert told("waiting", log) == (
