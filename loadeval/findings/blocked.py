@@ -147,8 +147,7 @@ def storage_latency(c: Context) -> Finding | None:
             f"{_place(c)}, which hardly compute meanwhile: {slow} them."
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
-    change = Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / 2))
-    more = Do("ask for twice as much at once", because, _place(c), change)
+    more = Do("ask for twice as much at once", because, _place(c), _shorter(2))
     return Finding(says, [*more_workers(c), more], _facts(c))
 
 

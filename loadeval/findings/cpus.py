@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
     MATTERS,
     MOSTLY,
@@ -370,7 +368,7 @@ def python_lock(c: Context) -> Finding | None:
             f"{FEWEST_READINGS} are needed; let it run longer"
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
-    stopped_ns, slower = _stopped_ns(c, report), c.gap.contention
+    (stopped_ns, queued_ns), slower = _longer_ns(c, report), c.gap.contention
     often = (
         c.contention >= MATTERS
         and _loading_cpus(report) >= LEAST_CPUS
@@ -391,7 +389,6 @@ def python_lock(c: Context) -> Finding | None:
             "lock (GIL)."
         )
     waits = c.waiting * _in_lock(operators(c.run), report, real)
-    queued_ns = _queued_ns(c, report)
     if in_processes:
         do = [Do(f"do less with a batch in {names}", "convert and collate in the workers")]
     else:
@@ -429,32 +426,23 @@ def _loading_cpus(report: Threads) -> float:
     )
 
 
-def _times_ns(c: Context) -> Mapping[str, float]:
-    real, ideal = c.gap.real, c.gap.ideal
-    return {"real": real.value if real else 0.0, "ideal": ideal.value if ideal else 0.0}
+def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
+    """How much longer than in an ideal step the training thread stops, and waits for a CPU.
 
-
-def _stopped_ns(c: Context, report: Threads) -> float:
-    """How much longer a real step neither computes nor waits for a CPU than an ideal one."""
-    use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
-    if use is None or None in use.cpu_cores.values():
-        return 0.0
-    stops_ns = {
-        arm: max(1 - (use.cpu_cores[arm] or 0.0) - (use.run_queue_cores[arm] or 0.0), 0.0)
-        * _times_ns(c)[arm]
-        for arm in ARMS
-    }
-    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
-    return max(stops_ns["real"] - stops_ns["ideal"] - waiting_ns, 0.0)
-
-
-def _queued_ns(c: Context, report: Threads) -> float:
-    """How much longer the training thread waits for a CPU in a real batch than in an ideal one."""
+    It stops where it neither computes nor waits for a CPU, or for a batch.
+    """
     use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
     if use is None:
-        return 0.0
-    queued = {arm: (use.run_queue_cores[arm] or 0.0) * _times_ns(c)[arm] for arm in ARMS}
-    return max(queued["real"] - queued["ideal"], 0.0)
+        return 0.0, 0.0
+    stopped_ns, queued_ns = 0.0, 0.0
+    for arm, sign, time in (("real", 1, c.gap.real), ("ideal", -1, c.gap.ideal)):
+        time_ns = time.value if time else 0.0
+        queued = use.run_queue_cores[arm] or 0.0
+        stopped_ns += sign * max(1 - (use.cpu_cores[arm] or 0.0) - queued, 0.0) * time_ns
+        queued_ns += sign * queued * time_ns
+    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
+    is_known = None not in use.cpu_cores.values()
+    return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
 
 
 def _in_lock(pipeline: Operators | None, report: Threads, real: LockWait) -> float:

@@ -120,6 +120,13 @@ def without(*names: str) -> Change:
     return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
 
 
+def shorter(times: float, *names: str) -> Change:
+    """These costs are so many times smaller."""
+    return Change(
+        costs=lambda costs: costs.replace(**{name: costs[name] / times for name in names})
+    )
+
+
 def less(part: float) -> Change:
     """Fetching and collating without a part of it."""
     return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
@@ -295,10 +302,20 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
     return []
 
 
+def _without_copies(c: Context) -> Change:
+    copied = copies(c.run)
+    left = 1.0 if copied is None else 1 - copied.share
+
+    def costs(before: Columns) -> Columns:
+        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
+
+    return Change(costs=costs)
+
+
 @rule(
     "copied pages",
     source="page faults and kernel time of the workers while they load, memory that they share",
-    undo=lambda c: _without_copies(c),  # noqa: PLW0108 - it stands below
+    undo=_without_copies,
 )
 def copied_pages(c: Context) -> Finding | None:
     """Forked workers copy the pages of the Python objects that they read.
@@ -333,16 +350,6 @@ def copied_pages(c: Context) -> Finding | None:
             "estimated objects of the dataset": c.loader.dataset_objects,
         },
     )
-
-
-def _without_copies(c: Context) -> Change:
-    copied = copies(c.run)
-    left = 1.0 if copied is None else 1 - copied.share
-
-    def costs(before: Columns) -> Columns:
-        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
-
-    return Change(costs=costs)
 
 
 @rule(
@@ -481,7 +488,7 @@ def transfer(c: Context) -> Finding | None:
         return None
     pickled = c.stages.pickled_bytes or 0.0
     receive_ns = sum(each.work_ns for each in parts if each.stage == "receive")
-    lock_ns, in_training = 0.0, without("lock_ns", "pickle_ns", "receive_ns")
+    lock_ns, halved = 0.0, shorter(TWICE, "pickle_ns", "receive_ns")
     if c.model is not None and c.model.costs.lock_ns.any():
         lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
@@ -498,29 +505,22 @@ def transfer(c: Context) -> Finding | None:
     elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         because = "torch.from_numpy in collate_fn: they go through shared memory"
-        do = Do("return tensors from the workers, not arrays", because, change=in_training)
+        change = without("lock_ns", "pickle_ns", "receive_ns")
+        do = Do("return tensors from the workers, not arrays", because, change=change)
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
-        do = Do("use larger batches", because, change=_halved())
+        do = Do("use larger batches", because, change=halved)
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do = Do(
-            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=_halved()
+            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=halved
         )
     name, none = c.setting("num_workers"), Change({"num_workers": 0})
     zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
     names = {"pickle": "pickling a batch, ns", "receive": "receiving it, ns"}
     facts = {names[each.stage]: each.work_ns for each in parts}
     return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
-
-
-def _halved() -> Change:
-    return Change(
-        costs=lambda costs: costs.replace(
-            pickle_ns=costs.pickle_ns / TWICE, receive_ns=costs.receive_ns / TWICE
-        )
-    )
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
@@ -538,7 +538,7 @@ def slow_sampler(c: Context) -> Finding | None:
         return None
     if c.charged("indices") < CHARGED and index_ns < CHARGED * step_ns:
         return None
-    change = Change(costs=lambda costs: costs.replace(index_ns=costs.index_ns / TWICE))
+    change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
     return Finding(
         f"The training process spends {duration(index_ns)} a batch on "
@@ -559,7 +559,7 @@ def pinning(c: Context) -> Finding | None:
     pin = c.stages.share_of("pin")
     if not c.loses or pin is None or c.charged("pin") < CHARGED:
         return None
-    change = Change(costs=lambda costs: costs.replace(pin_ns=costs.pin_ns / TWICE))
+    change = shorter(TWICE, "pin_ns")
     return Finding(
         f"Copying a batch to pinned memory takes {duration(pin.work_ns)}.",
         [Do("send fewer and larger tensors", "stack those of a kind in collate_fn", change=change)],

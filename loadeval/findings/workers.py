@@ -272,6 +272,22 @@ def _in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
+def without_slow_samples(_: Context) -> Change:
+    """Slow samples take as long as others."""
+    return Change(costs={"slow samples": GONE})
+
+
+def fix_samples(c: Context) -> Do:
+    """To make slow samples smaller, or to leave them out."""
+    because = "make them smaller, or leave them out"
+    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
+
+
+def _indices(c: Context) -> str:
+    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
+    return ", ".join(str(sample.index) for sample in shown)
+
+
 @rule(
     "head-of-line blocking",
     source=SIMULATED,
@@ -307,7 +323,7 @@ def head_of_line(c: Context) -> Finding | None:
     )
 
 
-@rule("slow samples", source=SIMULATED, undo=lambda c: without_slow_samples(c))  # noqa: PLW0108 - below
+@rule("slow samples", source=SIMULATED, undo=without_slow_samples)
 def slow_samples(c: Context) -> Finding | None:
     """A few samples take far longer than the others.
 
@@ -331,22 +347,6 @@ def slow_samples(c: Context) -> Finding | None:
         [fix_samples(c)],
         {"slowest sample, ns": slow[0].longest_ns, "typical sample, ns": c.stages.sample_ns},
     )
-
-
-def without_slow_samples(_: Context) -> Change:
-    """Slow samples take as long as others."""
-    return Change(costs={"slow samples": GONE})
-
-
-def fix_samples(c: Context) -> Do:
-    """To make slow samples smaller, or to leave them out."""
-    because = "make them smaller, or leave them out"
-    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
-
-
-def _indices(c: Context) -> str:
-    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
-    return ", ".join(str(sample.index) for sample in shown)
 
 
 def slow_worker_of(c: Context) -> tuple[int, float, float] | None:
@@ -409,11 +409,12 @@ def slow_worker(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "few shards",
-    source=SIMULATED,
-    undo=lambda c: Change({"num_workers": c.loader.workers}),
-)
+def all_load(c: Context) -> Change:
+    """All workers have something to load."""
+    return Change({"num_workers": c.loader.workers})
+
+
+@rule("few shards", source=SIMULATED, undo=all_load)
 def few_shards(c: Context) -> Finding | None:
     """Some workers have nothing to load: the dataset has fewer shards than workers.
 
@@ -438,13 +439,7 @@ def few_shards(c: Context) -> Finding | None:
     )
     return Finding(
         f"{idle} of {workers} workers made no batch{told}.",
-        [
-            Do(
-                f"split the data into {workers} shards or more",
-                because,
-                change=Change({"num_workers": workers}),
-            )
-        ],
+        [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
         {"workers without a batch, share": idle / workers},
     )
 
