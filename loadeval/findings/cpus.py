@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from loadeval.findings.engine import (
     MATTERS,
@@ -349,11 +348,18 @@ def python_lock(c: Context) -> Finding | None:
     loaded, and steps are slower.
     """
     report = threads(c.run, c.ideal)
+    beside = [
+        use
+        for use in (report.threads if report else ())
+        if use.name != TRAINING_THREAD and not use.name.startswith("loadeval")
+    ]
+    loading_cpus = sum(
+        max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0) for use in beside
+    )
+    steps_suffer = loading_cpus >= LEAST_CPUS and c.contention >= MATTERS
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
-    if in_processes or c.loader.workers == 0:
-        reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
-        if not reads_ahead or c.contention < MATTERS:
-            return None
+    if (in_processes or c.loader.workers == 0) and not steps_suffer:
+        return None
     if report is None:
         if c.loader.workers is None:
             return None
@@ -369,15 +375,10 @@ def python_lock(c: Context) -> Finding | None:
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
     (stopped_ns, queued_ns), slower = _longer_ns(c, report), c.gap.contention
-    often = (
-        c.contention >= MATTERS
-        and _loading_cpus(report) >= LEAST_CPUS
-        and slower is not None
-        and stopped_ns >= MOSTLY * slower.value
-    )
+    often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value
     if not held and not often:
         return None
-    names = next((use.name for use in _beside_training(report)), "threads of the loader")
+    names = beside[0].name if beside else "threads of the loader"
     says = (
         f"Threads that load batches ({names}) hold Python's lock (GIL): a thread waits "
         f"{duration(real.wait_ns)} for it, and {duration(ideal.wait_ns)} with ideal loading."
@@ -407,22 +408,6 @@ def python_lock(c: Context) -> Finding | None:
         },
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
         cost=c.contention + waits,
-    )
-
-
-def _beside_training(report: Threads) -> list[Any]:
-    return [
-        use
-        for use in report.threads
-        if use.name != TRAINING_THREAD and not use.name.startswith("loadeval")
-    ]
-
-
-def _loading_cpus(report: Threads) -> float:
-    """CPUs that threads use in the real arm more than in the ideal one."""
-    return sum(
-        max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0)
-        for use in _beside_training(report)
     )
 
 

@@ -23,7 +23,7 @@ from loadeval.findings.engine import (
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
-from loadeval.inside.stages import CodeLine, TransformTime
+from loadeval.inside.stages import TransformTime
 from loadeval.model.changes import Change
 from loadeval.model.costs import in_share, work_of
 from loadeval.words import duration, number, share, size
@@ -223,19 +223,14 @@ def by_lines(c: Context) -> list[Set | Do]:
     for line in c.stages.code[:3]:
         if line.share < MATTERS or line.function in c.stages.callers:
             continue
-        says, because = _remedy(line)
+        called = f"it mostly calls {line.leaf}: " if line.leaf else ""
+        says, because = f"make {line.function} twice as fast", f"{called}{FASTER}"
+        for leaf, remedy in REMEDIES.items():
+            if re.fullmatch(leaf, line.leaf):
+                says, because = remedy
+        says = f"{says}: {share(line.share)} of loading"
         do.append(Do(says, because, line.place, twice_as_fast(line.share)))
     return do
-
-
-def _remedy(line: CodeLine) -> tuple[str, str]:
-    for leaf, remedy in REMEDIES.items():
-        if re.fullmatch(leaf, line.leaf):
-            says, because = remedy
-            return f"{says}: {share(line.share)} of loading", because
-    called = f"it mostly calls {line.leaf}: " if line.leaf else ""
-    says = f"make {line.function} twice as fast: {share(line.share)} of loading"
-    return says, f"{called}{FASTER}"
 
 
 @rule(

@@ -97,16 +97,6 @@ def deeper_queue(c: Context) -> list[Set | Do]:
     return [Do("prefetch more batches")]
 
 
-def largest_parts(c: Context) -> dict[str, float]:
-    """What most of loading a batch goes into, by name."""
-    inside = c.stages
-    named = [(part.name, part.share) for part in inside.transforms]
-    named = named or [(line.place, line.share) for line in inside.code]
-    named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
-    named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
-    return dict(named[:3])
-
-
 @rule("zero workers", source=TORCHS, undo=best_workers)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
@@ -238,7 +228,12 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
     }
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
-        parts = largest_parts(c)
+        inside = c.stages
+        named = [(part.name, part.share) for part in inside.transforms]
+        named = named or [(line.place, line.share) for line in inside.code]
+        named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
+        named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
+        parts = dict(named[:3])
         facts |= {f"{name}, share": part for name, part in parts.items()}
         most = ", ".join(f"{name} {share(part)}" for name, part in parts.items())
         do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
