@@ -115,7 +115,7 @@ def test_the_fault_is_found(seen: Seen) -> None:
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
-def test_capacity_on_busy_cpus(four_cpus: int) -> None:
+def test_too_slow_on_busy_cpus(four_cpus: int) -> None:
     """Twice as many workers as CPUs compute: more of them are not advised."""
 
     def compute(index: int) -> int:
@@ -132,7 +132,7 @@ def test_capacity_on_busy_cpus(four_cpus: int) -> None:
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
-def test_capacity_behind_a_lock() -> None:
+def test_too_slow_behind_a_lock() -> None:
     """No number of workers is told where nobody looked what they wait for."""
     alone = Alone(get_context("fork").Lock(), Sleep(10))
     samples = Samples(lambda index: alone(index) or index, 120)

@@ -25,7 +25,7 @@ from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
 from loadeval.inside.stages import TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import in_share, work_of
+from loadeval.model.costs import in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
 TWICE = 2.0
@@ -137,14 +137,17 @@ def twice_as_fast(part: float) -> Change:
     return less(part / TWICE)
 
 
+def waits_for_workers(c: Context) -> bool:
+    """Whether training waits for workers that fetch and collate."""
+    return c.loses and c.charged("fetch", "collate") >= CHARGED
+
+
 def computes(c: Context) -> bool:
-    """Whether training waits for workers that fetch, and have a CPU for most of that.
+    """Whether it waits for them, and they have a CPU for most of that.
 
     Not where it waits for one slow worker, or for a few slow samples.
     """
-    if not c.loses or c.blocked >= BLOCKED or c.charged("fetch", "collate") < CHARGED:
-        return False
-    if slow_worker_of(c) is not None:
+    if not waits_for_workers(c) or c.blocked >= BLOCKED or slow_worker_of(c) is not None:
         return False
     if c.model is None:
         return True
@@ -168,12 +171,7 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format_of(c.stages, _batch_bytes(c), DOMINATES)
-
-
-def _batch_bytes(c: Context) -> float | None:
-    known = c.batches.nbytes[c.batches.nbytes >= 0]
-    return float(known.mean()) if len(known) else None
+    return slow_format_of(c.stages, mean_known(c.batches.nbytes), DOMINATES)
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -199,22 +197,13 @@ def tokenises(c: Context) -> bool:
     line = c.stages.blocked_line
     by_threads = line is not None and FUTEX in line.blocked_in
     at_work = by_threads or c.blocked < BLOCKED
-    return (
-        c.loses
-        and tokenising_of(c)[0] >= DOMINATES
-        and at_work
-        and c.charged("fetch", "collate") >= CHARGED
-    )
+    return at_work and waits_for_workers(c) and tokenising_of(c)[0] >= DOMINATES
 
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    collate_ns = c.stages.collate_ns
-    return (
-        c.loses
-        and collate_ns >= DOMINATES * c.work_ns > 0
-        and c.charged("fetch", "collate") >= CHARGED
-    )
+    is_much = c.stages.collate_ns >= DOMINATES * c.work_ns > 0
+    return waits_for_workers(c) and is_much
 
 
 def by_lines(c: Context) -> list[Set | Do]:

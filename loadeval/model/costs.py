@@ -223,11 +223,16 @@ def full_name(costs: Columns, name: str, offered: list[str]) -> str:
     )
 
 
+def mean_known(column: Column) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = column[column != UNKNOWN]
+    return float(known.mean()) if len(known) else None
+
+
 def _known(column: Column, otherwise: Values | None = None) -> Values:
     """The column, with something else in place of what is not known: by default the mean."""
-    known = column[column != UNKNOWN]
     if otherwise is None:
-        otherwise = np.full(len(column), known.mean() if len(known) else 0.0)
+        otherwise = np.full(len(column), mean_known(column) or 0.0)
     return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
 from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -316,14 +316,12 @@ class Model:
     @property
     def tensors(self) -> float | None:
         """How many tensors a batch has; None where none were counted."""
-        counted = self.run.stages.tensors[self.run.stages.tensors != UNKNOWN]
-        return float(counted.mean()) if len(counted) else None
+        return of.mean_known(self.run.stages.tensors)
 
     @property
     def batch_bytes(self) -> float | None:
         """The size of a batch; None where it is not known."""
-        known = self.run.steps.nbytes[self.run.steps.nbytes != UNKNOWN]
-        return float(known.mean()) if len(known) else None
+        return of.mean_known(self.run.steps.nbytes)
 
     def batches_in(self, change: Change) -> float:
         """How many batches of the run one batch is worth then."""

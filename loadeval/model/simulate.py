@@ -168,9 +168,8 @@ class _DataLoader:
         pins: bool,
     ) -> None:
         self._machine, self._in_order, self._pins = machine, in_order, pins
-        waits_ns = costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns
-        columns = [costs.cpu_ns, costs.read_ns, waits_ns, costs.receive_ns, costs.pin_ns]
-        columns += [costs.index_ns, costs.lock_ns, costs.step_ns, costs.step_cpu_ns]
+        costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
+        columns = [costs[name] for name in Batch._fields[2:]]
         self._rows = cycle(list(zip(*(column.tolist() for column in columns), strict=True)))
         self._threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
         self._depth = workers * ahead
