@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
     MATTERS,
     MOSTLY,
@@ -420,7 +421,7 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     if use is None:
         return 0.0, 0.0
     stopped_ns, queued_ns = 0.0, 0.0
-    for arm, sign, time in (("real", 1, c.gap.real), ("ideal", -1, c.gap.ideal)):
+    for arm, sign, time in zip(ARMS, (1, -1), (c.gap.real, c.gap.ideal), strict=True):
         time_ns = time.value if time else 0.0
         queued = use.run_queue_cores[arm] or 0.0
         stopped_ns += sign * max(1 - (use.cpu_cores[arm] or 0.0) - queued, 0.0) * time_ns

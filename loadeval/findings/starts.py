@@ -51,12 +51,12 @@ class Start(NamedTuple):
     """
 
     epoch: int
+    workers: tuple[WorkerStart, ...]
     wait_ns: float
     begun_ns: float
     init_ns: float
     sample_ns: float
     index_ns: float
-    workers: tuple[WorkerStart, ...]
 
 
 def starts_of(c: Context) -> list[Start]:
@@ -75,13 +75,13 @@ def starts_of(c: Context) -> list[Start]:
         starts.append(
             Start(
                 epoch,
+                workers,
                 # Workers that began before the batch was asked for are part of opening the loader.
                 delivered_ns - min([asked_ns - before_ns, *(each.start_ns for each in workers)]),
                 max((each.ready_ns - each.start_ns for each in workers), default=0),
                 max((each.init_ns for each in workers), default=0),
                 int(max(first.slowest_ns[0], 0)) if is_first else 0,
                 index_ns,
-                workers,
             )
         )
     return starts
@@ -102,8 +102,8 @@ def mean_start(c: Context) -> Start | None:
     later = [start for start in starts_of(c) if start.epoch]
     if not later:
         return None
-    means = np.mean([start[1:6] for start in later], axis=0).tolist()
-    return Start(later[0].epoch, *means, tuple(each for start in later for each in start.workers))
+    workers = tuple(each for start in later for each in start.workers)
+    return Start(later[0].epoch, workers, *np.mean([start[2:] for start in later], axis=0).tolist())
 
 
 def cause(start: Start | None) -> str | None:
