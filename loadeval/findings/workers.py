@@ -115,16 +115,13 @@ def zero_workers(c: Context) -> Finding | None:
     assert waited is not None  # noqa: S101 - it loses time
     assert real is not None  # noqa: S101
     do = more_workers(c)
-    if not do:
+    if not do and c.model is None:  # else workers bring nothing, and others name what takes long
+        do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
         name, step_ns = c.setting("num_workers"), max(real.value - waited.value, 1.0)
-        needed = max(math.ceil(waited.value / step_ns), 1)
-        most = max((c.cpus.usable or 2) - 1, 1)
-        if c.model is not None:
-            do = []  # workers bring nothing: what takes the time is named by others
-        elif name and c.loader.workers == 0:
+        if name and c.loader.workers == 0:
+            needed = max(math.ceil(waited.value / step_ns), 1)
+            most = max((c.cpus.usable or 2) - 1, 1)
             do = [Set(name, 0, min(needed, most), "measure: workers take time to start")]
-        else:
-            do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
     return Finding(
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
