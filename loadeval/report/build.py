@@ -8,7 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.before_after import (
@@ -460,9 +460,6 @@ def what_to_do(r: Result) -> Section:
     ]
     blocks.append(Table(("", "training"), rows))
     predicted = [action.speedup for action in actions if action.speedup is not None]
-    are = (
-        "are" if r.diagnosis.limit in ("the workers", "the CPUs", "the starts of epochs") else "is"
-    )
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         are = "are" if r.diagnosis.limit in SEVERAL else "is"
         blocks.append(
@@ -936,26 +933,32 @@ def system_metrics(r: Result) -> Section:
 
 
 def _metrics_chart(run: Run) -> Chart | None:
-    parts: dict[str, list[Values]] = {
-        name: [] for name in ("panel", "unit", "subject", "time_s", "value")
-    }
-    for (probe, subject), table in run.readings.items():
-        if probe == THREADS:
-            continue
-        for name in table.names[1:]:
-            values = np.asarray(table[name], np.float64)
-            if not np.isfinite(values).any():
-                continue
-            panel, unit = named(name)
-            count = len(values)
-            parts["panel"].append(np.full(count, panel))
-            parts["unit"].append(np.full(count, unit))
-            parts["subject"].append(np.full(count, subject or probe))
-            parts["time_s"].append(table.time_ns / SECOND_NS)
-            parts["value"].append(values)
-    if not parts["value"]:
+    """A panel for each quantity that changes along the run, or for all where none does."""
+    lines = [
+        (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
+        for (probe, subject), table in run.readings.items()
+        if probe != THREADS
+        for name in table.names[1:]
+        if np.isfinite(np.asarray(table[name], float)).any()
+    ]
+    if not lines:
         return None
-    readings = Columns({name: np.concatenate(column) for name, column in parts.items()})
+    changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
+    readings = Columns.concat(
+        [
+            Columns(
+                {
+                    "panel": np.full(len(values), panel),
+                    "unit": np.full(len(values), unit),
+                    "subject": np.full(len(values), subject),
+                    "time_s": time_s,
+                    "value": values,
+                }
+            )
+            for panel, unit, subject, time_s, values in lines
+            if panel in changing or not changing
+        ]
+    )
     span = (float(readings.time_s.min()), float(readings.time_s.max()))
     says = "What the probes read along the run"
     return Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)

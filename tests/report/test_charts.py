@@ -191,6 +191,21 @@ def test_a_quantity_that_was_never_read_has_no_line() -> None:
     assert "workers: CPU in use, 1.95 cores on average" in said
 
 
+def test_readings_have_their_units_at_their_axes() -> None:
+    readings = Columns(
+        {
+            "panel": ["memory available", "memory available", "read"],
+            "unit": ["size", "size", "bytes/s"],
+            "subject": ["machine"] * 3,
+            "time_s": [1.0, 2.0, 1.0],
+            "value": [20e9, 24e9, 5e6],
+        }
+    )
+    root = drawn(Chart("system metrics", "", "", {"readings": readings}))
+    assert {"memory available", "20 GB", "read (bytes/s)", "4 MB"} <= set(texts(root))
+    assert titles(root)[-1] == "machine: read, 5.00 million bytes/s on average"
+
+
 @pytest.mark.parametrize("kind", charts.DRAWN)
 def test_a_chart_of_nothing_says_so(kind: Any) -> None:
     empty = Chart(kind, "", "", {"bars": Columns({})})
