@@ -53,6 +53,7 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
+from loadeval.report.palette import NAMES
 from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
 
 MOST_SAMPLES = 3
@@ -63,6 +64,9 @@ SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
+NO_BOUNDS = (np.nan, np.nan)
+SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
+"""The colours of what throughput is known of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,9 +205,8 @@ def backends_sections(
         rate = worded(rates[ranked[0]]["real"], f"{unit}/s")
         gain = f"training would be {speedup:times} as fast if loading were free" if speedup else ""
         title = f"{ranked[0]}: {gain or rate}"
-    series = ("real", "ideal", "loader_only")
     speeds: list[tuple[Cell, ...]] = [
-        (name, *(Number(rates[name].get(key), "number") for key in series)) for name in ranked
+        (name, *(Number(rates[name].get(key), "number") for key in SERIES)) for name in ranked
     ]
     gains: list[tuple[Cell, ...]] = [
         (
@@ -213,12 +216,12 @@ def backends_sections(
             Number(memory_bytes(r.run), "size"),
             r.verdict.level,
         )
-        for name, r in ((name, backends[name]) for name in ranked)
+        for name, r in sorted(backends.items(), key=lambda each: ranked.index(each[0]))
     ]
     bars = [
-        (name, {"loader_only": "loader"}.get(key, key), *_bounds(rates[name][key]))
+        (name, SERIES[key], rates[name][key])
         for name in ranked
-        for key in series
+        for key in SERIES
         if key in rates[name]
     ]
     blocks = list[Block]()
@@ -229,17 +232,8 @@ def backends_sections(
         blocks += [Text(f"{_difference(pair)}.") for pair in of_fastest]
     blocks += [Text(f"{name} failed: {error}", "caution") for name, error in failed.items()]
     if bars:
-        columns = dict(
-            zip(
-                ("row", "series", "value", "low", "high"),
-                map(np.array, zip(*bars, strict=True)),
-                strict=True,
-            )
-        )
         says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
-        blocks.append(
-            Chart("real beside ideal", "Backends", says, {"bars": Columns(columns)}, f"{unit}/s")
-        )
+        blocks.append(_beside_each_other("Backends", says, bars, f"{unit}/s"))
     others = [Text(f"{_difference(pair)}.") for pair in pairs[len(of_fastest) :]]
     each_backend = [
         replace(section, title=f"{name}: {section.title}")
@@ -378,23 +372,17 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     if job.skew_ns is not None:
         apart = duration(job.skew_ns)
         notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
-    own = [(f"rank {rank.rank}", rank.wait_ns) for rank in ranked if rank.wait_ns is not None]
+    own = [
+        (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
+        for rank in ranked[:MOST_RANKS]
+        if rank.wait_ns is not None
+    ]
     if len(rows) > MOST_RANKS:
         notes.insert(0, f"and {len(rows) - MOST_RANKS:,} more")
     blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
     if own:
-        own = own[:MOST_RANKS]
-        bars = {
-            "row": np.array([name for name, _ in own]),
-            "series": np.full(len(own), "waiting"),
-            "value": np.array([wait_ns for _, wait_ns in own]),
-            "low": np.full(len(own), np.nan),
-            "high": np.full(len(own), np.nan),
-        }
         says = "The mean wait of each rank for its batches, those that cost the job most first"
-        blocks.append(
-            Chart("real beside ideal", "Ranks", says, {"bars": Columns(bars)}, "duration")
-        )
+        blocks.append(_beside_each_other("Ranks", says, own, "duration"))
     moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
     return [top, short, *moved, Section("each rank", blocks)]
 
@@ -444,21 +432,23 @@ def batch_time(r: Result) -> Section:
 def bars_chart(title: str, bars: Bars) -> Chart:
     """Bars as a chart, for what has no other way to draw them."""
     rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
-    columns = map(np.array, zip(*rows, strict=True))
-    table = Columns(dict(zip(("row", "part", "value"), columns, strict=True)))
-    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
+    parts = _columns(("row", "part", "value"), rows)
+    return Chart("time per batch", title, "", {"parts": parts}, bars.unit)
 
 
 def what_to_do(r: Result) -> Section:
     """What to change, the largest gain first, each on top of those before it."""
-    actions, blocks = r.diagnosis.actions, list[Block]()
+    actions = r.diagnosis.actions
     if not actions:
         return Section("")
-    rows = [
-        (f"{at}. {_at(action.says, action.where)}", _predicted(action.speedup))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{at}. {_at(action.says, action.where)}",
+            "not predicted" if action.speedup is None else Number(action.speedup, "times"),
+        )
         for at, action in enumerate(actions, 1)
     ]
-    blocks.append(Table(("", "training"), rows))
+    blocks: list[Block] = [Table(("", "training"), rows)]
     predicted = [action.speedup for action in actions if action.speedup is not None]
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         are = "are" if r.diagnosis.limit in SEVERAL else "is"
@@ -491,9 +481,7 @@ def findings(r: Result) -> Section:
                 for do in finding.do
             ],
             facts=[
-                (_label(name), _cell(name, value))
-                for name, value in finding.facts.items()
-                if value is not None
+                _fact(name, value) for name, value in finding.facts.items() if value is not None
             ],
             source=finding.source + ("" if finding.sure else "; other causes would look alike"),
         )
@@ -548,7 +536,8 @@ def lost(r: Result) -> Section:
 def nothing_found(r: Result) -> Section:
     """The rules that found nothing, as a number, and those that could not tell."""
     d = r.diagnosis
-    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {_rules(d)}.")]
+    rules = len(d.nothing) + len(d.skipped) + len(d.findings)
+    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {rules}.")]
     reasons: dict[str, list[str]] = {}
     for name, why in d.skipped.items():
         reasons.setdefault(why, []).append(name)
@@ -556,10 +545,6 @@ def nothing_found(r: Result) -> Section:
     if reasons:
         said.insert(1, Text("Not measured:"))
     return Section("what else was looked for", said)
-
-
-def _rules(d: Diagnosis) -> int:
-    return len(d.nothing) + len(d.skipped) + len(d.findings)
 
 
 def arms(r: Result) -> Section:
@@ -589,23 +574,33 @@ def arms(r: Result) -> Section:
     labels = dict.fromkeys(label for column in columns.values() for label in column)
     rows = [(label, *(column.get(label, "") for column in columns.values())) for label in labels]
     head = ("", *columns)
+    blocks: list[Block] = [Table(head, rows)]
     bars = [
-        (name, *_bounds(r.throughput[key]))
-        for name, key in (("real", "real"), ("ideal", "ideal"), ("loader", "loader_only"))
+        (NAMES[name], name, r.throughput[key])
+        for key, name in SERIES.items()
         if key in r.throughput
     ]
-    names, values = [bar[0] for bar in bars], np.array([bar[1:] for bar in bars]).reshape(-1, 3).T
-    table = Columns(
-        {
-            "row": np.array([{"loader": "loader alone"}.get(name, name) for name in names]),
-            "series": np.array(names),
-            **dict(zip(("value", "low", "high"), values, strict=True)),
-        }
-    )
-    title = "Throughput, real beside ideal"
-    says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
-    chart = Chart("real beside ideal", title, says, {"bars": table}, f"{r.unit}/s")
-    return Section("steady state", [Table(head, rows), *([chart] if names else [])])
+    if bars:
+        title = "Throughput, real beside ideal"
+        says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
+        blocks.append(_beside_each_other(title, says, bars, f"{r.unit}/s"))
+    return Section("steady state", blocks)
+
+
+def _beside_each_other(
+    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
+) -> Chart:
+    """A chart of bars, each of which has its row's name, its colour's and its length."""
+    rows = [
+        (row, series, length.value, *(length.bounds if length.low is not None else NO_BOUNDS))
+        for row, series, length in bars
+    ]
+    table = _columns(("row", "series", "value", "low", "high"), rows)
+    return Chart("real beside ideal", title, says, {"bars": table}, unit)
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Columns:
+    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
 
 
 def by_epoch(r: Result) -> Section:
@@ -756,9 +751,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
     left = s.not_attributed_ns
     rows.append(("not attributed", "not_attributed", left, s.share(left) or 0.0, *[np.nan] * 3))
     names = ("label", "stage", "value", "share", "on_cpu", "waiting_for_cpu", "blocked")
-    tables = {
-        "stages": Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-    }
+    tables = {"stages": _columns(names, rows)}
     says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
     shown = lanes(r.run)
     if shown is not None:
@@ -781,9 +774,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
         bars.sort(key=lambda bar: (bar[0] != "training", str(bar[0])))
         of_lanes = ("lane", "what", "begin_s", "end_s", "batch")
         if bars:
-            tables["lanes"] = Columns(
-                dict(zip(of_lanes, map(np.array, zip(*bars, strict=True)), strict=True))
-            )
+            tables["lanes"] = _columns(of_lanes, bars)
             says += f". {shown.says}"
     return Chart("stages", "Inside the loader", says, tables, "duration")
 
@@ -997,10 +988,12 @@ def _level(quantity: Quantity, level: Level | None) -> Cell:
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
+    created = header.created
+    recorded = wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
     facts: list[tuple[str, Cell]] = [
         ("run", header.name),
         ("mode", header.mode),
-        ("recorded", _recorded(header.created)),
+        ("recorded", recorded),
         ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
     ]
     known = {
@@ -1018,56 +1011,30 @@ def settings(r: Result) -> Section:
         "host": header.environment.get("host"),
     }
     facts += [
-        (
-            label,
-            {True: "yes", False: "no"}.get(value, str(value))
-            if isinstance(value, bool)
-            else str(value),
-        )
+        (label, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
         for label, value in known.items()
         if value is not None
     ]
     if loader.overrides:
-        facts.append(
-            (
-                "in place of the program's",
-                ", ".join(f"{k}={v!r}" for k, v in loader.overrides.items()),
-            )
-        )
+        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
+        facts.append(("in place of the program's", changed))
     return Section("what was measured", [Facts(facts)])
-
-
-def _recorded(created: str) -> str:
-    return wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
-
-
-def _predicted(speedup: Estimate | None) -> Cell:
-    return "not predicted" if speedup is None else Number(speedup, "times")
-
-
-def _bounds(estimate: Estimate) -> tuple[float, float, float]:
-    if estimate.low is None or estimate.high is None:
-        return estimate.value, np.nan, np.nan
-    return estimate.value, estimate.low, estimate.high
 
 
 ENDS = {"ns": "duration", "bytes": "size", "share": "share", "times": "times", "CPUs": "cpus"}
 """What stands behind the comma in the name of a fact, and how its number is worded."""
 
 
-def _label(name: str) -> str:
-    return name.rpartition(", ")[0] or name
-
-
-def _cell(name: str, value: object) -> Cell:
-    unit = ENDS.get(name.rpartition(", ")[2])
+def _fact(name: str, value: object) -> tuple[str, Cell]:
+    label, _, end = name.rpartition(", ")
+    label, unit = label or name, ENDS.get(end)
     if isinstance(value, Estimate):
-        return Number(value, unit or "duration")
+        return label, Number(value, unit or "duration")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return NOT_MEASURED if value is None else str(value)
+        return label, str(value)
     if unit is None and isinstance(value, int):
-        return f"{value:,}"
-    return Number(value, unit or "number")
+        return label, f"{value:,}"
+    return label, Number(value, unit or "number")
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (
