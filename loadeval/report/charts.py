@@ -37,7 +37,7 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
 from loadeval.errors import UsageError
-from loadeval.report.palette import DASHES, LIGHT, NAMES, dash, series
+from loadeval.report.palette import DASHED, LIGHT, NAMES, series
 from loadeval.words import (
     BYTE_UNITS,
     FORMATS,
@@ -114,9 +114,6 @@ SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": INK,
     "ytick.labelsize": TYPE,
 }
-DASHED = ("-", (0, (6, 3)), (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
-LINES = dict(zip(DASHES, DASHED, strict=True))
-"""How matplotlib dashes what the palette names."""
 PARTS: dict[str, tuple[str, Look]] = {
     "on_cpu": ("on CPU", {}),
     "waiting_for_cpu": ("waiting for CPU", {"hatch": "////"}),
@@ -455,10 +452,10 @@ def system_metrics(sheet: Sheet, chart: Chart) -> None:
     subjects = list(dict.fromkeys(readings.subject.tolist()))
     lines = len(set(zip(readings.panel.tolist(), readings.subject.tolist(), strict=True)))
     buckets = max(1200 // max(lines, 1), 20) // (2 if sheet.is_narrow else 1)
-    looks: dict[str, Look] = {
-        subject: {"color": LIGHT[series(at)], "linestyle": LINES[dash(at)], "linewidth": 1.5}
-        for at, subject in enumerate(subjects)
-    }
+    looks: dict[str, Look] = {}
+    for at, subject in enumerate(subjects):
+        color, dash = series(at)
+        looks[subject] = {"color": LIGHT[color], "linestyle": dash, "linewidth": 1.5}
     for panel in panels:
         rows = readings.take(readings.panel == panel)
         unit, here = str(rows.unit[0]), dict.fromkeys(rows.subject.tolist())
@@ -522,7 +519,7 @@ def worker_curve(sheet: Sheet, chart: Chart) -> None:
     may be missing.
     """
     dot: Look = {"color": LIGHT["real"], "marker": "o", "markersize": 8, "linestyle": ""}
-    line: Look = {"color": LIGHT["series1"], "linestyle": LINES["dash"], "linewidth": 2}
+    line: Look = {"color": LIGHT["series1"], "linestyle": DASHED, "linewidth": 2}
     band: Look = {"color": LIGHT["series1"], "alpha": 0.22, "linewidth": 0}
     ring: Look = {**line, "linestyle": "", "marker": "o", "markersize": 7, "markeredgewidth": 2}
     ring["markerfacecolor"] = PAPER

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import imported_by, runner
+from tests.cli.commands import runner
 from tests.recordings import laid_out
 from tests.runs import DEMO
 from tests.runs.given import write_run
@@ -243,8 +243,3 @@ def test_values_that_no_loader_can_have_are_wrong_usage(options: list[str]) -> N
     code, out, err = run(DEMO, *options)
     assert (code, out) == (2, "")
     assert options[0] in err
-
-
-def test_nothing_that_draws_is_imported_for_text() -> None:
-    """Predicting is quick."""
-    assert not imported_by(["whatif", DEMO]) & {"matplotlib", "plotly", "jinja2", "torch"}
