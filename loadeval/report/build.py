@@ -190,8 +190,7 @@ def backends_sections(
     they do.
     """
     runs = {name: r.run for name, r in backends.items()}
-    unit = unit_of(list(runs.values()))
-    rates = {name: throughput(run, unit != BATCHES) for name, run in runs.items()}
+    unit, rates = unit_of(list(runs.values())), rates_of(runs)
     ranked = sorted(
         backends, key=lambda name: -rates[name]["real"].value if "real" in rates[name] else 0.0
     )
@@ -248,6 +247,12 @@ def backends_sections(
         *([Section("the others", others)] if others else []),
         *each_backend,
     ]
+
+
+def rates_of(runs: Mapping[str, Run]) -> dict[str, Mapping[str, Estimate]]:
+    """What `Result.throughput` has, of several runs in the one unit that all of them know."""
+    by_sample = unit_of(list(runs.values())) != BATCHES
+    return {name: throughput(run, by_sample) for name, run in runs.items()}
 
 
 def _fastest(of_fastest: Sequence[Difference]) -> str:
