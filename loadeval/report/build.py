@@ -392,6 +392,14 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     return [top, short, *moved, Section("each rank", blocks)]
 
 
+def _section(title: str, *blocks: Block) -> Section:
+    """A section of those blocks that have something to show."""
+    return Section(
+        title,
+        [block for block in blocks if not isinstance(block, Table | Facts) or len(block.rows)],
+    )
+
+
 # The screen
 
 
@@ -625,7 +633,6 @@ def by_epoch(r: Result) -> Section:
         )
     ]
     head = ("epoch", "batches", "in all", "a batch", "standard deviation", "throughput")
-    blocks: list[Block] = [Table(head, rows, "each epoch", folded=True)] if rows else []
     facts: list[tuple[str, Cell]] = []
     if len(firsts):
         waited = firsts.wait_ns.astype(np.float64)
@@ -635,7 +642,7 @@ def by_epoch(r: Result) -> Section:
         facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    return Section("epochs", [*blocks, *([Facts(facts)] if facts else [])])
+    return _section("epochs", Table(head, rows, "each epoch", folded=True), Facts(facts))
 
 
 def inside(r: Result) -> Section:
@@ -660,63 +667,32 @@ def inside(r: Result) -> Section:
     ]
     left = ("not attributed", "", Number(s.not_attributed_ns, "duration"))
     rows.append((*left, Number(s.share(s.not_attributed_ns), "share")))
-    head = ("stage", "work", "waited for", "share")
-    blocks: list[Block] = [about, Table(head, rows), _stages_chart(r, s)]
-    if s.transforms:
-        blocks.append(
-            Table(
-                ("transform", "a batch", "of loading", "calls a batch"),
-                [
-                    (
-                        each.name,
-                        Number(each.ns, "duration"),
-                        Number(each.share, "share"),
-                        f"{each.calls:.1f}",
-                    )
-                    for each in s.transforms
-                ],
-            )
+    transforms = [
+        (each.name, Number(each.ns, "duration"), Number(each.share, "share"), f"{each.calls:.1f}")
+        for each in s.transforms
+    ]
+    code = [
+        (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
+        for line in s.code
+    ]
+    slow_samples = [
+        (
+            f"{each.index}",
+            Number(each.longest_ns, "duration"),
+            Number(each.times_typical, "times"),
+            f"{each.times}",
         )
-    if s.code:
-        blocks.append(
-            Table(
-                ("line of code", "of loading", "blocked"),
-                [
-                    (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
-                    for line in s.code
-                ],
-            )
+        for each in s.slow_samples[:MOST_SAMPLES]
+    ]
+    workers = [
+        (
+            f"{each.worker}",
+            f"{each.batches:,}",
+            Number(each.batch_ns, "duration"),
+            Number(each.typical_ns, "duration"),
         )
-    if s.slow_samples:
-        blocks.append(
-            Table(
-                ("slowest samples", "longest", "times the typical one", "times seen"),
-                [
-                    (
-                        f"{each.index}",
-                        Number(each.longest_ns, "duration"),
-                        Number(each.times_typical, "times"),
-                        f"{each.times}",
-                    )
-                    for each in s.slow_samples[:MOST_SAMPLES]
-                ],
-            )
-        )
-    if len(s.workers) > 1:
-        blocks.append(
-            Table(
-                ("worker", "batches", "a batch", "median"),
-                [
-                    (
-                        f"{each.worker}",
-                        f"{each.batches:,}",
-                        Number(each.batch_ns, "duration"),
-                        Number(each.typical_ns, "duration"),
-                    )
-                    for each in s.workers
-                ],
-            )
-        )
+        for each in s.workers
+    ]
     work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
     facts: list[tuple[str, float | None, str]] = [
         ("fetch and collate: on a CPU", s.cpu_ns and s.cpu_ns / work_ns, "share"),
@@ -728,8 +704,17 @@ def inside(r: Result) -> Section:
         ("read for a batch", s.read_bytes, "size"),
         ("of that from the disk", s.disk_bytes, "size"),
     ]
-    known = [(label, Number(value, unit)) for label, value, unit in facts if value is not None]
-    return Section("inside the loader", [*blocks, *([Facts(known)] if known else [])])
+    return _section(
+        "inside the loader",
+        about,
+        Table(("stage", "work", "waited for", "share"), rows),
+        _stages_chart(r, s),
+        Table(("transform", "a batch", "of loading", "calls a batch"), transforms),
+        Table(("line of code", "of loading", "blocked"), code),
+        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow_samples),
+        Table(("worker", "batches", "a batch", "median"), workers if len(workers) > 1 else ()),
+        Facts([(label, Number(value, unit)) for label, value, unit in facts if value is not None]),
+    )
 
 
 def _stages_chart(r: Result, s: Stages) -> Chart:
@@ -795,42 +780,39 @@ def _lane(stage: str, worker: int) -> str:
 
 def operators_and_threads(r: Result) -> Section:
     """Operators of a pipeline, and threads of the training process."""
-    blocks: list[Block] = []
-    if r.operators is not None:
-        rows: list[tuple[Cell, ...]] = [
-            (
-                each.name,
-                Number(each.task_ns, "duration"),
-                Number(each.cpu_ns, "duration"),
-                "" if each.concurrency is None else f"{each.concurrency}",
-                Number(each.busy_share, "share"),
-                Number(each.queue_share, "share"),
-            )
-            for each in r.operators.operators
-        ]
-        blocks.append(
-            Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), rows)
+    operators: list[tuple[Cell, ...]] = [
+        (
+            each.name,
+            Number(each.task_ns, "duration"),
+            Number(each.cpu_ns, "duration"),
+            "" if each.concurrency is None else f"{each.concurrency}",
+            Number(each.busy_share, "share"),
+            Number(each.queue_share, "share"),
         )
-    known = r.threads
-    if known is not None and known.threads:
-        rows = [
-            (
-                each.name,
-                f"{each.threads:.0f}",
-                _by_arm(each.cpu_cores),
-                _by_arm(each.run_queue_cores),
-            )
-            for each in known.threads
-        ]
-        head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
-        blocks.append(Table(head, rows, "threads", folded=True))
-        locks = {arm: wait for arm, wait in known.lock_wait.items() if wait is not None}
-        facts = [
-            (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
-            for arm, wait in locks.items()
-        ]
-        blocks += [Facts(facts)] if facts else []
-    return Section("operators and threads", blocks)
+        for each in (r.operators.operators if r.operators else ())
+    ]
+    known = r.threads if r.threads and r.threads.threads else None
+    threads = [
+        (
+            each.name,
+            f"{each.threads:.0f}",
+            _by_arm(each.cpu_cores),
+            _by_arm(each.run_queue_cores),
+        )
+        for each in (known.threads if known else ())
+    ]
+    locks = [
+        (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
+        for arm, wait in (known.lock_wait.items() if known else ())
+        if wait is not None
+    ]
+    head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
+    return _section(
+        "operators and threads",
+        Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), operators),
+        Table(head, threads, "threads", folded=True),
+        Facts(locks),
+    )
 
 
 def _by_arm(cores: Mapping[Arm, float | None]) -> str:
@@ -839,10 +821,11 @@ def _by_arm(cores: Mapping[Arm, float | None]) -> str:
 
 def timeline(r: Result) -> Section:
     """The waits along the run, and its outliers by their time."""
-    blocks: list[Block] = []
-    for arm, run in r.runs.items():
-        if len(run.steps) and (arm == "real" or r.ideal is not None):
-            blocks.append(_waits_chart(r, run, "" if r.ideal is None else f", {arm}"))
+    charts = [
+        _waits_chart(r, run, "" if r.ideal is None else f", {arm}")
+        for arm, run in r.runs.items()
+        if len(run.steps) and (arm == "real" or r.ideal is not None)
+    ]
     steps, table = r.run.steps, r.outliers
     order = np.argsort(-table.times_median, kind="stable")[:MOST_OUTLIERS]
     rows: list[tuple[Cell, ...]] = []
@@ -861,10 +844,8 @@ def timeline(r: Result) -> Section:
                 "" if worker == UNKNOWN else f"{worker}",
             )
         )
-    if rows:
-        head = ("at", "batch", "took", "waited", "of the median", "worker")
-        blocks.append(Table(head, rows, "outliers", folded=True))
-    return Section("along the run", blocks)
+    head = ("at", "batch", "took", "waited", "of the median", "worker")
+    return _section("along the run", *charts, Table(head, rows, "outliers", folded=True))
 
 
 def _waits_chart(r: Result, run: Run, of: str) -> Chart:
@@ -898,7 +879,6 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
 def system_metrics(r: Result) -> Section:
     """What the probes read, in each arm, and along the run."""
     m = r.metrics
-    blocks: list[Block] = []
     rows: list[tuple[Cell, ...]] = [
         (
             f"{each.subject or each.probe} {named(each.name)[0]}",
@@ -906,10 +886,7 @@ def system_metrics(r: Result) -> Section:
         )
         for each in m.quantities
     ]
-    if rows:
-        blocks.append(Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True))
-    blocks += [Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing]
-    blocks += [
+    grows = [
         Text(
             f"Memory of the {each.subject}: {each.says}, "
             f"{worded(each.bytes_per_hour, 'size')} an hour."
@@ -917,18 +894,23 @@ def system_metrics(r: Result) -> Section:
         for each in m.growths
         if each.bytes_per_hour is not None
     ]
+    facts: list[tuple[str, Cell]] = []
     if r.padding is not None:
-        facts: list[tuple[str, Cell]] = [
+        facts = [
             ("padding of a batch", Number(r.padding.share, "share")),
             ("a step would be shorter by", Number(r.padding.saved_ns, "duration")),
         ]
-        blocks.append(Facts(facts))
-    if (chart := _metrics_chart(r.run)) is not None:
-        blocks.append(chart)
-    return Section("system metrics", blocks)
+    return _section(
+        "system metrics",
+        Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True),
+        *(Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing),
+        *grows,
+        Facts(facts),
+        *_metrics_chart(r.run),
+    )
 
 
-def _metrics_chart(run: Run) -> Chart | None:
+def _metrics_chart(run: Run) -> list[Chart]:
     """A panel for each quantity that changes along the run, or for all where none does."""
     lines = [
         (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
@@ -938,7 +920,7 @@ def _metrics_chart(run: Run) -> Chart | None:
         if np.isfinite(np.asarray(table[name], float)).any()
     ]
     if not lines:
-        return None
+        return []
     changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
     readings = Columns.concat(
         [
@@ -957,7 +939,7 @@ def _metrics_chart(run: Run) -> Chart | None:
     )
     span = (float(readings.time_s.min()), float(readings.time_s.max()))
     says = "What the probes read along the run"
-    return Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)
+    return [Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)]
 
 
 UNITS = {
