@@ -36,8 +36,8 @@ def test_a_loader_with_operators_does_not_lack_stages() -> None:
 
 def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
     """It is in the table of readings."""
-    read = {"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]}
-    run = replace(alternating(), readings={("host", "process"): Columns(read)})
+    read = Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]})
+    run = replace(alternating(), readings={("host", "process"): read})
     (chart,) = [
         block for block in system_metrics(result_of(run)).blocks if isinstance(block, Chart)
     ]
