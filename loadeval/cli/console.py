@@ -39,13 +39,8 @@ EXIT_CODES = (
 
 
 def new_console() -> Console:
-    """A console that prints text as it is."""
+    """A console that prints text as it is; it has 80 columns where nothing tells how many."""
     return Console(highlight=False, markup=False, emoji=False)
-
-
-def screen_width() -> int:
-    """The columns of the terminal, or COLUMNS; 80 where neither is known."""
-    return Console().width
 
 
 def print_json(content: Any) -> None:

@@ -62,16 +62,11 @@ def demo(
             typer.echo(f"Replacing {names} of an earlier demo.\n")
         with Progress(*COLUMNS, auto_refresh=False) as progress:
             result = run_demo(output, ProgressBars(progress))
-        show(result)
-
-
-def show(result: DemoResult) -> None:
-    """Print what the run says, and which files hold it."""
-    accuracy = f"{result.accuracy:.0%} of the images correctly"
-    typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
-    report = report_of([result.run_log])
-    text.show(report.sections(report.commands()), height=SCREEN_LINES)
-    typer.echo(f"\nFigure written to {printable(result.figure)}")
+        accuracy = f"{result.accuracy:.0%} of the images correctly"
+        typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
+        report = report_of([result.run_log])
+        text.show(report.sections(report.commands()), height=SCREEN_LINES)
+        typer.echo(f"\nFigure written to {printable(result.figure)}")
 
 
 def _imported(device: DemoDevice) -> Callable[[Path, ProgressBars], DemoResult]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from loadeval.attach.hang import headline, rows
-from loadeval.cli.console import say, screen_width, shown_path
+from loadeval.cli.console import new_console, say, shown_path
 from loadeval.launch.hangs import Found, HangWatch
 from loadeval.report.blocks import Facts, Section, Text
 from loadeval.report.text import lines
@@ -60,7 +60,7 @@ class HangTeller:
             found = self._watch.look()
             if found is None:
                 return False
-            for line in hang_lines(found, screen_width()):
+            for line in hang_lines(found, new_console().width):
                 say(line)
         except Exception as error:  # what looks after a program may not end it
             logging.getLogger("loadeval").debug("hangs are not looked for", exc_info=error)

@@ -218,9 +218,9 @@ def _notes(
             "No training was seen: no data loader was iterated with gradients on, or none with "
             "optimizer steps between its batches. What was iterated was logged:"
         )
-    logged = [report for _, report in trainings if report.result and not report.result.gap.ideal]
+    results = [report.result for _, report in trainings if report.result]
     if settings.mode == "alternate" and any(
-        report.result.run.header.mode == "log" for report in logged if report.result
+        result.run.header.mode == "log" and not result.gap.ideal for result in results
     ):
         notes.append(
             "Logged, not alternated: this loader's state_dict would run ahead of the training, or "

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from loadeval.cli.console import errors_printed, print_json
+from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import logs_so_far
 from loadeval.errors import RunLogError
@@ -63,7 +63,7 @@ def watch(
         )
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = new_console()
     with errors_printed():
         try:
             if once:

@@ -10,15 +10,14 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.console import AsJson, errors_printed, print_json, say
-from loadeval.data.folder import logs_in, read_ranks, read_whole
+from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
-from loadeval.errors import UsageError
-from loadeval.job import are_ranks, job_of, rank_of
 from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
 from loadeval.model.whatif import predicted
 from loadeval.report.as_json import as_json as plain
+from loadeval.report.report import check_different, training
 from loadeval.report.text import show
 from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
 from loadeval.words import printable
@@ -76,9 +75,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     with errors_printed():
         if output is not None:
             from loadeval.report import charts as _  # noqa: F401, PLC0415 - it says what to install
-        if len({path.resolve() for path in runs}) < len(runs):
-            names = ", ".join(map(str, runs))
-            raise UsageError(f"{names}: the same file was given twice; expected different runs")
+        check_different(runs)
         model, asked = Model.of([_read(path) for path in runs]), None
         if parts or any(value is not None for value in settings.values()):
             change = asked_for(settings, parts, model.settings, model.costs, model.parts)
@@ -115,18 +112,12 @@ def _read(path: Path) -> Run:
     """The run at `path`; in a folder that of the rank that was last most often, said on stderr."""
     if not path.is_dir():
         return read_run(path)
-    logs = logs_in(path)
-    if len(logs) == 1:
-        return read_run(logs[0])
-    ranks = read_ranks(logs)
-    if not are_ranks(ranks):
-        raise UsageError(
-            f"{path} has {len(logs)} run logs, which are not of the ranks of one job; expected one "
-            "for each rank; give those to look at by name"
-        )
-    shown = job_of(ranks, read_whole).shown
+    run, job = training(logs_in(path), path)
+    if job is None:
+        return run
     say(
-        f"Predicted for rank {shown}, which was last most often. Throughput is that of this rank "
-        "alone."
+        f"Predicted for rank {job.shown}, which was last most often. Throughput is that of this "
+        "rank alone."
     )
-    return next(read_whole(rank) for rank in ranks if rank_of(rank) == shown)
+    (log,) = [Path(rank.path) for rank in job.ranks if rank.rank == job.shown and rank.path]
+    return read_run(log)

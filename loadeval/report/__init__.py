@@ -1,6 +1,6 @@
-"""What analysis computed, as people and programs read it; computes nothing.
+"""What is said of runs, as people and programs read it.
 
-`wording/` has every sentence. `facts.py` says each fact once, with the places that show it, and
-`tables.py` lays out tables. `terminal/` makes text of them, `figure/` draws with matplotlib,
-`page/` writes one HTML file that opens offline, and `json.py` is for programs.
+`build.py` makes sections of blocks, a function for each section; `text.py` prints them, `html.py`
+makes one page of them that opens offline, and `charts.py` draws their charts. `as_json.py` is for
+programs, and `report.py` finds out what the given runs are to each other.
 """

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.lines import Arm
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.before_after import (
@@ -53,6 +53,7 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
+from loadeval.report.palette import NAMES
 from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
 
 MOST_SAMPLES = 3
@@ -63,6 +64,9 @@ SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
+NO_BOUNDS = (np.nan, np.nan)
+SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
+"""The colours of what throughput is known of."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,8 +190,7 @@ def backends_sections(
     they do.
     """
     runs = {name: r.run for name, r in backends.items()}
-    unit = unit_of(list(runs.values()))
-    rates = {name: throughput(run, unit != BATCHES) for name, run in runs.items()}
+    unit, rates = unit_of(list(runs.values())), rates_of(runs)
     ranked = sorted(
         backends, key=lambda name: -rates[name]["real"].value if "real" in rates[name] else 0.0
     )
@@ -201,9 +204,8 @@ def backends_sections(
         rate = worded(rates[ranked[0]]["real"], f"{unit}/s")
         gain = f"training would be {speedup:times} as fast if loading were free" if speedup else ""
         title = f"{ranked[0]}: {gain or rate}"
-    series = ("real", "ideal", "loader_only")
     speeds: list[tuple[Cell, ...]] = [
-        (name, *(Number(rates[name].get(key), "number") for key in series)) for name in ranked
+        (name, *(Number(rates[name].get(key), "number") for key in SERIES)) for name in ranked
     ]
     gains: list[tuple[Cell, ...]] = [
         (
@@ -213,12 +215,12 @@ def backends_sections(
             Number(memory_bytes(r.run), "size"),
             r.verdict.level,
         )
-        for name, r in ((name, backends[name]) for name in ranked)
+        for name, r in sorted(backends.items(), key=lambda each: ranked.index(each[0]))
     ]
     bars = [
-        (name, {"loader_only": "loader"}.get(key, key), *_bounds(rates[name][key]))
+        (name, SERIES[key], rates[name][key])
         for name in ranked
-        for key in series
+        for key in SERIES
         if key in rates[name]
     ]
     blocks = list[Block]()
@@ -229,17 +231,8 @@ def backends_sections(
         blocks += [Text(f"{_difference(pair)}.") for pair in of_fastest]
     blocks += [Text(f"{name} failed: {error}", "caution") for name, error in failed.items()]
     if bars:
-        columns = dict(
-            zip(
-                ("row", "series", "value", "low", "high"),
-                map(np.array, zip(*bars, strict=True)),
-                strict=True,
-            )
-        )
         says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
-        blocks.append(
-            Chart("real beside ideal", "Backends", says, {"bars": Columns(columns)}, f"{unit}/s")
-        )
+        blocks.append(_beside_each_other("Backends", says, bars, f"{unit}/s"))
     others = [Text(f"{_difference(pair)}.") for pair in pairs[len(of_fastest) :]]
     each_backend = [
         replace(section, title=f"{name}: {section.title}")
@@ -254,6 +247,12 @@ def backends_sections(
         *([Section("the others", others)] if others else []),
         *each_backend,
     ]
+
+
+def rates_of(runs: Mapping[str, Run]) -> dict[str, Mapping[str, Estimate]]:
+    """What `Result.throughput` has, of several runs in the one unit that all of them know."""
+    by_sample = unit_of(list(runs.values())) != BATCHES
+    return {name: throughput(run, by_sample) for name, run in runs.items()}
 
 
 def _fastest(of_fastest: Sequence[Difference]) -> str:
@@ -378,25 +377,27 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     if job.skew_ns is not None:
         apart = duration(job.skew_ns)
         notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
-    own = [(f"rank {rank.rank}", rank.wait_ns) for rank in ranked if rank.wait_ns is not None]
+    own = [
+        (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
+        for rank in ranked[:MOST_RANKS]
+        if rank.wait_ns is not None
+    ]
     if len(rows) > MOST_RANKS:
         notes.insert(0, f"and {len(rows) - MOST_RANKS:,} more")
     blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
     if own:
-        own = own[:MOST_RANKS]
-        bars = {
-            "row": np.array([name for name, _ in own]),
-            "series": np.full(len(own), "waiting"),
-            "value": np.array([wait_ns for _, wait_ns in own]),
-            "low": np.full(len(own), np.nan),
-            "high": np.full(len(own), np.nan),
-        }
         says = "The mean wait of each rank for its batches, those that cost the job most first"
-        blocks.append(
-            Chart("real beside ideal", "Ranks", says, {"bars": Columns(bars)}, "duration")
-        )
+        blocks.append(_beside_each_other("Ranks", says, own, "duration"))
     moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
     return [top, short, *moved, Section("each rank", blocks)]
+
+
+def _section(title: str, *blocks: Block) -> Section:
+    """A section of those blocks that have something to show."""
+    return Section(
+        title,
+        [block for block in blocks if not isinstance(block, Table | Facts) or len(block.rows)],
+    )
 
 
 # The screen
@@ -444,25 +445,24 @@ def batch_time(r: Result) -> Section:
 def bars_chart(title: str, bars: Bars) -> Chart:
     """Bars as a chart, for what has no other way to draw them."""
     rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
-    columns = map(np.array, zip(*rows, strict=True))
-    table = Columns(dict(zip(("row", "part", "value"), columns, strict=True)))
-    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
+    parts = _columns(("row", "part", "value"), rows)
+    return Chart("time per batch", title, "", {"parts": parts}, bars.unit)
 
 
 def what_to_do(r: Result) -> Section:
     """What to change, the largest gain first, each on top of those before it."""
-    actions, blocks = r.diagnosis.actions, list[Block]()
+    actions = r.diagnosis.actions
     if not actions:
         return Section("")
-    rows = [
-        (f"{at}. {_at(action.says, action.where)}", _predicted(action.speedup))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            f"{at}. {_at(action.says, action.where)}",
+            "not predicted" if action.speedup is None else Number(action.speedup, "times"),
+        )
         for at, action in enumerate(actions, 1)
     ]
-    blocks.append(Table(("", "training"), rows))
+    blocks: list[Block] = [Table(("", "training"), rows)]
     predicted = [action.speedup for action in actions if action.speedup is not None]
-    are = (
-        "are" if r.diagnosis.limit in ("the workers", "the CPUs", "the starts of epochs") else "is"
-    )
     if predicted and r.diagnosis.limit and r.gap.speedup is not None:
         are = "are" if r.diagnosis.limit in SEVERAL else "is"
         blocks.append(
@@ -494,9 +494,7 @@ def findings(r: Result) -> Section:
                 for do in finding.do
             ],
             facts=[
-                (_label(name), _cell(name, value))
-                for name, value in finding.facts.items()
-                if value is not None
+                _fact(name, value) for name, value in finding.facts.items() if value is not None
             ],
             source=finding.source + ("" if finding.sure else "; other causes would look alike"),
         )
@@ -551,7 +549,8 @@ def lost(r: Result) -> Section:
 def nothing_found(r: Result) -> Section:
     """The rules that found nothing, as a number, and those that could not tell."""
     d = r.diagnosis
-    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {_rules(d)}.")]
+    rules = len(d.nothing) + len(d.skipped) + len(d.findings)
+    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {rules}.")]
     reasons: dict[str, list[str]] = {}
     for name, why in d.skipped.items():
         reasons.setdefault(why, []).append(name)
@@ -559,10 +558,6 @@ def nothing_found(r: Result) -> Section:
     if reasons:
         said.insert(1, Text("Not measured:"))
     return Section("what else was looked for", said)
-
-
-def _rules(d: Diagnosis) -> int:
-    return len(d.nothing) + len(d.skipped) + len(d.findings)
 
 
 def arms(r: Result) -> Section:
@@ -592,23 +587,33 @@ def arms(r: Result) -> Section:
     labels = dict.fromkeys(label for column in columns.values() for label in column)
     rows = [(label, *(column.get(label, "") for column in columns.values())) for label in labels]
     head = ("", *columns)
+    blocks: list[Block] = [Table(head, rows)]
     bars = [
-        (name, *_bounds(r.throughput[key]))
-        for name, key in (("real", "real"), ("ideal", "ideal"), ("loader", "loader_only"))
+        (NAMES[name], name, r.throughput[key])
+        for key, name in SERIES.items()
         if key in r.throughput
     ]
-    names, values = [bar[0] for bar in bars], np.array([bar[1:] for bar in bars]).reshape(-1, 3).T
-    table = Columns(
-        {
-            "row": np.array([{"loader": "loader alone"}.get(name, name) for name in names]),
-            "series": np.array(names),
-            **dict(zip(("value", "low", "high"), values, strict=True)),
-        }
-    )
-    title = "Throughput, real beside ideal"
-    says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
-    chart = Chart("real beside ideal", title, says, {"bars": table}, f"{r.unit}/s")
-    return Section("steady state", [Table(head, rows), *([chart] if names else [])])
+    if bars:
+        title = "Throughput, real beside ideal"
+        says = f"{r.unit} per second in the steady state, with 95% confidence intervals"
+        blocks.append(_beside_each_other(title, says, bars, f"{r.unit}/s"))
+    return Section("steady state", blocks)
+
+
+def _beside_each_other(
+    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
+) -> Chart:
+    """A chart of bars, each of which has its row's name, its colour's and its length."""
+    rows = [
+        (row, series, length.value, *(length.bounds if length.low is not None else NO_BOUNDS))
+        for row, series, length in bars
+    ]
+    table = _columns(("row", "series", "value", "low", "high"), rows)
+    return Chart("real beside ideal", title, says, {"bars": table}, unit)
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Columns:
+    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
 
 
 def by_epoch(r: Result) -> Section:
@@ -628,7 +633,6 @@ def by_epoch(r: Result) -> Section:
         )
     ]
     head = ("epoch", "batches", "in all", "a batch", "standard deviation", "throughput")
-    blocks: list[Block] = [Table(head, rows, "each epoch", folded=True)] if rows else []
     facts: list[tuple[str, Cell]] = []
     if len(firsts):
         waited = firsts.wait_ns.astype(np.float64)
@@ -638,7 +642,7 @@ def by_epoch(r: Result) -> Section:
         facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    return Section("epochs", [*blocks, *([Facts(facts)] if facts else [])])
+    return _section("epochs", Table(head, rows, "each epoch", folded=True), Facts(facts))
 
 
 def inside(r: Result) -> Section:
@@ -663,63 +667,32 @@ def inside(r: Result) -> Section:
     ]
     left = ("not attributed", "", Number(s.not_attributed_ns, "duration"))
     rows.append((*left, Number(s.share(s.not_attributed_ns), "share")))
-    head = ("stage", "work", "waited for", "share")
-    blocks: list[Block] = [about, Table(head, rows), _stages_chart(r, s)]
-    if s.transforms:
-        blocks.append(
-            Table(
-                ("transform", "a batch", "of loading", "calls a batch"),
-                [
-                    (
-                        each.name,
-                        Number(each.ns, "duration"),
-                        Number(each.share, "share"),
-                        f"{each.calls:.1f}",
-                    )
-                    for each in s.transforms
-                ],
-            )
+    transforms = [
+        (each.name, Number(each.ns, "duration"), Number(each.share, "share"), f"{each.calls:.1f}")
+        for each in s.transforms
+    ]
+    code = [
+        (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
+        for line in s.code
+    ]
+    slow_samples = [
+        (
+            f"{each.index}",
+            Number(each.longest_ns, "duration"),
+            Number(each.times_typical, "times"),
+            f"{each.times}",
         )
-    if s.code:
-        blocks.append(
-            Table(
-                ("line of code", "of loading", "blocked"),
-                [
-                    (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
-                    for line in s.code
-                ],
-            )
+        for each in s.slow_samples[:MOST_SAMPLES]
+    ]
+    workers = [
+        (
+            f"{each.worker}",
+            f"{each.batches:,}",
+            Number(each.batch_ns, "duration"),
+            Number(each.typical_ns, "duration"),
         )
-    if s.slow_samples:
-        blocks.append(
-            Table(
-                ("slowest samples", "longest", "times the typical one", "times seen"),
-                [
-                    (
-                        f"{each.index}",
-                        Number(each.longest_ns, "duration"),
-                        Number(each.times_typical, "times"),
-                        f"{each.times}",
-                    )
-                    for each in s.slow_samples[:MOST_SAMPLES]
-                ],
-            )
-        )
-    if len(s.workers) > 1:
-        blocks.append(
-            Table(
-                ("worker", "batches", "a batch", "median"),
-                [
-                    (
-                        f"{each.worker}",
-                        f"{each.batches:,}",
-                        Number(each.batch_ns, "duration"),
-                        Number(each.typical_ns, "duration"),
-                    )
-                    for each in s.workers
-                ],
-            )
-        )
+        for each in s.workers
+    ]
     work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
     facts: list[tuple[str, float | None, str]] = [
         ("fetch and collate: on a CPU", s.cpu_ns and s.cpu_ns / work_ns, "share"),
@@ -731,8 +704,17 @@ def inside(r: Result) -> Section:
         ("read for a batch", s.read_bytes, "size"),
         ("of that from the disk", s.disk_bytes, "size"),
     ]
-    known = [(label, Number(value, unit)) for label, value, unit in facts if value is not None]
-    return Section("inside the loader", [*blocks, *([Facts(known)] if known else [])])
+    return _section(
+        "inside the loader",
+        about,
+        Table(("stage", "work", "waited for", "share"), rows),
+        _stages_chart(r, s),
+        Table(("transform", "a batch", "of loading", "calls a batch"), transforms),
+        Table(("line of code", "of loading", "blocked"), code),
+        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow_samples),
+        Table(("worker", "batches", "a batch", "median"), workers if len(workers) > 1 else ()),
+        Facts([(label, Number(value, unit)) for label, value, unit in facts if value is not None]),
+    )
 
 
 def _stages_chart(r: Result, s: Stages) -> Chart:
@@ -759,9 +741,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
     left = s.not_attributed_ns
     rows.append(("not attributed", "not_attributed", left, s.share(left) or 0.0, *[np.nan] * 3))
     names = ("label", "stage", "value", "share", "on_cpu", "waiting_for_cpu", "blocked")
-    tables = {
-        "stages": Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-    }
+    tables = {"stages": _columns(names, rows)}
     says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
     shown = lanes(r.run)
     if shown is not None:
@@ -784,9 +764,7 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
         bars.sort(key=lambda bar: (bar[0] != "training", str(bar[0])))
         of_lanes = ("lane", "what", "begin_s", "end_s", "batch")
         if bars:
-            tables["lanes"] = Columns(
-                dict(zip(of_lanes, map(np.array, zip(*bars, strict=True)), strict=True))
-            )
+            tables["lanes"] = _columns(of_lanes, bars)
             says += f". {shown.says}"
     return Chart("stages", "Inside the loader", says, tables, "duration")
 
@@ -802,42 +780,39 @@ def _lane(stage: str, worker: int) -> str:
 
 def operators_and_threads(r: Result) -> Section:
     """Operators of a pipeline, and threads of the training process."""
-    blocks: list[Block] = []
-    if r.operators is not None:
-        rows: list[tuple[Cell, ...]] = [
-            (
-                each.name,
-                Number(each.task_ns, "duration"),
-                Number(each.cpu_ns, "duration"),
-                "" if each.concurrency is None else f"{each.concurrency}",
-                Number(each.busy_share, "share"),
-                Number(each.queue_share, "share"),
-            )
-            for each in r.operators.operators
-        ]
-        blocks.append(
-            Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), rows)
+    operators: list[tuple[Cell, ...]] = [
+        (
+            each.name,
+            Number(each.task_ns, "duration"),
+            Number(each.cpu_ns, "duration"),
+            "" if each.concurrency is None else f"{each.concurrency}",
+            Number(each.busy_share, "share"),
+            Number(each.queue_share, "share"),
         )
-    known = r.threads
-    if known is not None and known.threads:
-        rows = [
-            (
-                each.name,
-                f"{each.threads:.0f}",
-                _by_arm(each.cpu_cores),
-                _by_arm(each.run_queue_cores),
-            )
-            for each in known.threads
-        ]
-        head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
-        blocks.append(Table(head, rows, "threads", folded=True))
-        locks = {arm: wait for arm, wait in known.lock_wait.items() if wait is not None}
-        facts = [
-            (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
-            for arm, wait in locks.items()
-        ]
-        blocks += [Facts(facts)] if facts else []
-    return Section("operators and threads", blocks)
+        for each in (r.operators.operators if r.operators else ())
+    ]
+    known = r.threads if r.threads and r.threads.threads else None
+    threads = [
+        (
+            each.name,
+            f"{each.threads:.0f}",
+            _by_arm(each.cpu_cores),
+            _by_arm(each.run_queue_cores),
+        )
+        for each in (known.threads if known else ())
+    ]
+    locks = [
+        (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
+        for arm, wait in (known.lock_wait.items() if known else ())
+        if wait is not None
+    ]
+    head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
+    return _section(
+        "operators and threads",
+        Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), operators),
+        Table(head, threads, "threads", folded=True),
+        Facts(locks),
+    )
 
 
 def _by_arm(cores: Mapping[Arm, float | None]) -> str:
@@ -846,10 +821,11 @@ def _by_arm(cores: Mapping[Arm, float | None]) -> str:
 
 def timeline(r: Result) -> Section:
     """The waits along the run, and its outliers by their time."""
-    blocks: list[Block] = []
-    for arm, run in r.runs.items():
-        if len(run.steps) and (arm == "real" or r.ideal is not None):
-            blocks.append(_waits_chart(r, run, "" if r.ideal is None else f", {arm}"))
+    charts = [
+        _waits_chart(r, run, "" if r.ideal is None else f", {arm}")
+        for arm, run in r.runs.items()
+        if len(run.steps) and (arm == "real" or r.ideal is not None)
+    ]
     steps, table = r.run.steps, r.outliers
     order = np.argsort(-table.times_median, kind="stable")[:MOST_OUTLIERS]
     rows: list[tuple[Cell, ...]] = []
@@ -868,10 +844,8 @@ def timeline(r: Result) -> Section:
                 "" if worker == UNKNOWN else f"{worker}",
             )
         )
-    if rows:
-        head = ("at", "batch", "took", "waited", "of the median", "worker")
-        blocks.append(Table(head, rows, "outliers", folded=True))
-    return Section("along the run", blocks)
+    head = ("at", "batch", "took", "waited", "of the median", "worker")
+    return _section("along the run", *charts, Table(head, rows, "outliers", folded=True))
 
 
 def _waits_chart(r: Result, run: Run, of: str) -> Chart:
@@ -905,7 +879,6 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
 def system_metrics(r: Result) -> Section:
     """What the probes read, in each arm, and along the run."""
     m = r.metrics
-    blocks: list[Block] = []
     rows: list[tuple[Cell, ...]] = [
         (
             f"{each.subject or each.probe} {named(each.name)[0]}",
@@ -913,10 +886,7 @@ def system_metrics(r: Result) -> Section:
         )
         for each in m.quantities
     ]
-    if rows:
-        blocks.append(Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True))
-    blocks += [Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing]
-    blocks += [
+    grows = [
         Text(
             f"Memory of the {each.subject}: {each.says}, "
             f"{worded(each.bytes_per_hour, 'size')} an hour."
@@ -924,41 +894,52 @@ def system_metrics(r: Result) -> Section:
         for each in m.growths
         if each.bytes_per_hour is not None
     ]
+    facts: list[tuple[str, Cell]] = []
     if r.padding is not None:
-        facts: list[tuple[str, Cell]] = [
+        facts = [
             ("padding of a batch", Number(r.padding.share, "share")),
             ("a step would be shorter by", Number(r.padding.saved_ns, "duration")),
         ]
-        blocks.append(Facts(facts))
-    if (chart := _metrics_chart(r.run)) is not None:
-        blocks.append(chart)
-    return Section("system metrics", blocks)
+    return _section(
+        "system metrics",
+        Table(("mean (p95)", "real", "ideal"), rows, "readings", folded=True),
+        *(Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing),
+        *grows,
+        Facts(facts),
+        *_metrics_chart(r.run),
+    )
 
 
-def _metrics_chart(run: Run) -> Chart | None:
-    parts: dict[str, list[Values]] = {
-        name: [] for name in ("panel", "unit", "subject", "time_s", "value")
-    }
-    for (probe, subject), table in run.readings.items():
-        if probe == THREADS:
-            continue
-        for name in table.names[1:]:
-            values = np.asarray(table[name], np.float64)
-            if not np.isfinite(values).any():
-                continue
-            panel, unit = named(name)
-            count = len(values)
-            parts["panel"].append(np.full(count, panel))
-            parts["unit"].append(np.full(count, unit))
-            parts["subject"].append(np.full(count, subject or probe))
-            parts["time_s"].append(table.time_ns / SECOND_NS)
-            parts["value"].append(values)
-    if not parts["value"]:
-        return None
-    readings = Columns({name: np.concatenate(column) for name, column in parts.items()})
+def _metrics_chart(run: Run) -> list[Chart]:
+    """A panel for each quantity that changes along the run, or for all where none does."""
+    lines = [
+        (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
+        for (probe, subject), table in run.readings.items()
+        if probe != THREADS
+        for name in table.names[1:]
+        if np.isfinite(np.asarray(table[name], float)).any()
+    ]
+    if not lines:
+        return []
+    changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
+    readings = Columns.concat(
+        [
+            Columns(
+                {
+                    "panel": np.full(len(values), panel),
+                    "unit": np.full(len(values), unit),
+                    "subject": np.full(len(values), subject),
+                    "time_s": time_s,
+                    "value": values,
+                }
+            )
+            for panel, unit, subject, time_s, values in lines
+            if panel in changing or not changing
+        ]
+    )
     span = (float(readings.time_s.min()), float(readings.time_s.max()))
     says = "What the probes read along the run"
-    return Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)
+    return [Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)]
 
 
 UNITS = {
@@ -994,10 +975,12 @@ def _level(quantity: Quantity, level: Level | None) -> Cell:
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
+    created = header.created
+    recorded = wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
     facts: list[tuple[str, Cell]] = [
         ("run", header.name),
         ("mode", header.mode),
-        ("recorded", _recorded(header.created)),
+        ("recorded", recorded),
         ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
     ]
     known = {
@@ -1015,56 +998,30 @@ def settings(r: Result) -> Section:
         "host": header.environment.get("host"),
     }
     facts += [
-        (
-            label,
-            {True: "yes", False: "no"}.get(value, str(value))
-            if isinstance(value, bool)
-            else str(value),
-        )
+        (label, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
         for label, value in known.items()
         if value is not None
     ]
     if loader.overrides:
-        facts.append(
-            (
-                "in place of the program's",
-                ", ".join(f"{k}={v!r}" for k, v in loader.overrides.items()),
-            )
-        )
+        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
+        facts.append(("in place of the program's", changed))
     return Section("what was measured", [Facts(facts)])
-
-
-def _recorded(created: str) -> str:
-    return wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
-
-
-def _predicted(speedup: Estimate | None) -> Cell:
-    return "not predicted" if speedup is None else Number(speedup, "times")
-
-
-def _bounds(estimate: Estimate) -> tuple[float, float, float]:
-    if estimate.low is None or estimate.high is None:
-        return estimate.value, np.nan, np.nan
-    return estimate.value, estimate.low, estimate.high
 
 
 ENDS = {"ns": "duration", "bytes": "size", "share": "share", "times": "times", "CPUs": "cpus"}
 """What stands behind the comma in the name of a fact, and how its number is worded."""
 
 
-def _label(name: str) -> str:
-    return name.rpartition(", ")[0] or name
-
-
-def _cell(name: str, value: object) -> Cell:
-    unit = ENDS.get(name.rpartition(", ")[2])
+def _fact(name: str, value: object) -> tuple[str, Cell]:
+    label, _, end = name.rpartition(", ")
+    label, unit = label or name, ENDS.get(end)
     if isinstance(value, Estimate):
-        return Number(value, unit or "duration")
+        return label, Number(value, unit or "duration")
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return NOT_MEASURED if value is None else str(value)
+        return label, str(value)
     if unit is None and isinstance(value, int):
-        return f"{value:,}"
-    return Number(value, unit or "number")
+        return label, f"{value:,}"
+    return label, Number(value, unit or "number")
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (

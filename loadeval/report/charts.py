@@ -37,8 +37,9 @@ from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import Affine2D
 
 from loadeval.errors import UsageError
-from loadeval.report.palette import DASHES, LIGHT, NAMES, dash, series
+from loadeval.report.palette import DASHED, LIGHT, NAMES, series
 from loadeval.words import (
+    BYTE_UNITS,
     FORMATS,
     NOT_MEASURED,
     TIME_UNITS,
@@ -113,9 +114,6 @@ SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": INK,
     "ytick.labelsize": TYPE,
 }
-DASHED = ("-", (0, (6, 3)), (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
-LINES = dict(zip(DASHES, DASHED, strict=True))
-"""How matplotlib dashes what the palette names."""
 PARTS: dict[str, tuple[str, Look]] = {
     "on_cpu": ("on CPU", {}),
     "waiting_for_cpu": ("waiting for CPU", {"hatch": "////"}),
@@ -127,6 +125,10 @@ FARTHEST = 1.5
 LOG_FROM = 20
 """Times the typical wait at which the longest one asks for a logarithmic axis."""
 MOST_EPOCH_LINES = 40
+UNITS = {"duration": TIME_UNITS, "size": BYTE_UNITS, "bytes/s": BYTE_UNITS}
+"""Of kinds of numbers at an axis, each a thousand of the one before."""
+LARGE, MILLION = ("", "thousand", "M", "G", "T"), 1e6
+"""Of other numbers from a million on."""
 MOST_WIDE_LANES = 16
 MARK, NEXT = "\ue000", "\ue001"
 """Begin and part the titles of an artist's marks in its id; `printable` lets neither in."""
@@ -408,7 +410,7 @@ def waits(sheet: Sheet, chart: Chart) -> None:
         look = {**dot, "color": LIGHT[arm]}
         rows = np.flatnonzero((table.arm == code) & ~starts & ~outlier)
         if len(rows):
-            drawn.append((NAMES[arm], rows, look | {"alpha": 0.5, "zorder": 2 - code / 2}))
+            drawn.append((NAMES[arm], rows, look | {"alpha": 0.8, "zorder": 2 - code / 2}))
             legend.append((NAMES[arm], look | {"markersize": 8}))
     for name, shape, which in (("outlier", "o", outlier), ("epoch_start", "^", starts)):
         look = {**hollow, "marker": shape, "markersize": 8, "color": LIGHT[name]}
@@ -450,24 +452,27 @@ def system_metrics(sheet: Sheet, chart: Chart) -> None:
     subjects = list(dict.fromkeys(readings.subject.tolist()))
     lines = len(set(zip(readings.panel.tolist(), readings.subject.tolist(), strict=True)))
     buckets = max(1200 // max(lines, 1), 20) // (2 if sheet.is_narrow else 1)
-    looks: dict[str, Look] = {
-        subject: {"color": LIGHT[series(at)], "linestyle": LINES[dash(at)], "linewidth": 1.5}
-        for at, subject in enumerate(subjects)
-    }
+    looks: dict[str, Look] = {}
+    for at, subject in enumerate(subjects):
+        color, dash = series(at)
+        looks[subject] = {"color": LIGHT[color], "linestyle": dash, "linewidth": 1.5}
     for panel in panels:
         rows = readings.take(readings.panel == panel)
         unit, here = str(rows.unit[0]), dict.fromkeys(rows.subject.tolist())
-        sheet.legend([(name, looks[name]) for name in here], f"{panel} ({unit})")
+        of = {"cpus": "CPUs"}.get(unit, "" if unit in FORMATS else unit)
+        title = f"{panel} ({of})" if of else panel
+        sheet.legend([(name, looks[name]) for name in here], title)
         axes = sheet.axes(90, left=BESIDE_TIME)
         for subject in here:
             own = rows.take((rows.subject == subject) & np.isfinite(rows.value))
             kept = extremes(own.value, buckets)
-            (line,) = axes.plot(own.time_s[kept], own.value[kept], **looks[subject])
+            look = looks[subject] | {"marker": "o" if len(kept) == 1 else ""}
+            (line,) = axes.plot(own.time_s[kept], own.value[kept], **look)
             mean = worded(float(own.value.mean()) if len(own) else None, unit)
             _titled(line, [f"{subject}: {panel}, {mean} on average"])
         least = float(rows.value[np.isfinite(rows.value)].min(initial=0.0))
         axes.set_ylim(1.1 * least, 1.1 * _most(rows.value))
-        _ticks(axes.yaxis, 3)
+        _ticks(axes.yaxis, 3, unit)
         _run_axis(sheet, axes, span_s, SECONDS, is_last=panel == panels[-1])
 
 
@@ -514,7 +519,7 @@ def worker_curve(sheet: Sheet, chart: Chart) -> None:
     may be missing.
     """
     dot: Look = {"color": LIGHT["real"], "marker": "o", "markersize": 8, "linestyle": ""}
-    line: Look = {"color": LIGHT["series1"], "linestyle": LINES["dash"], "linewidth": 2}
+    line: Look = {"color": LIGHT["series1"], "linestyle": DASHED, "linewidth": 2}
     band: Look = {"color": LIGHT["series1"], "alpha": 0.22, "linewidth": 0}
     ring: Look = {**line, "linestyle": "", "marker": "o", "markersize": 7, "markeredgewidth": 2}
     ring["markerfacecolor"] = PAPER
@@ -695,10 +700,8 @@ def _rows(sheet: Sheet, labels: Sequence[tuple[str, float]], height: float) -> t
 
 def _ticks(axis: Axis, most: int, kind: str = "number") -> None:
     """At most about so many round ticks, of a kind of number."""
-    labels: dict[str, Callable[[float], str]] = {"duration": tick_label, "share": whole_share}
-    label = labels.get(kind, "{:,g}".format)
     axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(lambda value, _: label(value))
+    axis.set_major_formatter(lambda value, _: tick_label(value, kind))
 
 
 def _run_axis(
@@ -728,7 +731,9 @@ def _duration_axis(axes: Axes, ns: npt.NDArray[np.int64], title: str) -> Values:
         return ns.astype(np.float64)
     first = math.floor(math.log10(positive.min()))
     decades = [10.0**decade for decade in range(first, math.ceil(math.log10(top)) + 1)]
-    labels = {tick: tick_label(tick) for tick in decades[:: math.ceil(len(decades) / 8)]}
+    labels = {
+        tick: tick_label(tick, "duration") for tick in decades[:: math.ceil(len(decades) / 8)]
+    }
     floor = decades[0]
     if len(positive) < len(ns):
         floor /= 10
@@ -740,12 +745,15 @@ def _duration_axis(axes: Axes, ns: npt.NDArray[np.int64], title: str) -> Values:
     return np.maximum(ns, floor).astype(np.float64)
 
 
-def tick_label(ns: float) -> str:
-    """A round duration without the digits that say nothing: 10 ms."""
-    if not ns:
-        return "0"
-    thousands = min(max(math.floor(math.log10(abs(ns) * 1.001)) // 3, 0), len(TIME_UNITS) - 1)
-    return f"{ns / 1000**thousands:,g} {TIME_UNITS[thousands]}"
+def tick_label(value: float, kind: str) -> str:
+    """A round number of a kind, without the digits that say nothing: 10 ms, 20 GB."""
+    if kind == "share":
+        return whole_share(value)
+    units = UNITS.get(kind, LARGE)
+    if not value or (units is LARGE and abs(value) < MILLION):
+        return f"{value:,g}"
+    thousands = min(max(math.floor(math.log10(abs(value) * 1.001)) // 3, 0), len(units) - 1)
+    return f"{value / 1000**thousands:,g} {units[thousands]}"
 
 
 def extremes(values: npt.NDArray[Any], buckets: int) -> Rows:

@@ -68,19 +68,20 @@ NAMES = {
     "not_attributed": "not attributed",
 }
 """What a legend says of a colour."""
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+Dash = str | tuple[int, tuple[int, ...]]
+DASHED: Dash = (0, (6, 3))
+DASHES = ("-", DASHED, (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
+"""How lines are dashed, as matplotlib has it."""
 SERIES = len(DASHES)
 """Colours for things without a colour of their own, told apart by their lines' dashes too."""
 
 
-def series(number: int) -> str:
-    """The colour of thing `number`, from 0; they come again after SERIES."""
-    return f"series{number % SERIES}"
+def series(number: int) -> tuple[str, Dash]:
+    """The colour of thing `number`, from 0, and how its line is dashed.
 
-
-def dash(number: int) -> str:
-    """How the line of thing `number`, from 0, is dashed; another way where its colour returns."""
-    return DASHES[(number + number // SERIES) % SERIES]
+    A colour comes again after SERIES, with another dash.
+    """
+    return f"series{number % SERIES}", DASHES[(number + number // SERIES) % SERIES]
 
 
 def css_variables(theme: Theme) -> str:

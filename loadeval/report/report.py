@@ -16,7 +16,6 @@ from loadeval.data.log import read_run
 from loadeval.data.run import Run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import (
-    BATCHES,
     about_backends,
     before_after,
     differences,
@@ -24,7 +23,6 @@ from loadeval.estimate.before_after import (
     names_of,
     unit_of,
 )
-from loadeval.estimate.gap import throughput
 from loadeval.job import Job, are_ranks, job_of
 from loadeval.report.as_json import Json, as_json
 from loadeval.report.blocks import Bars, Chart, Section, Text
@@ -35,6 +33,7 @@ from loadeval.report.build import (
     change_sections,
     job_sections,
     memory_bytes,
+    rates_of,
     result_of,
     sections,
 )
@@ -112,12 +111,8 @@ class Report:
     @property
     def fastest(self) -> str | None:
         """The backend with the highest real throughput, whether it is shown to be or not."""
-        by_sample = unit_of([result.run for result in self.backends.values()]) != BATCHES
-        rates = {
-            name: throughput(result.run, by_sample).get("real")
-            for name, result in self.backends.items()
-        }
-        known = {name: rate.value for name, rate in rates.items() if rate is not None}
+        rates = rates_of({name: result.run for name, result in self.backends.items()})
+        known = {name: own["real"].value for name, own in rates.items() if "real" in own}
         return max(known, key=known.__getitem__, default=None)
 
     def __str__(self) -> str:
@@ -175,9 +170,7 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
 
     Raises RunLogError where one cannot be read, UsageError where they are not to be compared.
     """
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
+    check_different(paths)
     if len(paths) == 1 and paths[0].is_dir():
         return report_of_training(logs_in(paths[0]), paths[0], between)
     runs = [
@@ -188,6 +181,13 @@ def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
         job = job_of(runs)
         return Report(result_of(job.run), job=job, paths=tuple(paths))
     return replace(report_of_runs(runs), paths=tuple(paths))
+
+
+def check_different(paths: Sequence[Path]) -> None:
+    """Raises UsageError where one of these is given twice."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
 
 
 def report_of_runs(runs: Sequence[Run]) -> Report:

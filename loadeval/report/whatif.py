@@ -131,7 +131,7 @@ def _of_curve(model: Model, every: Sequence[WhatIf]) -> list[list[Block]]:
                 Number(each.throughput if rate is None else rate, "number"),
                 "present" if workers == now else Number(speedup, "times"),
                 _limit(each),
-                *(Number(size, "size") if size else "" for size in _memory(each, memory)),
+                *_memory(each, memory),
             ]
         )
     head = ("workers", f"{model.unit}/s", "speed-up", "held up by", *memory)
@@ -158,9 +158,7 @@ def _of_settings(model: Model, asked: WhatIf) -> list[list[Block]]:
         ["held up by", _limit(present), _limit(asked)],
     ]
     sizes = zip(memory, _memory(present, memory), _memory(asked, memory), strict=True)
-    rows += [
-        [name, *(Number(size, "size") if size else "" for size in both)] for name, *both in sizes
-    ]
+    rows += [[name, *both] for name, *both in sizes]
     return [
         [Table(("", "present, measured", "what if, predicted"), rows)],
         [
@@ -222,10 +220,11 @@ def _memory_known(every: Sequence[WhatIf]) -> list[str]:
     return [name for name, *known in zip(MEMORY, *sizes, strict=True) if any(known)]
 
 
-def _memory(one: WhatIf, kinds: Sequence[str]) -> list[float | None]:
-    """What workers and prefetched batches take, of these kinds; None without workers."""
+def _memory(one: WhatIf, kinds: Sequence[str]) -> list[Cell]:
+    """What workers and prefetched batches take, of these kinds; without workers nothing is said."""
     sizes = dict(zip(MEMORY, (one.memory_bytes, one.shared_memory_bytes), strict=True))
-    return [sizes[kind] if one.settings["num_workers"] else None for kind in kinds]
+    has_workers = bool(one.settings["num_workers"])
+    return [Number(sizes[kind], "size") if has_workers and sizes[kind] else "" for kind in kinds]
 
 
 def _cpus_there(model: Model) -> str:

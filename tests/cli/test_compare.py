@@ -232,11 +232,3 @@ def test_logs_of_one_comparison_are_compared_again(tmp_path: Path) -> None:
     code, out, err = run(*(tmp_path / f"{name}.jsonl" for name in loads_ms))
     assert (code, err) == (0, "")
     assert out.startswith("dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl\n")
-
-
-def test_runs_of_other_modes_are_backends(tmp_path: Path) -> None:
-    """They are separate, which is said."""
-    logs = [record(tmp_path / f"{mode}.jsonl", mode, epochs=4) for mode in ("alternate", "log")]
-    out = run(*logs)[1]
-    assert "baseline" not in out
-    assert "The runs are separate: machine drift" in out

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cli.commands import imported_by, runner
+from tests.runs import DEMO
 from tests.runs.measured import record
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 READING = ["compare", "report", "whatif", "export", "watch"]
 FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
-DRAWING = {"matplotlib", "plotly", "jinja2"}
+DRAWING = {"matplotlib", "jinja2"}
 
 
 @pytest.mark.check
@@ -76,5 +77,6 @@ def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> Non
         ["watch", runs[0], "--once"],
         ["backends", tmp_path],
         ["doctor"],
+        ["whatif", DEMO],
     )
     assert not packages & (FRAMEWORKS | DRAWING)

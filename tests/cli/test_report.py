@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +10,6 @@ from tests.cli.commands import runner
 from tests.runs.measured import record
 
 Logs = tuple[Path, Path]
-HEAVY = {"matplotlib", "jinja2"}
 run = runner("report")
 
 
@@ -35,16 +32,6 @@ def test_the_page_goes_where_asked(logs: Logs, tmp_path: Path) -> None:
     code, out, _ = run(logs[0], "-o", page)
     assert (code, out) == (0, f"Page written to {page}\n")
     assert "real.jsonl" in page.read_text("utf-8")
-
-
-def test_two_that_loaded_are_before_and_after(logs: Logs, tmp_path: Path) -> None:
-    """This is as for compare; three are backends."""
-    page = logs[0].with_name("real.html")
-    others = [record(tmp_path / f"{name}.jsonl", "log") for name in ("other", "third")]
-    assert run(logs[0], others[0])[0] == 0
-    assert "As fast as the baseline" in page.read_text("utf-8")
-    assert run(logs[0], *others)[0] == 0
-    assert "No difference is shown between real, other and third" in page.read_text("utf-8")
 
 
 def test_an_earlier_page_is_replaced(logs: Logs) -> None:
@@ -70,25 +57,3 @@ def test_a_page_that_cannot_be_written_exits_with_1(
     assert (code, out) == (1, "")
     assert message in err
     assert err.count("\n") == 1
-
-
-def test_runs_that_cannot_be_told_exit_with_1(logs: Logs, tmp_path: Path) -> None:
-    """The same one twice, the other way round."""
-    for runs, message in (
-        ([logs[0], logs[0]], "the same file was given twice"),
-        ([logs[1], logs[0]], "the other way round"),
-    ):
-        code, out, err = run(*runs)
-        assert (code, out) == (1, "")
-        assert message in err
-        assert err.count("\n") == 1
-    assert not list(tmp_path.glob("*.html"))
-
-
-def test_importing_loadeval_imports_neither() -> None:
-    """Using it without a page imports neither."""
-    script = "import sys, loadeval, loadeval.report.report; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert not HEAVY & set(done.stdout.split())

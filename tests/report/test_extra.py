@@ -41,14 +41,6 @@ def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
 
 
-@pytest.mark.parametrize("command", [("compare", "{log}"), ("export", "{log}", "-f", "csv")])
-def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
-    """They work as ever."""
-    log = str(record(tmp_path / "run.jsonl", "alternate", batches=120))
-    code, _, err = runner()(*(word.format(log=log) for word in command))
-    assert (code, err) == (0, "")
-
-
 @pytest.mark.parametrize("plot", [plot_comparison, plot_worker_curve])
 def test_functions_raise(plot: object, tmp_path: Path) -> None:
     """The same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.report.palette import SERIES, THEMES, Theme, dash, series
+from loadeval.report.palette import LIGHT, SERIES, THEMES, Theme, series
 
 TEXT = ("ink", "faint", "link")
 DECORATION = {"paper", "raised", "rule"}  # carries no meaning
@@ -60,21 +60,20 @@ def test_whiskers_can_be_seen_on_bars(theme: Theme) -> None:
     assert {name: value for name, value in contrasts.items() if value < FOR_GRAPHICS} == {}
 
 
+@pytest.mark.parametrize("part", ["step", "waiting", "contention", "epoch_starts"])
+def test_what_is_written_in_bars_can_be_read(part: str) -> None:
+    assert contrast(LIGHT[part], LIGHT["paper"]) >= FOR_TEXT
+
+
 def test_what_is_written_on_stages_can_be_read() -> None:
     """In figures, which have the light theme."""
-    colors = THEMES["light"]
-    contrasts = {name: contrast(colors["ink"], colors[name]) for name in STAGES}
+    contrasts = {name: contrast(LIGHT["ink"], LIGHT[name]) for name in STAGES}
     assert {name: value for name, value in contrasts.items() if value < FOR_TEXT} == {}
 
 
-def test_things_without_a_colour_of_their_own() -> None:
-    """They have different ones, and dashes, for a while."""
-    assert len({series(number) for number in range(SERIES)}) == SERIES
-    assert {series(number) for number in range(100)} <= THEMES["light"].keys()
-    assert len({dash(number) for number in range(SERIES)}) == SERIES
-
-
-def test_a_colour_that_returns_has_another_dash() -> None:
-    """The seventh GPU of eight has one."""
-    many = range(SERIES * SERIES)
-    assert len({(series(number), dash(number)) for number in many}) == len(many)
+def test_things_without_a_colour_of_their_own_are_told_apart() -> None:
+    """The seventh GPU of eight has a colour that returns, and another dash."""
+    assert len({series(number) for number in range(SERIES**2)}) == SERIES**2
+    for own in zip(*map(series, range(SERIES)), strict=True):
+        assert len(set(own)) == SERIES
+    assert {series(number)[0] for number in range(100)} <= LIGHT.keys()
