@@ -100,10 +100,8 @@ docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an err
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
 	.venv/bin/python -m bench.overhead
 	.venv/bin/python -m bench.alternation
-	.venv/bin/python -m bench.many_workers
 	.venv/bin/python -m bench.probes
 	.venv/bin/python -m bench.stages
-	.venv/bin/python -m bench.page_speed
 	.venv/bin/python -m bench.ranks
 	.venv/bin/python -m bench.attach
 

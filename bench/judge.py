@@ -315,11 +315,6 @@ def lines_of(log: Path, kind: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(line)
 
 
-def prefetched_s(log: Path) -> float:
-    """For how long an alternating run prefetched batches."""
-    return sum(sum(line["waits_ns"] or ()) for line in lines_of(log, "prefetch")) / 1e9
-
-
 def page_faults(log: Path, arm: str) -> float | None:
     """Minor page faults per counted batch of an arm; None where they were not all counted."""
     blocks = [

@@ -10,15 +10,14 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
-import warnings
-from collections import UserDict, deque
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from itertools import cycle, islice
 from pathlib import Path
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -128,28 +127,11 @@ class Kind:
     batches: list[Any]
     log: float | None = 3.0
     replay: float | None = 3.0
-    log_by: Callable[[Any], Iterable[Any]] = LoaderEvaluator
-
-
-class Pair(NamedTuple):
-    """Inputs and labels."""
-
-    x: torch.Tensor
-    y: torch.Tensor
 
 
 @dataclass
 class Example:
     """A batch with attributes."""
-
-    x: torch.Tensor
-    y: torch.Tensor
-    z: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """The same, which cannot be assigned to."""
 
     x: torch.Tensor
     y: torch.Tensor
@@ -162,11 +144,6 @@ def tokens(samples: int, width: int) -> dict[str, torch.Tensor]:
     return {name: torch.zeros(samples, width, dtype=torch.long) for name in names}
 
 
-def labelled(samples: int, width: int) -> dict[str, torch.Tensor]:
-    """Labels first, so that the shape of the first array tells nothing of the others."""
-    return {"labels": torch.zeros(samples), **tokens(samples, width)}
-
-
 def kinds() -> list[Kind]:
     """Every kind of batch that we promise to be quick with, and then their neighbours.
 
@@ -176,43 +153,20 @@ def kinds() -> list[Kind]:
     three = tokens(8, 16)
     eight = {f"key {number}": torch.zeros(8, 4) for number in range(8)}
     nested = {"image": {"pixels": x, "size": [y, y]}, "labels": y}
-    deep = {"a": {"b": {"c": [{"d": (x, y)}]}}}
-    dicts = [dict(three) for _ in range(8)]
-    arrays = {name: tensor.numpy() for name, tensor in three.items()}
-    encoded = [[b"jpeg" * (number + more) for number in range(64)] for more in range(99)]
-    listed = [
+    return [
         Kind("number", [NUMBER], 1.5),
         Kind("tensor", [x]),
         Kind("NumPy array", [x.numpy()]),
         Kind("tuple of two", [(x, y)]),
-        Kind("named tuple of two", [Pair(x, y)]),
         Kind("dict of two", [TENSORS]),
         Kind("dict of three", [three]),
         Kind("dict of eight", [eight]),
-        Kind("dict of three NumPy arrays", [arrays]),
-        Kind("dict with a list of strings", [{"x": x, "names": ["a name"] * 8}]),
         Kind("nested dict with a list", [nested]),
         Kind("list of one dict, as DALI's", [[three]]),
         Kind("dataclass of three", [Example(*three.values())]),
-        Kind("frozen dataclass of three", [Frozen(*three.values())]),
-        Kind("UserDict of three", [UserDict(three)]),
-        Kind("sparse tensors", [{"x": x.to_sparse(), "y": torch.eye(8).to_sparse_csr()}]),
-        Kind("list of 64 ints", [list(range(64))]),
-        Kind("list of eight dicts of three", [dicts], replay=None),
-        Kind("tuple of 16", [tuple(torch.zeros(8) for _ in range(16))], replay=None),
-        Kind("list of 64 tensors", [[torch.zeros(3) for _ in range(64)]], replay=None),
-        Kind("dict of three, samples=", [three], log_by=partial(LoaderEvaluator, samples=len)),
-        Kind("six deep", [deep], None, None),
         Kind("dict of three, any width", [tokens(8, n) for n in range(1, 100)], None, None),
-        Kind("dict of three, any size", [tokens(n, 2) for n in range(1, 100)], None, None),
-        Kind("labels first, any width", [labelled(8, n) for n in range(1, 100)], None, None),
-        Kind("64 byte strings, any length", encoded, None, None),
         Kind("two structures in turn", [three, {"x": x, "y": y}], None, None),
     ]
-    encoding = peer("transformers", "BatchEncoding")
-    if encoding is not None:
-        listed.insert(15, Kind("BatchEncoding of three", [encoding(three)]))
-    return listed
 
 
 def peer(module: str, name: str) -> Any:
@@ -254,7 +208,7 @@ def subjects() -> list[Subject]:
 def subjects_of(kind: Kind) -> list[Subject]:
     """Log and replay of one kind of batch."""
     return [
-        Subject(f"log, {kind.name}", kind.batches, kind.log_by, kind.log),
+        Subject(f"log, {kind.name}", kind.batches, LoaderEvaluator, kind.log),
         Subject(f"replay, {kind.name}", kind.batches, replayed, kind.replay),
     ]
 
@@ -320,7 +274,6 @@ def table_of(title: str, timed: list[Subject], added: dict[str, float]) -> Table
 
 def main() -> None:
     """Print the tables."""
-    warnings.filterwarnings("ignore", "Sparse")
     by_kind = [subject for kind in kinds() for subject in subjects_of(kind)]
     by_mode = subjects()
     added = measure([*by_mode, *by_kind])
