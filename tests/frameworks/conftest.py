@@ -29,8 +29,6 @@ os.environ["KERAS_BACKEND"] = "torch"  # read when Keras is imported
 
 SAMPLES = 83
 BATCH_SIZE = 4
-BATCHES = 21
-"""The batches in an epoch, the last of 3 samples."""
 
 
 class Task:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import pytest
@@ -21,14 +20,10 @@ from loadeval.launch.command import (
     CannotStartError,
     end_like,
     name_of,
-    remove_marks,
     why_nothing,
 )
 from loadeval.launch.folder import new_folder
 from loadeval.launch.settings import RunSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 PYTHON = sys.executable
 SERVING = """
@@ -77,26 +72,6 @@ def test_our_folder_comes_first_on_the_path(own: str | None) -> None:
     first, *others = path.split(os.pathsep)
     assert (Path(first) / "sitecustomize.py").exists()
     assert ":".join(others) == (own or "")
-
-
-def test_the_settings_come_through() -> None:
-    settings = RunSettings("/logs", "alternate", 30)
-    assert RunSettings.from_environment(command.environment(settings, {})) == settings
-
-
-def test_how_it_ended(tmp_path: Path) -> None:
-    ended = command.run([PYTHON, "-c", "raise SystemExit(4)"], RunSettings(str(tmp_path)))
-    assert (ended.code, ended.was_stopped) == (4, False)
-
-
-def test_it_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "POLL_S", 0.001)
-    assert command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path))).code == 0
-
-
-def test_it_may_end_before_it_is_stopped(tmp_path: Path) -> None:
-    ended = command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path)), stop_after=5)
-    assert (ended.code, ended.was_stopped) == (0, False)
 
 
 @pytest.mark.parametrize(("ignores", "code"), [(False, 11), (True, -signal.SIGTERM)])
@@ -229,17 +204,6 @@ def test_what_cannot_be_started(how: str, tmp_path: Path) -> None:
     assert raised.value.code == (127 if how == "missing" else 126)
 
 
-def test_signals_are_passed_on(tmp_path: Path) -> None:
-    """Our own handlers are back afterwards."""
-    before = signal.getsignal(signal.SIGUSR1)
-    code = (
-        "import os, signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
-        "os.kill(os.getppid(), signal.SIGUSR1)\nwhile True: time.sleep(0.01)"
-    )
-    assert command.run([PYTHON, "-c", code], RunSettings(str(tmp_path))).code == 9
-    assert signal.getsignal(signal.SIGUSR1) is before
-
-
 def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is kept until somebody can get it: here it is there before Python's handlers are."""
     started = subprocess.Popen
@@ -252,88 +216,6 @@ def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.M
     code = "import time; time.sleep(60)"
     ended = command.run([PYTHON, "-c", code], RunSettings(str(tmp_path)))
     assert ended.code == -signal.SIGUSR1
-
-
-@pytest.mark.parametrize(("is_in_foreground", "seen"), [(True, 8), (False, 9)])
-def test_ctrl_c_is_passed_on_unless_a_terminal_sent_it(
-    is_in_foreground: bool, seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "_is_in_foreground", lambda: is_in_foreground)
-    code = (
-        "import os, signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
-        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(8))\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"
-        f"os.kill(os.getppid(), signal.SIGUSR1) if {is_in_foreground} else None\n"
-        "while True: time.sleep(0.01)"
-    )
-    assert command.run([PYTHON, "-c", code], RunSettings(str(tmp_path))).code == seen
-
-
-@pytest.mark.parametrize("group", [os.getpgrp(), 1, None])
-def test_whether_a_terminal_sends_to_us(group: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does to the group in its foreground; there may be no terminal, or none of ours."""
-
-    def of_terminal(_: int) -> int:
-        if group is None:
-            raise OSError
-        return group
-
-    monkeypatch.setattr(os, "ctermid", lambda: os.devnull)
-    monkeypatch.setattr(os, "tcgetpgrp", of_terminal)
-    assert command._is_in_foreground() is (group == os.getpgrp())
-    monkeypatch.setattr(os, "ctermid", lambda: "/no/such/terminal")
-    assert not command._is_in_foreground()
-
-
-@pytest.mark.parametrize("code", [0, 3, -signal.SIGKILL, -signal.SIGTERM])
-def test_we_end_as_it_ended(code: int) -> None:
-    script = f"from loadeval.launch.command import end_like; end_like({int(code)})"
-    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
-    assert subprocess.run([PYTHON, "-c", script], env=variables, check=False).returncode == code
-
-
-def test_our_exit_code_is_its_own() -> None:
-    with pytest.raises(SystemExit, match="3"):
-        end_like(3)
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_same_signal_ends_us(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no core dump of ours."""
-    calls: list[object] = []
-    note: Callable[..., None] = lambda *arguments: calls.append(arguments)  # noqa: E731 - three are alike
-    monkeypatch.setattr(resource, "setrlimit", note)
-    monkeypatch.setattr(signal, "signal", note)
-    monkeypatch.setattr(os, "kill", note)
-    with pytest.raises(SystemExit):
-        end_like(-number)
-    assert calls[-1] == (os.getpid(), number)
-    assert len(calls) == (2 if number == signal.SIGKILL else 3)
-
-
-@pytest.mark.parametrize(
-    ("marks", "why"),
-    [
-        ({}, "the command started no Python that can be measured"),
-        ({".python": ""}, "the program iterated no data loader that loadeval knows"),
-        ({".python": "", ".failed": "first\nsecond\n"}, "first. Is loadeval installed"),
-    ],
-)
-def test_why_nothing_was_measured(marks: dict[str, str], why: str, tmp_path: Path) -> None:
-    """The marks tell, and are then removed, with a folder that has nothing else."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    for name, text in marks.items():
-        (folder / name).write_text(text)
-    assert why_nothing(folder).startswith(f"Nothing was measured: {why}")
-    remove_marks(folder)
-    assert not folder.exists()
-
-
-def test_a_folder_with_logs_stays(tmp_path: Path) -> None:
-    (tmp_path / "rank0.jsonl").touch()
-    remove_marks(tmp_path)
-    assert tmp_path.exists()
 
 
 def test_a_reason_that_could_not_be_written(tmp_path: Path) -> None:
@@ -354,10 +236,6 @@ def test_a_loader_that_served_nothing_was_iterated(code: int, how: str, tmp_path
 
 def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path) -> None:
     assert "the command started no Python" in why_nothing(tmp_path, 3)
-
-
-def test_marks_that_are_gone_are_no_error(tmp_path: Path) -> None:
-    remove_marks(tmp_path / "gone")
 
 
 ENDLESS = """
@@ -393,21 +271,6 @@ def test_a_program_that_hangs_is_ended_with_all_below_it(
         else None
     )
     assert child is None or child.wait(10) is None or not child.is_running()
-
-
-def test_a_program_that_does_not_hang_is_left_alone(tmp_path: Path) -> None:
-    ended = command.run([PYTHON, "-c", ""], RunSettings(str(tmp_path)), is_hanging=lambda: False)
-    assert (ended.code, ended.was_aborted) == (0, False)
-
-
-def test_a_folder_that_is_gone_ends_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The batches to stop after are not seen any more; the program goes on to its end."""
-    monkeypatch.setattr(command, "POLL_S", 0.01)
-    code = "import time; time.sleep(0.1); raise SystemExit(4)"
-    ended = command.run([PYTHON, "-c", code], RunSettings(str(tmp_path / "gone")), stop_after=1)
-    assert (ended.code, ended.was_stopped) == (4, False)
 
 
 def test_output_that_cannot_be_flushed_does_not_change_the_code(

@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib
 import importlib.util
 import shutil
 import sys
 from collections import deque
 from importlib.metadata import EntryPoint
-from itertools import count
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import loadeval
 from loadeval import LoadevalWarning, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook, loadeval_inject
-from loadeval.launch.folder import claimed_name
 from loadeval.launch.loadeval_inject import Finder
-from loadeval.launch.session import Session, _on_save
-from loadeval.launch.settings import RunSettings
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 INJECT = Path(loadeval_inject.__file__).with_name("inject")
 ITERABLE = "loadeval:IterableAdapter"
@@ -69,20 +63,6 @@ def loaders(name: str) -> Any:
     return importlib.import_module(name)
 
 
-def waits_for_no_more(_: str) -> list[str]:
-    return []
-
-
-def noted_in(seen: list[str]) -> Callable[[str], list[str]]:
-    """What notes the modules that it is to patch."""
-
-    def patch(name: str) -> list[str]:
-        seen.append(name)
-        return []
-
-    return patch
-
-
 def begun(finder: Finder) -> None:
     sys.meta_path.insert(0, finder)
 
@@ -99,16 +79,6 @@ def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
     module = loaders(package)
     assert seen == [(package, True)]
     assert "exec_module" not in vars(module.__loader__)
-
-
-def test_looking_for_a_module_patches_nothing(package: str) -> None:
-    """A later import does."""
-    seen: list[str] = []
-    begun(Finder([package], noted_in(seen)))
-    assert importlib.util.find_spec(package) is not None
-    assert seen == []
-    loaders(package)
-    assert seen == [package]
 
 
 def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> None:
@@ -134,18 +104,6 @@ def test_a_module_in_a_package_is_patched_once_that_is_there(tmp_path: Path) -> 
     assert seen == ["ours_package.loaders", "ours_package.more"]
 
 
-def test_a_module_that_fails_is_not_patched(tmp_path: Path) -> None:
-    """Its error is the program's."""
-    (tmp_path / "ours_failing.py").write_text("raise ValueError('not today')\n")
-    sys.path.insert(0, str(tmp_path))
-    importlib.invalidate_caches()
-    seen: list[str] = []
-    begun(Finder(["ours_failing"], noted_in(seen)))
-    with pytest.raises(ValueError, match="not today"):
-        loaders("ours_failing")
-    assert seen == []
-
-
 def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
     """One that patching another imports waits: one module may have the adapters of both."""
     (tmp_path / "ours_second.py").write_text("")
@@ -162,12 +120,6 @@ def test_modules_are_patched_in_turn(package: str, tmp_path: Path) -> None:
     begun(Finder([package, "ours_second"], patch))
     loaders(package)
     assert seen == [package, "ours_second"]
-
-
-def test_a_module_that_is_not_there_is_not_there() -> None:
-    begun(Finder(["ours_nowhere"], waits_for_no_more))
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("ours_nowhere")
 
 
 def test_a_failure_to_patch_is_one_line(
@@ -188,46 +140,6 @@ def test_a_failure_to_patch_is_one_line(
         "loadeval: not measured (TypeError: not this); the program goes on\n"
     )
     assert (tmp_path / ".failed").read_text() == "TypeError: not this\n"
-
-
-def test_a_failure_can_be_told_to_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A folder that is gone and a stderr that is closed are no failures of the program."""
-
-    def closed(*_: Any, **__: Any) -> None:
-        raise ValueError
-
-    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
-    monkeypatch.setattr(builtins, "print", closed)
-    loadeval_inject.failed(TypeError())
-
-
-class Slots:
-    """A loader that takes no attributes."""
-
-    __slots__ = ()
-
-    def exec_module(self, module: ModuleType) -> None: ...
-
-
-@pytest.mark.parametrize(
-    ("loader", "name", "said"),
-    [
-        (Slots(), "ours_module", "AttributeError"),
-        (Slots(), "ours_module.inner", ""),
-        (None, "ours_module", ""),
-    ],
-)
-def test_a_loader_that_cannot_be_watched(
-    loader: Any, name: str, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Its module is imported unpatched; a package around one that is waited for need not be."""
-    spec: Any = SimpleNamespace(loader=loader)
-    begun(Finder([name], waits_for_no_more))
-    sys.meta_path.insert(1, SimpleNamespace(find_spec=lambda *_: spec))
-    assert sys.meta_path[0].find_spec("ours_module", None) is spec
-    error = capsys.readouterr().err
-    assert said in error
-    assert bool(said) == bool(error)
 
 
 def test_python_begins_by_waiting(
@@ -292,93 +204,6 @@ def test_loaders_of_a_registered_module_are_measured(
     assert not hasattr(module.Loader.__iter__, "__wrapped__")
 
 
-def test_a_session_is_made_of_the_environment(
-    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Once a loader is iterated."""
-    for name, value in RunSettings(str(tmp_path)).environment().items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(hook, "_hook", hook._Hook())
-    module = loaders(package)
-    hook.patch(package, ITERABLE)
-    assert hook.current() is None
-    assert list(module.Loader()) == [1, 2, 3]
-    session = hook.current()
-    assert session is not None
-    session.close()
-    (process,) = processes_in(tmp_path)
-    assert process.ended
-
-
-def test_without_settings_a_loader_serves_by_itself(
-    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is told once."""
-    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
-    monkeypatch.setattr(hook, "_hook", hook._Hook())
-    module = loaders(package)
-    hook.patch(package, ITERABLE)
-    for _ in range(2):
-        assert list(module.Loader()) == [1, 2, 3]
-    assert capsys.readouterr().err.count("loadeval: not measured (KeyError") == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "distributed", "is_worker"),
-    [
-        (["python", "train.py"], None, False),
-        (
-            ["python", "-c", "from multiprocessing.spawn import x", "--multiprocessing-fork"],
-            0,
-            True,
-        ),
-        (
-            ["python", "-c", "from multiprocessing.spawn import x", "--multiprocessing-fork"],
-            1,
-            False,
-        ),
-        (["python", "-c", "from multiprocessing.forkserver import main"], None, True),
-    ],
-)
-def test_which_processes_are_workers(
-    arguments: list[str],
-    distributed: int | None,
-    is_worker: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What multiprocessing started, unless it is a rank."""
-    torch_distributed = SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: bool(distributed)
-    )
-    monkeypatch.setattr(sys, "orig_argv", arguments)
-    monkeypatch.setitem(
-        sys.modules,
-        "torch.distributed",
-        None if distributed is None else torch_distributed,
-    )
-    assert hook._is_worker() is is_worker
-
-
-def test_a_loaders_worker_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = SimpleNamespace(get_worker_info=lambda: "a worker")
-    monkeypatch.setitem(sys.modules, "torch.utils.data", worker)
-    assert hook._is_worker()
-
-
-def test_a_forked_child_leaves_the_logs_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    session = Session(RunSettings(str(tmp_path)))
-    monkeypatch.setattr(session, "_pid", 1)
-    session.close()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_names_are_given_once(tmp_path: Path) -> None:
-    names = [claimed_name(tmp_path, 2) for _ in range(2)]
-    assert names == ["rank2", "rank2-run2"]
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -428,27 +253,12 @@ def test_a_folder_that_is_gone_is_told_once(
     assert capsys.readouterr().err.count("not measured") == 1
 
 
-def test_a_torch_that_cannot_save_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    unwrap = _on_save(print)
-    unwrap()
-    assert not hasattr(sys.modules["torch"], "save")
-
-
 def imported_by_python() -> str:
     """Run our sitecustomize as Python does when it starts; the folder that it is in."""
     path = INJECT / "sitecustomize.py"
     scope = {"__name__": "sitecustomize", "__file__": str(path)}
     exec(compile(path.read_text(), str(path), "exec"), scope)
     return str(path.parent)
-
-
-def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is imported under the name that Python looks for."""
-    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
-    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
-    assert imported_by_python() not in sys.path
 
 
 def test_what_python_imports_waits_for_frameworks(
@@ -481,38 +291,6 @@ def test_a_python_of_long_ago_finds_what_ours_hides(
         assert hasattr(sys.modules["sitecustomize"], "is_own") is own
 
 
-def test_other_modules_are_found_by_others(package: str) -> None:
-    assert Finder([package], waits_for_no_more).find_spec("ours_nowhere") is None
-
-
-def test_what_was_not_imported_is_patched_later(package: str) -> None:
-    """Nothing is imported for it."""
-    assert hook.patch(package, ITERABLE) == []
-    assert package not in sys.modules
-
-
-class Broken:
-    """A stderr of a program's own, which is not as it should be."""
-
-    def write(self, _: str) -> int:
-        raise LookupError("not today")
-
-
-@pytest.mark.parametrize("stderr", [None, Broken()])
-def test_what_cannot_be_said_is_not(
-    stderr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is not told on stdout, which is the program's; the mark tells it once."""
-    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    monkeypatch.setattr(loadeval_inject, "said", set())
-    with monkeypatch.context() as patched:
-        patched.setattr(sys, "stderr", stderr)
-        for _ in range(2):
-            loadeval_inject.failed(TypeError("no"))
-    assert capsys.readouterr().out == ""
-    assert (tmp_path / ".failed").read_text() == "TypeError: no\n"
-
-
 def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -521,39 +299,3 @@ def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
     loadeval_inject.begin("", hook.patch)
     assert capsys.readouterr().err == ""
-
-
-def test_a_save_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
-    """The next ones are left out until it is done; the last one is written after it."""
-    session = Session(RunSettings(str(tmp_path)))
-    session._start()
-    with session._saving:
-        session.save()
-        assert not list(tmp_path.glob("rank0.new"))
-    session.save(ended=True)
-    session._write(session._record(ended=False))
-    assert [process.ended for process in processes_in(tmp_path)] == [True]
-    session.close()
-
-
-def test_a_session_without_a_loader_has_nothing_to_close(tmp_path: Path) -> None:
-    Session(RunSettings(str(tmp_path))).close()
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_takes_no_log_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Each epoch would try again, of every loader."""
-    session = Session(RunSettings(str(tmp_path / "gone")))
-    monkeypatch.setattr(loadeval_inject, "said", set())
-    monkeypatch.setattr("loadeval.runtime.background.log_queue._warned", set())
-    numbers = count()
-
-    def fails(_: Any) -> None:
-        raise loadeval.RunLogError(f"no log {next(numbers)}") from FileNotFoundError(2, "gone")
-
-    monkeypatch.setattr(session, "_measured", fails)
-    for _ in range(3):
-        assert session.epoch([1], iter) is None
-    assert capsys.readouterr().err.count("not measured (RunLogError: no log") == 1

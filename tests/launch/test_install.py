@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import inspect
 import json
 import sys
 import weakref
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,13 +24,12 @@ from torch.utils.data import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
-from loadeval import LoaderEvaluator, UsageError, Watch, read_run
+from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
-from loadeval_adapters.huggingface_datasets import DatasetsAdapter
 from loadeval_adapters.pytorch import PyTorchAdapter
 from tests.launch.installing import install, uninstall
 
@@ -226,12 +223,6 @@ def test_an_iterator_that_was_read_to_its_end_is_over(folder: Path) -> None:
     assert counted(folder) == {"rank0.jsonl": 10}
 
 
-def test_an_epoch_can_be_broken_off(folder: Path) -> None:
-    for _ in DataLoader(dataset(), 4):
-        break
-    assert counted(folder) == {"rank0.jsonl": 1}
-
-
 class Nested(IterableDataset[torch.Tensor]):
     """Reads another loader."""
 
@@ -327,21 +318,6 @@ def test_what_an_iterator_adds_is_part_of_the_wait(folder: Path) -> None:
     assert counted(folder) == {"rank0.jsonl": 5}
 
 
-def test_an_iterator_that_another_tool_wraps_is_measured(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ours = dataloader._BaseDataLoaderIter.__next__
-
-    @functools.wraps(ours)
-    def theirs(self: Any) -> Any:
-        return ours(self)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(dataloader._BaseDataLoaderIter, "__next__", theirs)
-        assert numbers(DataLoader(dataset(), 4)) == list(range(20))
-    assert counted(folder) == {"rank0.jsonl": 5}
-
-
 def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path: Path) -> None:
     """What was prefetched of it is served, and it is measured again after another install()."""
     install("alternate", output=tmp_path / "logs")
@@ -378,160 +354,7 @@ def test_validation_that_looks_like_training_is_apart(folder: Path) -> None:
     assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
 
 
-def test_validation_without_a_log_is_noted_with_training(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line tells why."""
-    train(DataLoader(dataset(), 4))
-    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
-    assert asked_with_gradients(DataLoader(dataset(), 4)) == list(range(20))
-    assert capsys.readouterr().err.count("loadeval: not measured (TypeError") == 1
-    assert counted(folder) == {"rank0.jsonl": 10}
-
-
-class Rows:
-    """A loader that cannot be referred to weakly, and is none of torch's."""
-
-    __slots__ = ()
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
-        return iter([(torch.zeros(1),)])
-
-
-def test_a_loader_without_weak_references_is_measured(folder: Path) -> None:
-    hook._patch_loader(Rows, Watch())
-    for _ in range(2):
-        numbers(Rows())
-    assert counted(folder) == {"rank0.jsonl": 2}
-
-
-class Served:
-    """A loader that is none of torch's."""
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
-        return iter([(torch.zeros(1),)])
-
-
-@pytest.mark.parametrize(("is_kept", "logs"), [(True, 2), (False, 1)])
-def test_a_loader_that_takes_anothers_place(is_kept: bool, logs: int, folder: Path) -> None:
-    """It is the same training, unless the first one is there still."""
-    hook._patch_loader(Served, Watch())
-    kept = [Served()]
-    numbers(kept[0])
-    if not is_kept:
-        kept.clear()
-    numbers(Served())
-    assert len(counted(folder)) == logs
-
-
-def test_a_forked_child_does_not_write_the_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its optimizer steps are not the parent's."""
-    numbers(DataLoader(dataset(), 4))
-    before = (folder / "rank0.json").read_text()
-    session = hook.current()
-    assert session is not None
-    with monkeypatch.context() as patched:
-        patched.setattr(session, "_pid", 1)
-        session.save(ended=True)
-    assert (folder / "rank0.json").read_text() == before
-
-
-DATASETS = DatasetsAdapter.watch
-
-
-class Rowed:
-    """Stands for a Hugging Face dataset."""
-
-    column_names = ("x",)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(range(4))
-
-    def iter(self, batch_size: int) -> Iterator[Any]:
-        yield from [{"x": [0] * batch_size}] * 2
-
-
-class Streamed(Rowed):
-    def iter(self, batch_size: int) -> Iterator[Any]:
-        yield from [[0] * batch_size] * 2
-
-    def set_epoch(self, epoch: int) -> None: ...
-
-
-@pytest.mark.parametrize("kind", [Rowed, Streamed])
-def test_batches_of_a_dataset_are_measured(kind: type[Rowed], folder: Path) -> None:
-    """Each call is an epoch. Without optimizer steps they are no training."""
-    hook._patch_loader(kind, DATASETS)
-    data, ours = kind(), kind.iter
-    for _ in range(2):
-        assert len(list(data.iter(batch_size=3))) == 2
-    uninstall()
-    assert len(list(ours(data, 3))) == 2
-    run = read_run(folder / "rank0.jsonl")
-    assert run.steps.samples.tolist() == [3] * 4
-    assert run.header.loader.backend == "datasets.Dataset.iter"
-    assert roles(folder) == {"rank0.jsonl": "other"}
-
-
-def test_batches_that_cannot_be_measured_are_the_datasets(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
-    hook._patch_loader(Rowed, DATASETS)
-    assert len(list(Rowed().iter(3))) == 2
-    assert counted(folder) == {}
-
-
 KERAS, FASTAI = PyTorchAdapter.watch.steps
-
-
-class KerasOptimizer:
-    def apply(self, steps: int) -> int:
-        return steps
-
-
-@pytest.mark.parametrize(("backend", "steps"), [("torch", 1), ("jax", 0)])
-def test_a_step_of_kerass_optimizer_is_counted(
-    backend: str, steps: int, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Keras has torch as its backend here; others call it to compile a step."""
-    if backend == "torch":
-        monkeypatch.setitem(sys.modules, "keras.src.backend.torch", sys)
-    else:
-        monkeypatch.delitem(sys.modules, "keras.src.backend.torch", raising=False)
-    module: Any = ModuleType(KERAS)
-    module.BaseOptimizer = KerasOptimizer
-    monkeypatch.setitem(sys.modules, KERAS, module)
-    hook.patch(KERAS)
-    numbers(DataLoader(dataset(), 4))
-    assert KerasOptimizer().apply(3) == 3
-    uninstall()
-    (process,) = processes_in(folder)
-    assert process.loaders[0].optimizer_steps == steps
-    assert not hasattr(KerasOptimizer.apply, "__wrapped__")
-
-
-class FastaiOptimizer:
-    def step(self) -> None:
-        """It is none of torch's."""
-
-
-def test_a_step_of_fastais_optimizer_is_counted(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module: Any = ModuleType(FASTAI)
-    module.Optimizer = FastaiOptimizer
-    monkeypatch.setitem(sys.modules, FASTAI, module)
-    for _ in range(2):
-        hook.patch(FASTAI)
-    numbers(DataLoader(dataset(), 4))
-    FastaiOptimizer().step()
-    uninstall()
-    (process,) = processes_in(folder)
-    assert process.loaders[0].optimizer_steps == 1
-    assert not hasattr(FastaiOptimizer.step, "__wrapped__")
 
 
 class Failing(Dataset[int]):
@@ -568,23 +391,6 @@ def test_our_failure_changes_nothing(
     monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert "loadeval: not measured (TypeError" in capsys.readouterr().err
-
-
-@installed
-@pytest.mark.parametrize("asked_first", [True, False])
-def test_a_failure_while_an_epoch_begins_changes_nothing(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    asked_first: bool,
-) -> None:
-    def fails(_: Any, loader: Any, __: Any, adapter: Any) -> None:
-        if asked_first:
-            adapter.epoch(loader)
-        raise TypeError("ours")
-
-    monkeypatch.setattr("loadeval.runtime.measurement.Measurement.epoch", fails)
-    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
-    assert "loadeval: not measured (TypeError: ours)" in capsys.readouterr().err
 
 
 def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None:
@@ -690,11 +496,6 @@ def test_nothing_is_left_when_no_loader_was_read(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_an_unknown_mode_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="expected 'log', 'replay' or 'alternate'"):
-        install("lag", output=tmp_path / "logs")
-
-
 def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one at the same time gets a number."""
     monkeypatch.chdir(tmp_path)
@@ -739,19 +540,6 @@ def test_the_file_of_a_process_tells_its_loaders(folder: Path) -> None:
     assert after["ended"] is True
     assert after["loaders"][0]["optimizer_steps"] == 5
     assert after["loaders"][0]["has_gradients"] is True
-
-
-@pytest.mark.parametrize(
-    ("variable", "rank"), [("RANK", 3), ("SLURM_PROCID", 3), ("NO_SUCH_VARIABLE", 0)]
-)
-def test_the_rank_names_the_logs(
-    folder: Path, variable: str, rank: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("RANK", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv(variable, "3")
-    numbers(DataLoader(dataset(), 4))
-    assert list(counted(folder)) == [f"rank{rank}.jsonl"]
 
 
 def test_a_dataset_is_not_kept_once_there_is_another(folder: Path) -> None:
@@ -800,17 +588,6 @@ def test_a_program_without_optimizers_is_measured(
     monkeypatch.delitem(sys.modules, "torch.optim.optimizer")
     numbers(DataLoader(dataset(), 4))
     assert roles(folder) == {"rank0.jsonl": "training"}
-
-
-@pytest.mark.parametrize(
-    ("mode", "batches", "message"),
-    [("replay", 5, "works only in modes 'log' and 'alternate'"), ("log", 0, "1 or more")],
-)
-def test_batches_that_make_no_sense_are_an_error(
-    mode: str, batches: int, message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UsageError, match=message):
-        install(mode, batches=batches, output=tmp_path / "logs")
 
 
 def test_a_folder_with_something_in_it_is_an_error(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -12,8 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.launch import command
-from loadeval.launch.settings import RunSettings
 from tests.launch.conftest import PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
@@ -242,25 +239,3 @@ def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:
     done = launch([PYTHON, "-c", code])
     assert done.code == 5
     assert 20 <= done.run().batches <= 61
-
-
-def cpu_s() -> float:
-    """What the processes that we waited for have taken."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def test_start_up_costs_little(tmp_path: Path) -> None:
-    """A Python that imports no loader starts less than 10 ms later: CPU time, best of 15."""
-    own = environment()
-    injected = command.environment(RunSettings(str(tmp_path)), own)
-    best = {}
-    for name, variables in (("without", own), ("with", injected)):
-        times = []
-        for _ in range(15):
-            began = cpu_s()
-            subprocess.run([PYTHON, "-c", ""], env=variables, check=True)
-            times.append(cpu_s() - began)
-        best[name] = min(times)
-    assert (tmp_path / ".python").exists()
-    assert best["with"] - best["without"] < 0.01

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval import LoadevalWarning, UsageError
-from loadeval.launch import session as module
-from loadeval.launch.session import Session
+from loadeval import UsageError
 from loadeval.launch.settings import RunSettings, check
 from tests.cli.commands import runner
 from tests.launch.conftest import PROGRAM
@@ -33,22 +31,6 @@ def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code, _, err = runner("run")("--track", "comet", "--", "touch", mark)
     assert (code, "track is 'comet'" in err, mark.exists()) == (1, True, False)
-
-
-def test_one_loader_is_tracked(tmp_path: Path) -> None:
-    """The first one that trains; scalars of two would be mixed."""
-    session = Session(RunSettings(str(tmp_path), track="tensorboard"))
-    assert [session._tracker_once() for _ in range(2)] == ["tensorboard", None]
-
-
-def test_without_its_package_the_run_is_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The program may have an environment of its own, and goes on."""
-    monkeypatch.setattr(module, "find_spec", lambda _: None)
-    session = Session(RunSettings(str(tmp_path), track="mlflow"))
-    with pytest.warns(LoadevalWarning, match="so this run is not tracked; .*pip install mlflow"):
-        assert session._tracker_once() is None
 
 
 @pytest.mark.check

@@ -19,20 +19,18 @@ from loadeval.data.lines import (
     Prefetch,
     Readings,
     RunEnd,
-    Window,
     encode,
 )
 from loadeval.data.log import RunLog
-from loadeval.data.run import ARMS, Run, completed, steps_of
-from tests.runs.tables import lines_of, replace, steps_table, tables
+from loadeval.data.run import Run, completed, steps_of
+from tests.runs.tables import lines_of, replace, tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     import numpy.typing as npt
 
-    from loadeval.data.columns import Column
     from loadeval.data.lines import Line
 
 MS = 1_000_000
@@ -44,13 +42,6 @@ HEADER = Header(
     unit="images",
     warmup=1,
     loader=LoaderInfo("loader"),
-)
-RANDOMISED = replace(
-    HEADER,
-    name="alternating",
-    created="2026-11-21T10:00:00+00:00",
-    warmup=5,
-    loader=LoaderInfo("a.Loader", workers=2, prefetch_depth=4, batch_size=32),
 )
 
 
@@ -217,70 +208,6 @@ def alternating(
     )
 
 
-def randomised(
-    *,
-    pairs: int = 12,
-    iterations_ns: tuple[int, int] = (40 * MS, 25 * MS),
-    waits_ns: tuple[int, int] = (10 * MS, 0),
-    noise: float = 0.05,
-    block: int = 8,
-    epoch: int = 60,
-    samples: int = 32,
-    prefetches: bool = True,
-    **header: Any,
-) -> Run:
-    """An alternating run as the runtime makes it: blocks in random order, with noise, in epochs.
-
-    A warm-up of 5 batches comes before a real block, and of 1 before an ideal one.
-    """
-    random = np.random.default_rng(0)
-    rows: list[tuple[int, int, int, int]] = []
-    for pair in range(pairs):
-        for code in random.permutation(2).tolist():
-            for place in range(-(5, 1)[code], block):
-                scale = float(random.normal(1, noise))
-                waited_ns = round(waits_ns[code] * scale)
-                stepped_ns = round(iterations_ns[code] * scale) - waited_ns
-                rows.append((code, pair if place >= 0 else UNKNOWN, waited_ns, stepped_ns))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    arm, counted, wait_ns, step_ns = table.T
-    number = np.arange(len(table)) // epoch
-    starts = np.arange(len(table)) % epoch == 0
-    arm, counted = np.where(starts, 0, arm), np.where(starts, UNKNOWN, counted)
-    wait_ns = np.where(starts, 300 * MS, wait_ns)
-    request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
-    sizes = np.full(len(table), samples)
-    timed = block - 4
-    return Run(
-        replace(RANDOMISED, **header),
-        steps_table(
-            epoch=number,
-            arm=arm,
-            pair=counted,
-            request_ns=request_ns,
-            wait_ns=wait_ns,
-            step_ns=step_ns,
-            samples=sizes,
-            nbytes=4 * sizes,
-        ),
-        ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
-        prefetches=tuple(
-            Prefetch(pair, pair, block, timed, timed * iterations_ns[0], timed * samples)
-            for pair in range(pairs if prefetches else 0)
-        ),
-        windows=tuple(_windows(number, arm, counted, wait_ns + step_ns)),
-        closed=True,
-    )
-
-
-def _windows(epoch: Column, arm: Column, pair: Column, iteration_ns: Column) -> Iterator[Window]:
-    parts = sorted({part for part in zip(pair, epoch, arm, strict=True) if part[0] != UNKNOWN})
-    for pair_number, number, code in parts:
-        chosen = (pair == pair_number) & (epoch == number) & (arm == code)
-        elapsed_ns = int(iteration_ns[chosen].sum())
-        yield Window(int(pair_number), int(number), ARMS[code], elapsed_ns, None)
-
-
 def level(probe: str, subject: str, name: str, value: npt.ArrayLike) -> Readings:
     """Readings of one quantity, every 10 ms of 20 s; one value for all, or one for each."""
     time_ns = np.arange(2000, dtype=np.int64) * 10 * MS
@@ -308,15 +235,6 @@ def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
             for subject, cores in pairs.items()
         ),
     )
-
-
-def with_readings(run: Run) -> Run:
-    """A run with readings of two subjects over its whole time, and a GPU that has none."""
-    time_ns = np.linspace(0, run.steps.request_ns.max(), 40).astype(np.int64)
-    cpu = {"cpu_cores": np.linspace(0.2, 1.8, 40), "disk_read_bytes_per_s": np.full(40, 2e6)}
-    none = Readings("gpu", "", np.empty(0, dtype=np.int64), {}, "no NVIDIA driver found")
-    workers = Readings("host", "workers", time_ns, {"cpu_cores": np.full(40, 1.5)})
-    return replace(run, readings=(Readings("host", "process", time_ns, cpu), workers, none))
 
 
 def write_run(run: Run, path: Path) -> Path:

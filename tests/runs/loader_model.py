@@ -11,25 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import LoaderInfo, StageTimes
-from tests.runs import given
+from loadeval.data.lines import StageTimes
 from tests.runs.tables import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.data.columns import Column, Values
-    from loadeval.data.run import Run
-
-
-def run_of(*stages: Rows, workers: int = 2, depth: int | None = None, **more: Any) -> Run:
-    """A run of a log, whose loader was looked into."""
-    info = LoaderInfo(
-        "torch.utils.data.DataLoader",
-        workers=workers,
-        prefetch_depth=2 * workers if depth is None else depth,
-    )
-    return given.run_of(**{"mode": "log", "warmup": 0, "loader": info, "stages": stages, **more})
 
 
 class Task(NamedTuple):
@@ -181,12 +169,6 @@ class LoaderModel:
 def iterations_ns(times: Rows) -> Column:
     """The time from each delivered batch to the next."""
     return np.diff(times.delivered_ns)
-
-
-def constant(count: int, **taken: int) -> dict[str, Any]:
-    """Columns for a LoaderModel, in which each batch takes the same; 0 by default."""
-    names = ("index_ns", "fetch_ns", "collate_ns", "pickle_ns", "receive_ns", "pin_ns")
-    return {name: [taken.get(name, 0)] * count for name in names}
 
 
 def of_each(values: Values) -> list[int]:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 FIRST, COUNTED = 20, 80
 """Batches before those that count, and those that do."""
 COUNT = FIRST + COUNTED
-PLACES = {"fetch": "data.py:31 __getitem__", "collate": "data.py:50 padded"}
 STAGES = ("index", "fetch", "collate", "pickle", "receive", "pin")
 
 

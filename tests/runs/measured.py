@@ -19,18 +19,6 @@ if TYPE_CHECKING:
 IMAGES = np.zeros((4, 2))
 
 
-class TickingClock(FakeClock):
-    """A clock that moves by itself, a little at each reading, as real ones seem to."""
-
-    def __init__(self, tick_ns: int) -> None:
-        super().__init__()
-        self.tick_ns = tick_ns
-
-    def __call__(self) -> int:
-        self.now_ns += self.tick_ns
-        return self.now_ns
-
-
 def recorded(
     mode: str = "log",
     *,
