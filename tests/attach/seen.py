@@ -177,10 +177,6 @@ FORKED = (
     frame("_MultiProcessingDataLoaderIter.__init__", f"{TORCH}/dataloader.py"),
     frame("main", "/home/me/train.py"),
 )
-SPAWNED = (
-    frame("spawn_main", f"{STANDARD}/multiprocessing/spawn.py"),
-    frame("<module>", "<string>"),
-)
 
 
 def loop(worker: int, **variables: object) -> Frame:

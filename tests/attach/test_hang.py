@@ -20,7 +20,6 @@ from tests.attach.seen import (
     PID,
     POLL,
     READ,
-    SPAWNED,
     STANDARD,
     TORCH,
     fetching,
@@ -54,35 +53,6 @@ def judged(training: LookedAt, *others: LookedAt, **options: Any) -> Hang:
 def of_worker(frames: tuple[Frame, ...], *arguments: Any, **options: Any) -> Hang:
     """What is said where worker 0 owes the batch, and worker 1 is done."""
     return judged(WAITS, observed(7, frames, *arguments, **options), observed(8, idle(1)))
-
-
-def test_a_read_that_is_not_answered() -> None:
-    """With who owes the batch, which it is, where, and who waits behind."""
-    hang = of_worker(fetching(READ), in_call("recvfrom", "socket:[9]", 5))
-    assert hang.is_hang
-    assert (hang.cause, hang.silent_ns, hang.training) == ("io", 33 * SECOND, PID)
-    assert (hang.pid, hang.worker, hang.batch, hang.sample) == (7, 0, 4, 9)
-    assert hang.place.line == "data.py:31 Photographs.__getitem__"
-    assert (hang.idle, hang.alike, hang.seen_ns) == ((1,), (), SECOND)
-
-
-@pytest.mark.parametrize(
-    ("inner", "call", "cause"),
-    [
-        (LOGGING, "futex", "forked lock"),
-        (CONDITION, "futex", "forked thread"),
-        (POLL[1], "futex", "lock"),
-        (native("_multiprocessing_SemLock_acquire"), "futex", "lock"),
-        (frame("Queue.put", f"{STANDARD}/multiprocessing/queues.py"), "futex", "full"),
-        (READ, in_call("write", PIPE, 5), "full"),
-        (READ, in_call("write", "/data/cache", 5), "io"),
-        (READ, in_call("sched_yield"), "unknown"),
-        (READ, "clock_nanosleep", "sleeping"),
-    ],
-)
-def test_what_the_worker_waits_in(inner: Frame, call: Any, cause: str) -> None:
-    hang = of_worker(fetching(inner), call)
-    assert (hang.cause, hang.is_hang) == (cause, cause != "sleeping")
 
 
 @pytest.mark.parametrize(
@@ -141,30 +111,6 @@ def test_training_that_stays_on_a_sample_is_stuck_if_it_never_woke() -> None:
     assert not hang_of([first, woken], MARKS, SECOND).is_stuck
 
 
-@pytest.mark.parametrize("inner", [LOGGING, CONDITION])
-def test_a_lock_that_another_thread_may_hold(inner: Frame) -> None:
-    """A thread of the worker's own, or where it was not forked."""
-    assert of_worker(fetching(inner), "futex", threads=("reader",)).cause == "lock"
-    assert of_worker(fetching(inner, below=SPAWNED), "futex").cause == "lock"
-
-
-def test_workers_at_the_same_line() -> None:
-    stuck = [observed(7 + n, fetching(LOGGING, READ, worker=n), "futex") for n in range(3)]
-    hang = judged(WAITS, *stuck)
-    assert (hang.worker, hang.alike, hang.idle) == (0, (1, 2), ())
-
-
-def test_who_could_empty_the_pipe() -> None:
-    """Its other end is open in a process that was stopped."""
-    reader = observed(9, FORKED, None, "T", pipes=frozenset({(PIPE, False)}))
-    writer = observed(8, idle(1), pipes=frozenset({(PIPE, True)}))
-    stuck = observed(7, fetching(READ), in_call("write", PIPE, 5))
-    hang = judged(WAITS, stuck, writer, reader)
-    assert (hang.cause, hang.others) == ("full", ((9, "T"),))
-    gone = replace(reader, state=replace(reader.state, threads=()))
-    assert judged(WAITS, stuck, gone).others == ((9, "?"),)
-
-
 def test_a_pipe_to_which_nobody_can_write() -> None:
     """Whoever wrote to it is gone."""
     read = in_call("read", PIPE, 5)
@@ -172,16 +118,6 @@ def test_a_pipe_to_which_nobody_can_write() -> None:
     assert of_worker(fetching(READ), read, threads=("writer",)).cause == "io"
     writer = observed(9, FORKED, pipes=frozenset({(PIPE, True)}))
     assert judged(WAITS, observed(7, fetching(READ), read), writer).cause == "io"
-
-
-def test_a_worker_that_is_still_starting() -> None:
-    """In its init function, or spawned and importing."""
-    hang = of_worker((CONDITION, READ, loop(0), *FORKED), "futex")
-    assert (hang.cause, hang.worker, hang.idle) == ("starting", 0, (1,))
-    importing = observed(7, (READ, *SPAWNED), "read")
-    for training in (WAITS, observed(PID, waiting(), parent=1)):
-        hang = judged(training, importing)
-        assert (hang.cause, hang.pid, hang.worker) == ("starting", 7, None)
 
 
 def test_a_worker_or_the_training_was_stopped() -> None:
@@ -203,11 +139,6 @@ def test_nobody_is_known_to_owe_a_batch() -> None:
     assert (hang.cause, hang.worker) == ("io", 0)
     hang = judged(training, observed(8, idle(1)))
     assert (hang.cause, hang.pid) == ("unknown", PID)
-
-
-def test_the_worker_that_owes_the_batch_is_gone() -> None:
-    hang = judged(WAITS, observed(8, idle(1)))
-    assert (hang.cause, hang.worker, hang.pid, hang.is_hang) == ("killed", 0, None, True)
 
 
 def test_its_stacks_could_not_be_read() -> None:

@@ -27,13 +27,6 @@ def test_photographs_are_jpegs(tmp_path: Path) -> None:
     assert len({path.read_bytes() for path in paths}) == 12
 
 
-def test_reproducible(tmp_path: Path) -> None:
-    """The same photographs come out each time."""
-    first = make_photographs(tmp_path / "one", 8)
-    second = make_photographs(tmp_path / "other", 8)
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-
-
 def test_complete_files_are_kept(tmp_path: Path) -> None:
     """A file that ends as a JPEG does is not written again."""
     first, *_ = make_photographs(tmp_path, 4)
@@ -51,14 +44,6 @@ def test_broken_files_are_made_again(tmp_path: Path) -> None:
     second.unlink()
     make_photographs(tmp_path, 4)
     assert (first.read_bytes(), second.read_bytes()) == whole
-
-
-def test_progress(tmp_path: Path) -> None:
-    """`made` hears of each photograph, of those that are there already too."""
-    heard: list[int] = []
-    make_photographs(tmp_path, 2)
-    make_photographs(tmp_path, 4, heard.append)
-    assert heard == [1, 2, 3, 4]
 
 
 def test_photograph_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

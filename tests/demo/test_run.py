@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 
 from loadeval.data.blocks import block_for
 from loadeval.data.log import read_run
@@ -86,35 +85,9 @@ def test_a_whole_demo_has_pairs_enough() -> None:
     assert batches / (5 + 1 + 2 * block_for(4)) >= 10
 
 
-def test_progress(demo: Demo) -> None:
-    """Every stage is told from its beginning to its end, and the accuracy is a share."""
-    assert 0 <= demo.result.accuracy <= 1
-    assert len(demo.stages) == 2
-    for heard in demo.stages.values():
-        assert [done for done, _ in heard] == sorted(done for done, _ in heard)
-        assert heard[-1][0] == heard[-1][1]
-
-
-def test_threads_are_given_back(demo: Demo) -> None:
-    """The caller's number of torch threads is as it was, after an error too."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    try:
-        with pytest.raises(InterruptedError):
-            run_demo(demo.folder.parent / "broken", _interrupt_training, photographs=32)
-        assert torch.get_num_threads() == threads + 1
-    finally:
-        torch.set_num_threads(threads)
-
-
 def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:
     """A file where a class's folder should be is one clear error."""
     (tmp_path / "photographs").mkdir()
     (tmp_path / "photographs" / "upright").write_text("")
     with pytest.raises(UsageError, match="cannot write to"):
         run_demo(tmp_path, photographs=4)
-
-
-def _interrupt_training(stage: str, _done: int, _total: int) -> None:
-    if stage.startswith("Training"):
-        raise InterruptedError

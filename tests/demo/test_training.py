@@ -27,14 +27,6 @@ def test_sample(paths: list[Path]) -> None:
     assert label == 2
 
 
-def test_reproducible(paths: list[Path]) -> None:
-    """Each training begins with the same weights, and reads in the same random order."""
-    weights = [[*DemoTraining(paths).model.parameters()] for _ in range(2)]
-    assert all(map(torch.equal, *weights))
-    orders = [[*DemoTraining(paths).dataloader.sampler] for _ in range(2)]
-    assert orders[0] == orders[1] != sorted(orders[0])
-
-
 def test_learns(paths: list[Path]) -> None:
     """DemoTraining on a batch again and again, the network comes to classify it."""
     training = DemoTraining(paths)

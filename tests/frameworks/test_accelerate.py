@@ -1,4 +1,4 @@
-"""Accelerate in one process, with gradient accumulation; two processes are in test_ranks.py."""
+"""Accelerate in one process, with gradient accumulation."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
 
 MODES = ["log", "replay", "alternate"]
-UPDATES = 2 * 6
-"""Two epochs of 21 batches, four by four; the last group of an epoch has one."""
 
 
 def accelerated(**options: Any) -> Accelerator:
@@ -63,7 +61,6 @@ def test_in_place_trains_the_same(
     assert evaluator.recorded().header.loader.batch_size == 4
 
 
-@pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "options",
     [
@@ -76,10 +73,10 @@ def test_in_place_trains_the_same(
     ids=lambda options: next(iter(options)),
 )
 def test_what_prepare_builds_by_other_options_is_measured(
-    options: dict[str, Any], mode: str, same_training: SameTraining
+    options: dict[str, Any], same_training: SameTraining
 ) -> None:
-    """Whatever sampler it puts in; on two processes they are in test_ranks.py."""
-    same_training(partial(measured_first, **options), "in place", mode)
+    """Whatever sampler it puts in."""
+    same_training(partial(measured_first, **options), "in place", "alternate")
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -127,21 +124,6 @@ def test_a_resumed_epoch_of_what_was_wrapped_says_that_it_is_not_measured(
     assert len(evaluator.recorded().steps) == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_validation_on_the_same_dataset_is_not_measured(
-    mode: str, task: Task, measure: Measure
-) -> None:
-    """It is prepared too, and may be shuffled as training is."""
-    accelerator = accelerated()
-    own, evaluator = measure(task.loader, "in place", mode)
-    for shuffle in (True, False):
-        validation = accelerator.prepare(DataLoader(task.dataset, 4, shuffle=shuffle))
-        assert sum(len(numbers) for _, numbers in validation) == len(task.dataset)
-    assert len(evaluator.recorded().steps) == 0
-    assert len(list(accelerator.prepare(own))) == 21
-    assert len(evaluator.recorded().steps) == 21
-
-
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
     """It is measured in log mode, by the adapter of torch's DataLoader."""
     evaluator = same_training(prepared_first, "wrapped")
@@ -156,18 +138,6 @@ def test_workers_train_the_same(train: Callable[..., None], same_training: SameT
     assert evaluator.recorded().header.loader.workers == 2
 
 
-def test_gradients_are_accumulated_at_all(same_training: SameTraining) -> None:
-    """What is compared has groups of four batches, and of what is left at the end."""
-    counts: list[Task] = []
-
-    def train(task: Task, measured: Callable[[Any], Any]) -> None:
-        measured_first(task, measured)
-        counts.append(task)
-
-    same_training(train, "in place")
-    assert [task.updates for task in counts] == [UPDATES] * 2
-
-
 @pytest.mark.parametrize("mode", ["replay", "alternate"])
 def test_reading_a_prepared_loader_ahead_is_refused(mode: str, same_training: SameTraining) -> None:
     """The end of the epoch would be told at another batch: measure in place."""
@@ -180,13 +150,6 @@ def test_what_prepare_passes_over_is_refused(mode: str, same_training: SameTrain
     """A LoaderEvaluator that was given to prepare() says where to wrap instead."""
     with pytest.raises(UsageError, match=r"install\(dataloader\).*or wrap what prepare"):
         same_training(measured_first, "wrapped", mode)
-
-
-def test_an_import_of_accelerate_refuses_nothing(task: Task, measure: Measure) -> None:
-    """While no Accelerator was made a loop of one's own is measured as ever."""
-    for batch in measure(task.loader, "wrapped")[0]:
-        task.step(batch)
-    assert len(task.seen) == 21
 
 
 def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure: Measure) -> None:

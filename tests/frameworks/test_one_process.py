@@ -1,4 +1,4 @@
-"""Loops by hand, Fabric, Ignite, Keras and Lightning on one device; several: test_ranks.py."""
+"""Loops by hand, Fabric, Ignite, Keras and Lightning on one device."""
 
 from __future__ import annotations
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-import torch
 from torch.utils.data import dataloader
 
-from loadeval import Watch, read_run
+from loadeval import read_run
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
@@ -62,30 +61,6 @@ def test_its_epochs_are_measured(mode: str, workers: int, tmp_path: Path) -> Non
     assert info.persistent_workers is None
 
 
-def test_its_workers_start_within_the_first_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The epoch begins before the iterator is made."""
-    kind, waited_ns = dataloader._SingleProcessDataLoaderIter, 30_000_000
-
-    def slowly(original: Any) -> Any:
-        def made(self: Any, loader: Any) -> None:
-            pause = torch.utils.data.get_worker_info()  # no time passes but on purpose
-            assert pause is None
-            end = __import__("time").perf_counter_ns() + waited_ns
-            while __import__("time").perf_counter_ns() < end:
-                pass
-            original(self, loader)
-
-        return made
-
-    monkeypatch.setattr(kind, "__init__", slowly(kind.__init__))
-    folder = install(output=tmp_path / "logs")
-    train(OwnLoader(SAMPLES))
-    uninstall()
-    assert read_run(folder / "rank0.jsonl").steps.wait_ns[0] >= waited_ns
-
-
 @WORKERS
 def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
     """Its iterators are made by the loader, and have nothing to do."""
@@ -131,21 +106,3 @@ def test_an_error_of_making_the_iterator_passes_through(tmp_path: Path) -> None:
     loader.settings.num_workers = -1
     with pytest.raises(AssertionError, match="num_workers"):
         list(loader)
-
-
-class Peeking(OwnLoader):
-    """Like fastai's, whose `one_batch` turns the workers off meanwhile."""
-
-    def one_batch(self) -> Any:
-        return next(iter(self))
-
-
-def test_a_look_at_one_batch_is_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = install(output=tmp_path / "logs")
-    looks = Watch(looks=((__name__, "one_batch"),))
-    monkeypatch.setitem(hook._hook.watched, __name__, looks)
-    loader = Peeking(SAMPLES)
-    assert loader.one_batch()[0].tolist() == [0, 1, 2, 3]
-    train(loader)
-    uninstall()
-    assert read_run(folder / "rank0.jsonl").batches == 50

@@ -56,8 +56,3 @@ def test_a_gpu_without_gpm(two: Driver, code: int, gpm: bool | None) -> None:
 def test_a_driver_that_fails(two: Driver, function: str, code: int, expected: gpu.Driver) -> None:
     two.fail(function, code)
     assert gpu.driver() == expected
-
-
-def test_this_machine() -> None:
-    driver = gpu.driver()
-    assert (driver.version is None) is (driver.missing is not None)
