@@ -124,7 +124,6 @@ faults: .venv/.dev  ## what is found first in 83 programs with a fault and in th
 	.venv/bin/python -m bench.faults.run --evaluate
 
 fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
-	.venv/bin/python -c "import atheris" 2> /dev/null || $(PIP) atheris || echo "atheris does not install here"
 	.venv/bin/python -m bench.fuzz.run $(FUZZ)
 
 before-after: .venv/.dev  ## figures of the recorded runs that are others than before the redesign

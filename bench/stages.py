@@ -1,8 +1,7 @@
 """CPU time added by looking inside a DataLoader, workers and training process together.
 
 Each subject is iterated with its stages timed and without, in turns; the table shows medians of the
-differences of neighbours. The kernel is asked about batches that take a millisecond: those of these
-subjects sleep for longer. The last row is one epoch of photographs.
+differences of neighbours. The last row is one epoch of photographs.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import random
 import resource
 import statistics
 import sys
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,19 +21,17 @@ from PIL import Image
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
-from torch.nn import Identity
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator
 from tests.images import crops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 PAIRS = 15
 BATCHES = 1500
 LARGE = 256
-ASKED_S, ASKED_BATCHES = 0.0015, 300
 PHOTOGRAPHS, SIDE = 512, 224
 NS = 1e9
 
@@ -55,14 +51,6 @@ class Samples(Dataset[Any]):
         for transform in self.transforms:
             x = transform(x)
         return x
-
-
-class Sleeping(Samples):
-    """The same, for which the kernel is asked."""
-
-    def __getitem__(self, index: int) -> Any:
-        time.sleep(ASKED_S)
-        return super().__getitem__(index)
 
 
 class Photographs(Dataset[torch.Tensor]):
@@ -88,27 +76,8 @@ def shrink(image: Image.Image) -> torch.Tensor:
     return torch.from_numpy(np.array(image.convert("RGB").resize((SIDE, SIDE)))).permute(2, 0, 1)
 
 
-class Stream(IterableDataset[int]):
-    """The numbers up to a size."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.size))
-
-
 class Same:
     """A transform that does nothing."""
-
-    def __call__(self, x: Any) -> Any:
-        return x
-
-
-class Slotted:
-    """One whose class cannot be told from others of its kind by a dict."""
-
-    __slots__ = ()
 
     def __call__(self, x: Any) -> Any:
         return x
@@ -126,13 +95,12 @@ def first(samples: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Subject:
-    """Epochs of `make()`; the limit is of nanoseconds for each of `units` of an epoch."""
+    """An epoch of `make()`; the limit is of nanoseconds for each of `units` of an epoch."""
 
     name: str
     make: Callable[[], DataLoader[Any]]
     units: int
     limit_ns: float
-    epochs: int = 1
 
 
 def of_samples(sample: Any, per_batch: int = 1, *transforms: Any, **how: Any) -> DataLoader[Any]:
@@ -143,51 +111,21 @@ def of_samples(sample: Any, per_batch: int = 1, *transforms: Any, **how: Any) ->
     return DataLoader(dataset, batch_size=per_batch, **how)
 
 
-def asked(workers: int) -> DataLoader[Any]:
-    """A loader of batches for which the kernel is asked."""
-    dataset = Sleeping(1, ASKED_BATCHES)
-    return DataLoader(dataset, batch_size=1, num_workers=workers, collate_fn=first)
-
-
 def subjects() -> list[Subject]:
     """What is timed, and what we promise."""
     large = LARGE * (BATCHES // 10)
-    tensor = torch.zeros(3, 8)
-    record = {"x": tensor, "y": 1, "name": "a name"}
-    default: dict[str, Any] = {"collate_fn": None}
+    record = {"x": torch.zeros(3, 8), "y": 1, "name": "a name"}
     listed = [
         Subject("sample: int", lambda: of_samples(1, LARGE), large, 150),
-        Subject("sample: tensor", lambda: of_samples(tensor, LARGE), large, 150),
         Subject("sample: dict", lambda: of_samples(record, LARGE), large, 150),
-        Subject(
-            "sample: int of a stream",
-            lambda: DataLoader(Stream(large), LARGE, num_workers=1, collate_fn=first),
-            large,
-            150,
-        ),
-        Subject("sample: no workers", lambda: of_samples(1, LARGE, num_workers=0), large, 150),
         Subject("batch: int", lambda: of_samples(1), BATCHES, 6000),
-        Subject("batch: int, kernel asked", lambda: asked(1), ASKED_BATCHES, 20_000),
-        Subject("batch: tensor", lambda: of_samples(tensor, **default), BATCHES, 6000),
-        Subject("batch: dict", lambda: of_samples(record, **default), BATCHES, 6000),
-        Subject(
-            "batch: persistent workers",
-            lambda: of_samples(1, persistent_workers=True),
-            3 * BATCHES,
-            6000,
-            epochs=3,
-        ),
-        Subject("batch: no workers", lambda: of_samples(1, num_workers=0), BATCHES, 6000),
-        Subject("batch: no workers, kernel asked", lambda: asked(0), ASKED_BATCHES, 20_000),
+        Subject("batch: dict", lambda: of_samples(record, collate_fn=None), BATCHES, 6000),
     ]
     # Eight of each, so that the sample's own part is small beside them.
-    transforms = {"class": Same(), "slots": Slotted(), "function": same, "torch.nn": Identity()}
+    transforms = {"class": Same(), "function": same}
     for name, transform in transforms.items():
         make = partial(of_samples, 1, LARGE, *[transform] * 8, num_workers=0)
         listed.append(Subject(f"transform: {name}", make, 8 * large, 500))
-    wrapped = tuple(Same() for _ in range(8))
-    make = partial(of_samples, 1, LARGE, *wrapped)
-    listed.append(Subject("transform: class, in a worker", make, 8 * large, 500))
     return listed
 
 
@@ -200,14 +138,12 @@ def cpu_s() -> float:
 
 
 def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
-    """CPU time of a subject's epochs, its workers' included."""
+    """CPU time of a subject's epoch, its workers' included."""
     loader = subject.make()
     evaluator = LoaderEvaluator(loader, stages=stages)
     before = cpu_s()
-    for _ in range(subject.epochs):
-        for _batch in evaluator:
-            pass
-    del _batch
+    for _ in evaluator:
+        pass
     evaluator.close()
     kept: Any = loader._iterator
     if kept is not None:

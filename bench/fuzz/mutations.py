@@ -1,7 +1,7 @@
 """What is done to a file: bytes, lines, and what JSON is made of, changed at some place.
 
-A mutation is data, so that hypothesis can draw and shrink it: its name, where it is made, as a
-share of the places there are, and a number that chooses what is put there.
+A mutation is data: its name, where it is made, as a share of the places there are, and a number
+that chooses what is put there.
 """
 
 from __future__ import annotations

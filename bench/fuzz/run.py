@@ -12,7 +12,6 @@ import argparse
 import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 import traceback
@@ -21,17 +20,12 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from hypothesis import HealthCheck, given, settings
-from hypothesis import seed as seeded
-from hypothesis import strategies as st
-
 from bench.fuzz.commands import COMMANDS, OF_FOLDERS, give
-from bench.fuzz.mutations import CHOICES, MUTATIONS, Mutation, drawn, mutated
+from bench.fuzz.mutations import drawn, mutated
 from bench.fuzz.readers import MOST_MB, peak_mb, read_all_ways
 from bench.fuzz.seeds import PROCESS, seeds
 
@@ -146,68 +140,6 @@ def in_processes(
     return results
 
 
-def drawn_by_hypothesis(examples: int, seed: int) -> FuzzResults:
-    """What becomes of inputs that hypothesis draws, and makes shorter where one is wrong."""
-    mutation = st.builds(
-        Mutation,
-        st.sampled_from(list(MUTATIONS)),
-        st.floats(0, 1, exclude_max=True),
-        st.integers(0, CHOICES - 1),
-    )
-    results = FuzzResults()
-    with TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None) as folder:
-
-        @seeded(seed)
-        @settings(
-            max_examples=examples,
-            database=None,
-            deadline=None,
-            derandomize=False,
-            suppress_health_check=list(HealthCheck),
-        )
-        @given(st.sampled_from(list(cached_seeds())), st.lists(mutation, min_size=1, max_size=6))
-        def read(name: str, mutations: list[Mutation]) -> None:
-            path = Path(folder, name)
-            path.write_bytes(mutated(cached_seeds()[name], mutations))
-            results.nbytes += path.stat().st_size
-            results.outcomes[name, read_all_ways(path)] += 1
-            path.unlink()
-
-        try:
-            read()
-        except Exception:  # noqa: BLE001 - whatever it is
-            results.wrong["hypothesis"] = traceback.format_exc()
-    results.peak_mb = peak_mb()
-    return results
-
-
-def apart(parts: list[tuple[int, int]]) -> FuzzResults:
-    """What becomes of inputs that hypothesis draws, each part of them in a process of its own."""
-    results = FuzzResults()
-    for examples, seed in parts:
-        with ProcessPoolExecutor(1) as pool:
-            results.add(pool.submit(drawn_by_hypothesis, examples, seed).result())
-    return results
-
-
-def guided_by_coverage(runs: int, seed: int) -> bool:
-    """The same by atheris, which keeps what reaches new lines; whether all went well."""
-    if find_spec("atheris") is None:
-        print("guided by coverage: left out, for atheris is not installed: pip install atheris")
-        return True
-    with TemporaryDirectory() as folder:
-        for name, content in cached_seeds().items():
-            Path(folder, name).write_bytes(content)
-        options = (f"-runs={runs}", f"-seed={seed + 1}", "-max_len=65536", "-timeout=60")
-        command = [sys.executable, "-m", "bench.fuzz.guided", *options, folder]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        kept = len(list(Path(folder).iterdir())) - len(cached_seeds())
-    print(f"guided by coverage: {runs:,} inputs, {kept:,} of which reached something new")
-    if done.returncode:
-        print(done.stderr)
-    return not done.returncode
-
-
 def went_well(name: str, results: FuzzResults) -> bool:
     """Whether nothing was wrong with them; prints what became of them."""
     outcomes: Counter[str] = Counter()
@@ -236,14 +168,9 @@ def main() -> int:
         work = read_one if options.again.startswith(read_one.__name__) else give_one
         some(work, [options.again], keep=True)
         return 0
-    part, seed = options.inputs // 10, options.seed
-    # Hypothesis itself keeps some 0.1 MB of each input.
-    drawn_apart = [(min(APART, part - at), seed + at) for at in range(0, part, APART)]
     good = [
-        went_well("drawn at random", in_processes(read_one, options.inputs - 2 * part, seed)),
-        went_well("drawn by hypothesis", apart(drawn_apart)),
-        guided_by_coverage(part, seed),
-        went_well("given to commands", in_processes(give_one, options.commands, seed)),
+        went_well("read", in_processes(read_one, options.inputs, options.seed)),
+        went_well("given to commands", in_processes(give_one, options.commands, options.seed)),
     ]
     return 0 if all(good) else 1
 

@@ -107,8 +107,8 @@ NVML_COUNTERS = Claim(
 NVML_PCIE = Claim(
     "PCIe", "Throughput is that of copies of known size, with the heads of packets", "-5% to 25%"
 )
-NVML_POWER = Claim("GPU power", "It rises with work, and is that of the energy used", "15%")
-NVML_CLOCK = Claim("SM clock", "It is that of a kernel of known cycles, and moves", "3%")
+NVML_POWER = Claim("GPU power", "It rises with work", "")
+NVML_CLOCK = Claim("SM clock", "It is that of a kernel of known cycles", "3%")
 NVML_COST = Claim(
     "cost of reading a GPU",
     "Readings take under 2% of a CPU, 50 ms each at most, and do not slow kernels",

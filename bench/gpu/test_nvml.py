@@ -170,15 +170,10 @@ def test_memory_used_follows_what_is_allocated(note: Notes, probe: GPUProbe) -> 
 
 @dataclass
 class Phases:
-    """Readings at the end of a time without work, and of one with nothing but products.
-
-    `energy_w` is the power of the second by the driver's counter of energy, which loadeval does not
-    read; None where it has none.
-    """
+    """Readings at the end of a time without work, and of one with nothing but products."""
 
     idle: Reading
     busy: Reading
-    energy_w: float | None
 
 
 @pytest.fixture(scope="module")
@@ -192,20 +187,8 @@ def phases(probe: GPUProbe) -> Phases:
     idle = read(probe)
     keep_busy(products, SETTLED_S)
     read(probe)
-    began_s, began_mj = time.perf_counter(), energy_mj()
     keep_busy(products, SETTLED_S)
-    busy, ended_mj = read(probe), energy_mj()
-    taken_s = time.perf_counter() - began_s
-    known = began_mj is not None and ended_mj is not None
-    return Phases(idle, busy, (ended_mj - began_mj) / 1e3 / taken_s if known else None)
-
-
-def energy_mj() -> Any:
-    """Millijoules since the driver was loaded; None where it does not count them."""
-    try:
-        return pynvml.nvmlDeviceGetTotalEnergyConsumption(handle())
-    except pynvml.NVMLError:
-        return None
+    return Phases(idle, read(probe))
 
 
 def test_kernel_busy_in_known_phases(note: Notes, phases: Phases) -> None:
@@ -226,30 +209,6 @@ def test_power_rises_with_work(note: Notes, phases: Phases) -> None:
         expected=f"over {1.5 * idle_w:.0f} W",
         measured=f"{busy_w:.0f} W",
         held=busy_w > 1.5 * idle_w,
-    )
-
-
-def test_power_is_that_of_the_counter_of_energy(note: Notes, phases: Phases) -> None:
-    expected_w, measured_w = phases.energy_w, phases.busy["power_watts"]
-    note(
-        NVML_POWER,
-        f"products, by the energy of {SETTLED_S:g} s",
-        expected="not known" if expected_w is None else f"{expected_w:.0f} W",
-        measured=NO_COUNTERS if expected_w is None else f"{measured_w:.0f} W",
-        held=None if expected_w is None else is_near(measured_w, expected_w, 0.15),
-    )
-
-
-def test_clock_moves(note: Notes, phases: Phases) -> None:
-    """Some drivers keep it up while a process uses the device: then nothing is to be seen."""
-    idle_hz, busy_hz = phases.idle["sm_clock_hz"], phases.busy["sm_clock_hz"]
-    moved = abs(busy_hz - idle_hz) > 0.01 * busy_hz
-    note(
-        NVML_CLOCK,
-        f"products after {idle_hz / 1e6:.0f} MHz without work",
-        expected="another clock",
-        measured=f"{busy_hz / 1e6:.0f} MHz" if moved else "the device keeps its clock",
-        held=moved or None,
     )
 
 
@@ -314,27 +273,6 @@ def test_sm_activity_of_kernels_of_known_occupancy(
     note_counters(note, case, reading, expected)
     measured = reading["kernel_busy_percent"]
     note(NVML_BUSY, case, expected="100%", measured=f"{measured:.3g}%", held=measured >= 97)
-
-
-def test_sm_activity_of_a_device_that_is_busy_half_of_the_time(
-    note: Notes, probe: GPUProbe
-) -> None:
-    sms = torch.cuda.get_device_properties(0).multi_processor_count
-    work = spinning(2 * sms, 1024, cycles_of_piece() // 1000)
-
-    def busy_share(seconds: float) -> float:
-        busy_ms, began_s = 0.0, time.perf_counter()
-        while time.perf_counter() - began_s < seconds:
-            last_ms = device_ms(work)
-            busy_ms += last_ms
-            time.sleep(last_ms / 1e3)
-        return busy_ms / 1e3 / (time.perf_counter() - began_s)
-
-    busy_share(BEFORE_S)
-    read(probe)
-    expected = 100 * busy_share(DURING_S)
-    names = ("sm_busy_percent", "kernel_busy_percent")
-    note_counters(note, "half of the time", read(probe), dict.fromkeys(names, expected))
 
 
 def test_memory_activity_of_copies_of_known_bandwidth(note: Notes, probe: GPUProbe) -> None:
