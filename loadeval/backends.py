@@ -11,9 +11,10 @@ from importlib import import_module
 from importlib.resources import files
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.errors import UsageError, in_words
 from loadeval.probes import NAMES, probes_named
@@ -27,14 +28,10 @@ from loadeval.runtime.settings import (
     EvaluatorSettings,
 )
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Sample = tuple[str, int]
-    MakeLoader = Callable[[Sequence[Sample], int, int], Any]
+Sample = tuple[str, int]
+MakeLoader = Callable[[Sequence[Sample], int, int], Any]
 
 FEWEST_ROUNDS = 3
-"""Fewer rounds give no confidence interval."""
 REFERENCE = "pillow"
 RECIPES = {
     REFERENCE: "torch pillow",
@@ -111,13 +108,18 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         UsageError: an argument is not valid, or the backends' work differs.
         RunLogError: a run log exists, or cannot be written.
     """
+    if type(rounds) is not int or rounds < FEWEST_ROUNDS:
+        raise UsageError(
+            f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
+            "rounds give no confidence interval"
+        )
     settings = EvaluatorSettings(
         mode="alternate",
         samples=samples,
         unit=unit,
         max_cache_bytes=max_cache_bytes,
         overwrite=overwrite,
-        pairs=_checked_rounds(rounds),
+        pairs=rounds,
         batches=batches,
         seed=seed,
         clock=clock,
@@ -151,15 +153,6 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         failed={each.name: in_words(each.error) for each in measured if each.error is not None},
         unequal=runner.differences,
     )
-
-
-def _checked_rounds(rounds: object) -> int:
-    if type(rounds) is not int or rounds < FEWEST_ROUNDS:
-        raise UsageError(
-            f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
-            "rounds give no confidence interval"
-        )
-    return rounds
 
 
 def _checked_backends(backends: object) -> dict[str, Backend]:

@@ -44,21 +44,67 @@ class Check:
     do: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a loader takes: `batches` of `batch_bytes` in `tensors` at once, `ahead` says which.
+
+    `processes` are those of its `workers` that are no threads. Where its batches are `piped`, half
+    of one or more is pickled, and not in shared memory.
+    """
+
+    workers: int
+    processes: int
+    batches: int
+    ahead: str
+    batch_bytes: float
+    tensors: int
+    piped: bool
+
+
+def need_of(m: Machine, run: Run | None) -> Need:
+    """The need of the run's loader; without a run, of one that has a worker for each CPU."""
+    workers = processes = _whole(_cores(m))
+    prefetch, tensors, pickled_bytes = PREFETCH, TENSORS, 0.0
+    batch_bytes: float = BATCH_BYTES
+    if run is not None:
+        loader, stages = run.loader, run.stages
+        if loader.workers is not None:
+            # Who has threads, as DALI and SPDL, names no start method.
+            has_processes = (loader.start_method, loader.persistent_workers) != (None, None)
+            workers, processes = loader.workers, loader.workers if has_processes else 0
+        if loader.workers and loader.prefetch_depth:
+            prefetch = max(loader.prefetch_depth // loader.workers, 1)
+        batch_bytes = _mean(run.steps.nbytes, batch_bytes)
+        tensors = math.ceil(_mean(stages.tensors, TENSORS) or TENSORS)
+        pickled_bytes = _mean(stages.pickled_bytes, 0.0)
+    return Need(
+        workers,
+        processes,
+        # Those that workers prefetch, and the one in the step.
+        batches=processes * prefetch + 1,
+        ahead=f"({counted(processes, 'worker')} x {prefetch} prefetched, and the one in the step)",
+        batch_bytes=batch_bytes,
+        tensors=tensors,
+        piped=run is not None and pickled_bytes >= batch_bytes / 2,
+    )
+
+
 def checkup(machine: Machine, run: Run | None = None) -> list[Check]:
     """Every check, in the order in which they are shown."""
+    need = need_of(machine, run)
     checks = [
         cpus(machine),
-        threads(machine, run),
-        workers(machine, run),
-        shared_memory(machine, run),
-        open_files(machine, run),
+        threads(machine, run, need),
+        workers(machine, run, need),
+        shared_memory(machine, need),
+        open_files(machine, need),
         start_method(machine),
         nvidia_driver(machine),
         nvml(machine),
         gpm(machine),
         dali(machine),
     ]
-    return checks if run is None else [*checks, memory(machine, run)]
+    return checks if run is None else [*checks, memory(machine, run, need)]
 
 
 def cpus(m: Machine) -> Check:
@@ -74,7 +120,7 @@ def cpus(m: Machine) -> Check:
     return Check("CPUs", "ok", f"{m.cpus_usable} of {there} usable{quota}")
 
 
-def threads(m: Machine, run: Run | None) -> Check:
+def threads(m: Machine, run: Run | None, need: Need) -> Check:
     """Torch takes one for each CPU, knows nothing of quotas, and is told by a variable."""
     cores, most = _cores(m), m.threads or m.cpus_usable
     source = f"{m.threads_from}={most}" if m.threads_from else "one per CPU"
@@ -88,14 +134,14 @@ def threads(m: Machine, run: Run | None) -> Check:
     if of_workers and most > left:
         says += f", and {counted(of_workers, 'worker')} one each, on {cores:g} CPUs without a GPU"
         return Check("threads", "change", says, f"set OMP_NUM_THREADS={left}")
-    if most > 1 and _processes(m, run):
+    if most > 1 and need.processes:
         says += f"; in each worker torch uses 1, other libraries up to {most}"
     return Check("threads", "ok", says)
 
 
-def workers(m: Machine, run: Run | None) -> Check:
+def workers(m: Machine, run: Run | None, need: Need) -> Check:
     """More workers than CPUs take them from each other, and from training."""
-    cores, count = _cores(m), _workers(m, run)
+    cores, count = _cores(m), need.workers
     if count > max(cores, 1):
         says = f"{count} on {cores:g} CPUs compete with each other and with training"
         return Check("workers", "change", says, f"use {_whole(cores)} or fewer")
@@ -105,20 +151,20 @@ def workers(m: Machine, run: Run | None) -> Check:
     return Check("workers", "ok", f"{count} on {cores:g} CPUs")
 
 
-def shared_memory(m: Machine, run: Run | None) -> Check:
+def shared_memory(m: Machine, need: Need) -> Check:
     """Whether there is room for the batches that workers have made: Docker gives 64 MB."""
     if m.shm_free_bytes is None:
         return Check("shared memory", "not measured", "none")
     room = f"{size(m.shm_free_bytes)} free of {size(m.shm_bytes or m.shm_free_bytes)}"
-    if not _processes(m, run):
-        why = ": workers are threads" if _workers(m, run) else " without workers"
+    if not need.processes:
+        why = ": workers are threads" if need.workers else " without workers"
         return Check("shared memory", "ok", f"{room}; not used{why}")
-    if _are_piped(run):
+    if need.piped:
         says = f"{room}; not used: batches are pickled through a pipe"
         return Check("shared memory", "ok", says)
-    count, each = _batches(m, run), _batch_bytes(run)
-    says = f"{room}; {count} batches of {size(each)} {_ahead(m, run)} need {size(count * each)}"
-    if count * each <= m.shm_free_bytes:
+    each, needed = need.batch_bytes, need.batches * need.batch_bytes
+    says = f"{room}; {need.batches} batches of {size(each)} {need.ahead} need {size(needed)}"
+    if needed <= m.shm_free_bytes:
         return Check("shared memory", "ok", says)
     do = (
         "make it larger (--shm-size in Docker, an emptyDir of medium Memory in Kubernetes), or use "
@@ -127,21 +173,20 @@ def shared_memory(m: Machine, run: Run | None) -> Check:
     return Check("shared memory", "change", says, do)
 
 
-def open_files(m: Machine, run: Run | None) -> Check:
+def open_files(m: Machine, need: Need) -> Check:
     """Whether the tensors of the batches in shared memory have file descriptors."""
     limit, most = m.open_files, m.open_files_at_most
     if limit is None:
         return Check("open files", "not measured", "the system does not report its limit")
     if limit == WITHOUT_LIMIT:
         return Check("open files", "ok", "no limit")
-    tensors = math.ceil((run and _mean(run.stages.tensors)) or TENSORS)
-    count = _batches(m, run) if _processes(m, run) and not _are_piped(run) else 0
-    needed = OTHER_FILES + count * tensors
+    sent = need.batches if need.processes and not need.piped else 0
+    needed = OTHER_FILES + sent * need.tensors
     if needed <= limit:
         return Check("open files", "ok", f"{limit:,} at most")
     says = (
-        f"{limit:,} at most, but {count} batches of {tensors} tensors {_ahead(m, run)} may need "
-        f"{needed:,}"
+        f"{limit:,} at most, but {need.batches} batches of {need.tensors} tensors {need.ahead} may "
+        f"need {needed:,}"
     )
     allowed = "" if most is None or most == WITHOUT_LIMIT else f" (up to {most:,} allowed)"
     do = (
@@ -213,9 +258,9 @@ def dali(m: Machine) -> Check:
     return Check("DALI", "change", says, f"install {DALI}{major}0, or a newer driver")
 
 
-def memory(m: Machine, run: Run) -> Check:
+def memory(m: Machine, run: Run, need: Need) -> Check:
     """Whether what the run took fits, and for how long: the kernel kills who wants more."""
-    available, count = m.memory_available_bytes, _processes(m, run)
+    available, count = m.memory_available_bytes, need.processes
     if available is None:
         return Check("memory", "not measured", "the system does not report its memory")
     read = run.readings.get(("host", "process"), Columns({}))
@@ -228,13 +273,12 @@ def memory(m: Machine, run: Run) -> Check:
             "system metrics"
         )
         return Check("memory", "not measured", says)
-    batches, batch_bytes = _batches(m, run), _batch_bytes(run)
-    left = available - (process + count * each + batches * batch_bytes)
+    left = available - (process + count * each + need.batches * need.batch_bytes)
     of_workers = f"{counted(count, 'worker')} with {size(each)} each and " if count else "and "
     says = (
         f"{size(available)} available of {size(m.memory_bytes or available)}; training with "
-        f"{size(process)}, {of_workers}{counted(batches, 'batch', 'batches')} of "
-        f"{size(batch_bytes)} need {size(available - left)}"
+        f"{size(process)}, {of_workers}{counted(need.batches, 'batch', 'batches')} of "
+        f"{size(need.batch_bytes)} need {size(available - left)}"
     )
     if left < 0:
         says += ", and the kernel will kill a process"
@@ -258,9 +302,6 @@ def memory(m: Machine, run: Run) -> Check:
     return Check("memory", "change", says, "bound what they keep, such as caches")
 
 
-# What the machine has, and what the loader needs
-
-
 def _cores(m: Machine) -> float:
     """How many CPUs' worth of time there is."""
     return min(m.cpus_usable, m.quota_cores or math.inf)
@@ -270,49 +311,6 @@ def _whole(cores: float) -> int:
     return max(1, math.floor(cores))
 
 
-def _workers(m: Machine, run: Run | None) -> int:
-    known = None if run is None else run.loader.workers
-    return _whole(_cores(m)) if known is None else known
-
-
-def _processes(m: Machine, run: Run | None) -> int:
-    """The workers that are processes; who has threads, as DALI and SPDL, names no start method."""
-    if run is None or run.loader.workers is None:
-        return _workers(m, run)
-    starts = run.loader.start_method is not None or run.loader.persistent_workers is not None
-    return run.loader.workers if starts else 0
-
-
-def _prefetch(run: Run | None) -> int:
-    loader = None if run is None else run.loader
-    if loader is None or not loader.workers or not loader.prefetch_depth:
-        return PREFETCH
-    return max(loader.prefetch_depth // loader.workers, 1)
-
-
-def _batches(m: Machine, run: Run | None) -> int:
-    """The batches that exist at once: those that workers prefetch, and the one in the step."""
-    return _processes(m, run) * _prefetch(run) + 1
-
-
-def _ahead(m: Machine, run: Run | None) -> str:
-    """Which batches these are."""
-    count = counted(_processes(m, run), "worker")
-    return f"({count} x {_prefetch(run)} prefetched, and the one in the step)"
-
-
-def _batch_bytes(run: Run | None) -> float:
-    known = None if run is None else _mean(run.steps.nbytes)
-    return BATCH_BYTES if known is None else known
-
-
-def _are_piped(run: Run | None) -> bool:
-    """Whether half of a batch or more is pickled, and not in shared memory."""
-    if run is None:
-        return False
-    return (_mean(run.stages.pickled_bytes) or 0.0) >= _batch_bytes(run) / 2
-
-
-def _mean(column: Column) -> float | None:
+def _mean(column: Column, otherwise: float) -> float:
     known = column[column != UNKNOWN]
-    return float(known.mean()) if len(known) else None
+    return float(known.mean()) if len(known) else otherwise

@@ -12,16 +12,17 @@ others have: the longest wait less the longest one without them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace as changed
 
-from loadeval.data.columns import UNKNOWN, Column, Values
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values, constant
 from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
 from loadeval.data.run import SECOND_NS, Run, keys_of
 from loadeval.estimate.steady import steady
@@ -178,8 +179,7 @@ def job_of(
             f"{most:,} batches at most."
         )
     waits = _Waits(kept)
-    behind = waits.most_behind()
-    shown = full(kept[behind[0]])
+    shown = full(kept[waits.behind[0]])
     hosts = [_host(run) for run in kept]
     ranks = [*waits.ranks(), *map(_rank, left_out)]
     steps = len(waits.rows)
@@ -192,7 +192,7 @@ def job_of(
         steps=steps,
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
         wait_ns=float(waits.longest_ns.mean()) if steps else None,
-        stragglers=_in_words(_with_cause(waits.stragglers(), waits, behind, full)),
+        stragglers=_in_words(_with_cause(waits.stragglers(), waits, full)),
         cautions=(*cautions, *waits.cautions),
     )
 
@@ -228,7 +228,8 @@ class _Waits:
     `steps` has these batches, with the samples and bytes of all ranks. Of the counted `rows`
     `typical_ns` is the wait of the rank in the middle, `second_ns` the longest but one, and `last`
     the row of the rank that waits longest; `excess_ns` is how much longer than the typical one,
-    where it waits long enough to matter.
+    where it waits long enough to matter. `behind` are the rows of the ranks, those first that are
+    last by most.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
@@ -281,6 +282,8 @@ class _Waits:
         typical_ns = ordered[(count - 1) // 2]
         self.excess_ns: Column = np.where(self.waited, self.longest_ns - typical_ns, 0)
         self.lasts: Column = np.bincount(self.last[self.waited], minlength=count)
+        late_ns = np.bincount(self.last, self.excess_ns, count)
+        self.behind: list[int] = np.argsort(-late_ns, kind="stable").tolist()
 
         took_ns = (self.wait_ns + self.step_ns).sum(axis=1)
         shortest_ns, longest_ns = float(took_ns.min()), float(took_ns.max())
@@ -294,12 +297,6 @@ class _Waits:
                 "not train one model, and then these figures mean nothing."
             )
 
-    def most_behind(self) -> list[int]:
-        """The rows of the ranks, those first that are last by most."""
-        late_ns = np.bincount(self.last, self.excess_ns, len(self.wait_ns))
-        order: list[int] = np.argsort(-late_ns, kind="stable").tolist()
-        return order
-
     def without_ns(self, rows: Sequence[int]) -> float:
         """What the job would save in all if the ranks in `rows` waited no longer than others."""
         others = np.setdiff1d(np.arange(len(self.wait_ns)), rows)
@@ -309,12 +306,10 @@ class _Waits:
 
     def ranks(self) -> list[Rank]:
         """A rank for each run."""
-        ranks = [_rank(run) for run in self.runs]
-        if self.are_together:
-            ranks = [
-                replace(rank, skew_ns=skew_ns, drift_ppm=drift_ppm)
-                for rank, (skew_ns, drift_ppm) in zip(ranks, self._clocks(), strict=True)
-            ]
+        ranks = [
+            replace(_rank(run), skew_ns=skew_ns, drift_ppm=drift_ppm)
+            for run, (skew_ns, drift_ppm) in zip(self.runs, self._clocks(), strict=True)
+        ]
         if not len(self.rows):
             return ranks
         count, total_ns = len(self.rows), float(self.iteration_ns.sum())
@@ -339,18 +334,21 @@ class _Waits:
 
         All ranks ask for a batch at the same time, as they leave the step before it together.
         """
+        unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(self.runs)
         count = self.request_ns.shape[1]
         at = np.unique(np.linspace(0, max(count - 1, 0), CLOCK_SAMPLES).astype(np.intp))[:count]
         requests_ns = self.request_ns[:, at]
         try:
-            created_s = [
-                datetime.fromisoformat(run.header.created).timestamp() for run in self.runs
-            ]
+            created_ns = np.array(
+                [
+                    round(datetime.fromisoformat(run.header.created).timestamp() * SECOND_NS)
+                    for run in self.runs
+                ]
+            )
         except ValueError:
-            return [(None, None)] * len(self.runs)
-        if not requests_ns.size or (requests_ns == UNKNOWN).any():
-            return [(None, None)] * len(self.runs)
-        created_ns = np.array([round(at_s * SECOND_NS) for at_s in created_s], np.int64)
+            return unknown
+        if not self.are_together or not requests_ns.size or (requests_ns == UNKNOWN).any():
+            return unknown
         since_ns = created_ns - created_ns.min()
         times_ns = (requests_ns + since_ns[:, None]).astype(np.float64)
         middle_ns = np.median(times_ns, axis=0)
@@ -382,17 +380,17 @@ class _Waits:
             return Stragglers("stalls", says, uneven_ns / count)
 
         # The fewest ranks, or the node, that are behind more of it than by chance.
-        order, chosen, part = self.most_behind(), list[int](), 0.0
-        for size in range(1, min(max(len(order) // 4, 1), MOST_STRAGGLERS) + 1):
-            part = self.without_ns(order[:size]) / uneven_ns
+        chosen, part = list[int](), 0.0
+        for size in range(1, min(max(len(self.behind) // 4, 1), MOST_STRAGGLERS) + 1):
+            part = self.without_ns(self.behind[:size]) / uneven_ns
             if part >= self._by_chance(size):
-                chosen = sorted(order[:size])
+                chosen = sorted(self.behind[:size])
                 break
         kind: Literal["ranks", "node", "spread"] = "ranks" if chosen else "spread"
-        nodes: dict[str, list[int]] = {}
+        nodes = defaultdict[str | None, list[int]](list)
         for row, run in enumerate(self.runs):
-            if (host := _host(run)) is not None:
-                nodes.setdefault(host, []).append(row)
+            nodes[_host(run)].append(row)
+        nodes.pop(None, None)
         for rows in nodes.values():
             if not 1 < len(rows) < len(self.wait_ns) or not set(chosen) <= set(rows):
                 continue
@@ -424,24 +422,14 @@ class _Waits:
 # What is behind a straggler
 
 
-class _Late(NamedTuple):
-    """The batches for which one rank was the last: what each cost, and what loaded it."""
-
-    rank: int
-    cost_ns: Values
-    worker: Column
-    sample_index: Column
-    workers: int
-
-
-def _with_cause(
-    found: Stragglers, waits: _Waits, behind: Sequence[int], full: Callable[[Run], Run]
-) -> Stragglers:
+def _with_cause(found: Stragglers, waits: _Waits, full: Callable[[Run], Run]) -> Stragglers:
     """The same with the worker, or the sample, that most of their cost is for."""
     if found.kind not in ("ranks", "node", "spread"):
         return found
-    rows = [row for row in behind if not found.ranks or rank_of(waits.runs[row]) in found.ranks]
-    late = []
+    rows = [
+        row for row in waits.behind if not found.ranks or rank_of(waits.runs[row]) in found.ranks
+    ]
+    late = []  # the batches for which each of them was the last
     for row in rows[:MOST_STRAGGLERS]:
         run = full(waits.runs[row])
         if not len(run.stages) or run.header.mode == "alternate":
@@ -451,24 +439,26 @@ def _with_cause(
         wanted = keys_of(waits.steps)[waits.rows[chosen]]
         order = np.argsort(keys)
         at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
-        there, worker = keys[at] == wanted, run.stages.worker
-        cost_ns = waits.excess_ns[chosen][there].astype(np.float64)
-        index = run.stages.slowest_index[at][there]
-        workers = len(np.unique(worker[worker != UNKNOWN]))
-        late.append(_Late(rank_of(run), cost_ns, worker[at][there], index, workers))
+        cost_ns = waits.excess_ns[chosen].astype(np.float64)
+        workers = len(np.unique(run.stages.worker[run.stages.worker != UNKNOWN]))
+        batches = run.stages.take(at).replace(
+            cost_ns=cost_ns,
+            rank=constant(rank_of(run), len(at)),
+            workers=constant(workers, len(at)),
+        )
+        late.append(batches.take(keys[at] == wanted))
     if not late:
         return found
-    cost_ns = np.concatenate([batches.cost_ns for batches in late])
-    index = np.concatenate([batches.sample_index for batches in late])
-    known_ns = float((waits.excess_ns if found.kind == "spread" else cost_ns).sum())
-    worst, part, times = _largest(index, cost_ns, known_ns)
+    batches = Columns.concat(late)
+    known_ns = float((waits.excess_ns if found.kind == "spread" else batches.cost_ns).sum())
+    worst, part, times = _largest(batches.slowest_index, batches.cost_ns, known_ns)
     if worst is not None and part >= 1 / 2 and times > 1:
         return replace(found, sample_index=worst, cause_share=part)
-    for batches in late:
-        worst, part, times = _largest(batches.worker, batches.cost_ns, known_ns)
-        enough = (1 + 1 / max(batches.workers, 1)) / 2
-        if worst is not None and batches.workers > 1 and part >= enough and times > 1:
-            return replace(found, worker=worst, worker_rank=batches.rank, cause_share=part)
+    for rank, own in batches.by("rank"):
+        worst, part, times = _largest(own.worker, own.cost_ns, known_ns)
+        workers = int(own.workers[0])
+        if worst is not None and workers > 1 and part >= (1 + 1 / workers) / 2 and times > 1:
+            return replace(found, worker=worst, worker_rank=rank, cause_share=part)
     return found
 
 
@@ -517,7 +507,7 @@ def _in_words(found: Stragglers) -> Stragglers:
 def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
     """The job as a run, on the clock of the rank `shown`."""
     runs = waits.runs
-    row = next(row for row, run in enumerate(runs) if rank_of(run) == rank_of(shown))
+    row = waits.behind[0]
     wait_ns = waits.all_wait_ns.max(axis=0)
     known = (waits.all_step_ns != UNKNOWN).all(axis=0)
     iteration_ns = waits.all_wait_ns.mean(axis=0) + waits.all_step_ns.mean(axis=0)
@@ -529,10 +519,10 @@ def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
         if key != "rank" and all(other.get(key) == value for other in environments)
     }
     at = np.searchsorted(keys_of(shown.steps), keys_of(waits.steps))
-    notes: dict[str, list[int]] = {}
+    notes = defaultdict[str, list[int]](list)
     for run in runs:
         for note in run.notes:
-            notes.setdefault(note, []).append(rank_of(run))
+            notes[note].append(rank_of(run))
     return replace(
         shown,
         header=changed(shown.header, name=name or f"{len(runs)} ranks", environment=shared),
@@ -554,11 +544,10 @@ def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
 
 def _ends(runs: Sequence[Run], shown: Run) -> Iterator[EpochEnd]:
     """The ends of the rank shown; an epoch takes as long to end as on the slowest rank."""
-    waits_ns: dict[int, int] = {}
+    waits_ns = defaultdict[int, int](int)
     for run in runs:
         for end in run.ends:
-            if end.wait_ns is not None:
-                waits_ns[end.epoch] = max(end.wait_ns, waits_ns.get(end.epoch, 0))
+            waits_ns[end.epoch] = max(end.wait_ns or 0, waits_ns[end.epoch])
     for end in shown.ends:
         yield end if end.wait_ns is None else changed(end, wait_ns=waits_ns[end.epoch])
 
@@ -584,11 +573,10 @@ def _prefetches(runs: Sequence[Run], shown: Run) -> Iterator[Prefetch]:
 
 def _windows(runs: Sequence[Run], shown: Run) -> Iterator[Window]:
     """The windows of the rank shown, with the CPU time of workers on the busiest rank."""
-    cpu_ns: dict[tuple[int, int, str], list[int | None]] = {}
+    cpu_ns = defaultdict[tuple[int, int, str], list[int | None]](list)
     for run in runs:
         for window in run.windows:
-            key = window.pair, window.epoch, window.arm
-            cpu_ns.setdefault(key, []).append(window.workers_cpu_ns)
+            cpu_ns[window.pair, window.epoch, window.arm].append(window.workers_cpu_ns)
     for window in shown.windows:
         all_ns = cpu_ns[window.pair, window.epoch, window.arm]
         known_ns = [ns for ns in all_ns if ns is not None]
@@ -598,10 +586,10 @@ def _windows(runs: Sequence[Run], shown: Run) -> Iterator[Window]:
 
 def _events(runs: Sequence[Run]) -> Iterator[Event]:
     """What happened on any rank, once, at the time of the first of them."""
-    groups: dict[tuple[str, str], list[tuple[int, Event]]] = {}
+    groups = defaultdict[tuple[str, str], list[tuple[int, Event]]](list)
     for run in runs:
         for event in run.events:
-            groups.setdefault((event.kind, event.message), []).append((rank_of(run), event))
+            groups[event.kind, event.message].append((rank_of(run), event))
     for (_, message), group in groups.items():
         first = min((event for _, event in group), key=lambda event: event.time_ns)
         yield changed(first, message=f"{_named(rank for rank, _ in group)}: {message}")

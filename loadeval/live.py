@@ -6,10 +6,11 @@ minute, the last row of each epoch that is open, and how many iterations were ho
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -24,9 +25,11 @@ from loadeval.data.lines import (
     Readings,
     RunEnd,
     StageTimes,
+    decode,
 )
-from loadeval.data.log import Follower
+from loadeval.data.log import ASK_FOR_A_LOG, next_part, opened
 from loadeval.data.run import ARMS, SECOND_NS, steps_of
+from loadeval.errors import RunLogError
 from loadeval.estimate.epochs import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 
 RECENT_S = 60
@@ -124,12 +127,10 @@ class LiveJob:
         The job waits no less than the rank that waits most: how much longer, only batches that are
         aligned tell.
         """
-        known: list[Rates] = []
-        for state in self.ranks.values():
-            rates = state.now if when == "now" else state.overall
-            if rates is None:
-                return None
-            known.append(rates)
+        rates = [state.now if when == "now" else state.overall for state in self.ranks.values()]
+        known = [rank for rank in rates if rank is not None]
+        if len(known) < len(rates):
+            return None
         batches = [rank.batches_per_s for rank in known if rank.batches_per_s is not None]
         samples = [rank.samples_per_s for rank in known if rank.samples_per_s is not None]
         waits = [rank.wait_share for rank in known if rank.wait_share is not None]
@@ -357,26 +358,59 @@ class FollowedRun:
     """Reads the log at `path` bit by bit into its `run`."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self.run = LiveRun()
-        self._follower = Follower(path)
         self._told_s = 0.0
+        self._file: tuple[int, int] | None = None
+        self._first_line = b""
+        self._read_bytes = 0
 
     def read(self) -> bool:
-        """Take all that was appended; False where there is no log. Raises RunLogError."""
-        while True:
-            appended = self._follower.read()
-            if appended is None:
+        """Take all lines that were appended, but for damaged ones; False where there is no log.
+
+        An incomplete last line waits for its end. A log that was cut off, or replaced by another
+        one, is read from its beginning. Raises RunLogError when it is no log, or cannot be read.
+        """
+        try:
+            with opened(self.path) as file:
+                self._read_on(file)
+        except RunLogError as error:
+            self._file = None
+            if isinstance(error.__cause__, FileNotFoundError):
                 return False
-            if appended.anew:
-                self.run = LiveRun()
-            before_ns = self.run.latest_ns
-            for line in appended.lines:
+            raise
+        return True
+
+    def _read_on(self, file: BinaryIO) -> None:
+        state = os.fstat(file.fileno())
+        identity = (state.st_dev, state.st_ino)
+        is_same = identity == self._file and state.st_size >= self._read_bytes
+        if not is_same or file.read(len(self._first_line)) != self._first_line:
+            self._file, self._first_line, self._read_bytes = identity, b"", 0
+        is_new = self._read_bytes == 0
+        if is_new:
+            self.run = LiveRun()
+        before_ns = self.run.latest_ns
+        file.seek(self._read_bytes)
+        while texts := next_part(file):
+            whole = [text for text in texts if text.endswith(b"\n")]
+            for text in whole:
+                try:
+                    line = decode(text)
+                except RunLogError:
+                    continue
+                if self.run.header is None and not isinstance(line, Header):
+                    break
                 self.run.take(line)
-            # Some lines tell no time: what a worker was seen doing, also where it hangs.
-            if appended.anew or self.run.latest_ns != before_ns:
-                self._told_s = appended.written_s
-            if not appended.more:
-                return True
+            if whole and self.run.header is None:
+                raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
+            self._first_line = self._first_line or b"".join(whole[:1])
+            self._read_bytes += sum(map(len, whole))
+            if len(whole) < len(texts):  # the rest of the last line may have come meanwhile
+                break
+        # Some lines tell no time: what a worker was seen doing, also where it hangs.
+        if is_new or self.run.latest_ns != before_ns:
+            self._told_s = state.st_mtime
 
     def quiet_ns(self, now_s: float) -> int:
         """How long ago the log told a time, at `now_s` since the epoch of its file's clock."""
@@ -389,11 +423,13 @@ def _rates(sums: Values) -> Rates | None:
     if not batches:
         return None
     elapsed_ns = wait_ns + step_ns
-    per_s = SECOND_NS / elapsed_ns if elapsed_ns else None
+    if not elapsed_ns:
+        return Rates(int(batches), 0, None, None, None)
+    per_s = SECOND_NS / elapsed_ns
     return Rates(
         batches=int(batches),
         elapsed_ns=int(elapsed_ns),
-        batches_per_s=None if per_s is None else batches * per_s,
-        samples_per_s=None if per_s is None or np.isnan(samples) else samples * per_s,
-        wait_share=wait_ns / elapsed_ns if elapsed_ns else None,
+        batches_per_s=batches * per_s,
+        samples_per_s=None if np.isnan(samples) else samples * per_s,
+        wait_share=wait_ns / elapsed_ns,
     )

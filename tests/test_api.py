@@ -12,12 +12,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer.core
-import typer.main
-
 import loadeval
 from loadeval import testing
-from loadeval.cli.main import app
+from loadeval.cli.main import COMMANDS
 from tests.cli.commands import runner
 from tests.recordings import laid_out
 from tests.whole_outputs import trimmed
@@ -146,9 +143,7 @@ def imports() -> Iterator[str]:
 
 def helps() -> Iterator[str]:
     """The help of the command and of each of its commands, in 80 columns."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, typer.core.TyperGroup)
-    for command in ([], *([name] for name in sorted(group.commands))):
+    for command in ([], *([name] for name in sorted(COMMANDS))):
         _, out, _ = runner(*command)("--help")
         yield f"$ {shlex.join(['loadeval', *command, '--help'])}"
         yield out.replace("Usage: root", "Usage: loadeval")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from loadeval.data.lines import (
     Readings,
     RunEnd,
     StageTimes,
+    encode,
 )
 from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
@@ -30,6 +30,10 @@ from loadeval.estimate.gap import gap, throughput
 from loadeval.live import FollowedRun, LiveJob, LiveRun, LiveState, Outlier, Rates, Silence
 from tests.builder import make_header
 from tests.runs.measured import record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -344,21 +348,59 @@ def test_lines_without_a_time_do_not_end_a_silence(tmp_path: Path) -> None:
     assert run.quiet_ns(990) == 0
 
 
-def test_a_log_is_read_to_its_end_and_again_where_it_is_another(
+def test_a_log_that_is_followed_comes_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many parts it has."""
+    """Each once; half a line waits for its end, and one that is damaged is passed over."""
     monkeypatch.setattr(log, "PART_BYTES", 300)
-    path = tmp_path / "run.jsonl"
+    lines = header(), block([0, 2]), Event(6 * SECOND, "it happened"), block([8]), RunEnd(3)
+    content = b"garbage\n".join(map(encode, lines))
+    path, seen = tmp_path / "run.jsonl", []
     run = FollowedRun(path)
     assert not run.read()
-    record(path)
+    for start in range(0, len(content), 7):
+        with path.open("ab") as file:
+            file.write(content[start : start + 7])
+        assert run.read()
+        seen.append((run.run.so_far.batches, len(run.run.so_far.events), run.run.so_far.ended))
+    states = [(0, 0, False), (2, 0, False), (2, 1, False), (3, 1, False), (3, 1, True)]
+    assert list(dict.fromkeys(seen)) == states
+    assert run.run.so_far == taken(*lines).so_far
+
+
+def in_place(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def as_another_file(path: Path, content: bytes) -> None:
+    path.with_suffix(".new").write_bytes(content)
+    path.with_suffix(".new").replace(path)
+
+
+def shorter(path: Path, content: bytes) -> None:
+    path.write_bytes(content.split(b"\n")[0] + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("replaced", "batches"), [(in_place, 2), (as_another_file, 2), (shorter, 0)]
+)
+def test_a_log_that_is_replaced_is_begun_anew(
+    tmp_path: Path, replaced: Callable[[Path, bytes], None], batches: int
+) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(encode(header()) + encode(block([0, 2, 4])))
+    run = FollowedRun(path)
     assert run.read()
-    assert (run.run.so_far.batches, run.run.so_far.ended) == (30, True)
-    path.unlink()
-    record(path, batches=5)
+    replaced(path, encode(header(name="another")) + encode(block([0])) + encode(block([2])))
     assert run.read()
-    assert run.run.so_far.batches == 5
-    path.write_text("no log\n")
-    with pytest.raises(RunLogError):
-        run.read()
+    assert (run.run.so_far.name, run.run.so_far.batches) == ("another", batches)
+
+
+@pytest.mark.parametrize("content", [b"garbage\n", encode(block([0]))])
+def test_what_is_followed_must_be_a_log(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(RunLogError, match=r"other, line 1 is no header of a run log; give"):
+        FollowedRun(path).read()
+    with pytest.raises(RunLogError, match="Is a directory"):
+        FollowedRun(tmp_path).read()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ALSO_RIGHT = {
     "slow transform": {"slow fetch"},
     "slow fetch": {"slow transform"},
-    "capacity": {"slow fetch", "slow transform"},
+    "waiting": {"slow fetch", "slow transform"},
     "stalls": {"shallow queue", "slow fetch"},
     "slow samples": {"shallow queue"},
 }

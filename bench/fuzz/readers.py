@@ -11,9 +11,9 @@ from bench.fuzz.seeds import PROCESS
 
 # Readers are called themselves: a process for each of 100,000 files would take a day.
 from loadeval.data.folder import logs_so_far, processes_in
-from loadeval.data.log import Follower, read_run
+from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
-from loadeval.live import LiveRun
+from loadeval.live import FollowedRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,15 +58,9 @@ def peak_mb() -> float:
 
 def _followed(path: Path) -> None:
     """Follow it like `watch` does."""
-    follower, run = Follower(path), LiveRun()
-    while True:
-        appended = follower.read()
-        assert appended is not None
-        for line in appended.lines:
-            run.take(line)
-        if not appended.more:
-            break
-    run.state(0)
+    followed = FollowedRun(path)
+    assert followed.read()
+    followed.run.state(0)
 
 
 def _processes(path: Path) -> None:

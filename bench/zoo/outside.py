@@ -139,11 +139,11 @@ def keeping_samples(batches: int) -> Training:
 SEEN = (
     Seen(
         "two workers at 20 ms for a step of 2",
-        "capacity",
+        "waiting",
         lambda: slow(150, 20, 2, num_workers=2),
         "alternate",
     ),
-    Seen("batches to unpack", "per-batch cost", to_unpack, "alternate"),
+    Seen("batches to unpack", "waiting", to_unpack, "alternate"),
     Seen("a lock that steps need too", "contention", contending, "alternate"),
     Seen("a generator", "zero workers", generated, "alternate"),
     Seen("no workers, in a log", "zero workers", lambda: slow(60, 5, 1)),
@@ -166,7 +166,7 @@ SEEN = (
     ),
     Seen(
         "each batch takes longer than the one before",
-        "falling throughput",
+        "drift",
         lambda: slow(160, lambda index: 0.1 * index, 1),
     ),
     Seen(

@@ -325,7 +325,7 @@ PROGRAMS = (
     ),
     Program(
         "one worker for the work of two",
-        "capacity",
+        "waiting",
         "num_workers",
         faulty=lambda _: augmented(1.6, workers=1),
         healthy=lambda _: augmented(1.6, workers=3),
@@ -333,7 +333,7 @@ PROGRAMS = (
     ),
     Program(
         "one persistent worker for a stream of six shards",
-        "capacity",
+        "waiting",
         "num_workers",
         faulty=lambda _: sharded(1.6, 6, workers=1, persistent_workers=True),
         healthy=lambda _: sharded(1.6, 6, workers=3, persistent_workers=True),

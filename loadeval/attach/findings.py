@@ -25,7 +25,6 @@ from loadeval.report.blocks import Cell, Facts, Findings, FindingText, Number, S
 from loadeval.words import counted, cpus, duration, number, printable, share, shortened, size
 
 SOURCE = "stacks at random moments, and what the kernel counts meanwhile; nothing is simulated"
-LET_GO = "os.sched_setaffinity(0, range(os.cpu_count()))"
 NOT_A_SPEEDUP = (
     "What training would gain is not measured: steps may take longer or less long without these "
     "waits, and a GPU may have work meanwhile. This measures it:"
@@ -170,7 +169,10 @@ def confined(c: Context) -> Finding | None:
             f"; the training process may use {cpus(len(own))}. Something set the affinity of the "
             "workers: worker_init_fn, or a library that they import."
         )
-        because = f"call {LET_GO} at the end of worker_init_fn, or take out what set the affinity"
+        because = (
+            "call os.sched_setaffinity(0, range(os.cpu_count())) at the end of worker_init_fn, or "
+            "take out what set the affinity"
+        )
         do = Do("let workers use all CPUs", because)
     else:
         says += ". It seems to have been so from the start, and may be intended."

@@ -1,7 +1,7 @@
 """Why no batch comes: which process owes it, what that one waits in, and whether it ever ends.
 
 Two looks at a training and all processes below it tell, some time apart: what hangs does not move
-between them. A cause is a function, with its words.
+between them. `Judgement.why` has every cause, with its words.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from loadeval.attach.process import (
 )
 from loadeval.probes.looks import KernelMemory, Look, LookedAt, with_native_frames
 from loadeval.probes.stacks import StackProblem
-from loadeval.words import counted, printable
+from loadeval.words import counted, printable, span
 
 BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
@@ -53,7 +53,6 @@ NO_STACKS = {
     StackProblem.FAILED: "py-spy could not read its stacks",
 }
 MOST_NAMED = 8
-FEW_SECONDS = 100
 NOWHERE = StuckAt()
 
 
@@ -121,7 +120,36 @@ class Hang:
         return self.is_hang or (self.stays and self.seen_ns > 0)
 
 
-# What both looks show
+class Why(NamedTuple):
+    """A cause, what the process does in words that follow on its name, and what may help."""
+
+    cause: str
+    says: str
+    to_try: str = ""
+
+
+UNKNOWN = Why("unknown", "does nothing, and what it waits for is not known")
+SLOW = Why("slow", "is at work")
+STEP = Why("step", "has not asked for one: its step has not ended")
+
+
+def gone(shortage: str | None = None) -> Why:
+    """Whoever owed the batch has ended, for want of something perhaps."""
+    to_try = (
+        "torch's DataLoader and concurrent.futures notice that a worker is gone; "
+        "multiprocessing.Pool and a queue of your own do not"
+    )
+    if shortage == "memory":
+        to_try = (
+            "the kernel killed it to get memory: take fewer workers, or smaller batches; "
+            "loadeval doctor RUN says what they need"
+        )
+    elif shortage is not None:
+        to_try = (
+            "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer "
+            "workers"
+        )
+    return Why("killed", "is gone, and its batch never comes", to_try)
 
 
 class Judgement:
@@ -154,7 +182,16 @@ class Judgement:
             # The kernel alone tells which process below is in no call that has an end.
             return self._of(hang, next((p for p in below if p.place.call not in POLLS), own))
         if not is_in_loader(own.frames, self.marks):
-            return self._outside(hang)
+            # It is in a step, or in one that waits for other ranks.
+            operation, why = self.marks.collective(own.frames), STEP
+            if operation is not None and not self.is_woken(own):
+                why = Why(
+                    "collective",
+                    f"waits for other ranks in {operation}, not for its loader",
+                    "give each rank as many batches: DistributedSampler, drop_last=True, or "
+                    "torch.distributed.algorithms.Join",
+                )
+            return replace(self._of(hang, own, why), collective=operation)
         number = self.marks.number(own.frames, "owed by")
         workers = [each for each in below if each.worker is not None]
         starting = [each for each in below if each.what == "starting"]
@@ -166,8 +203,8 @@ class Judgement:
             owner = next((each for each in starting if each.worker is None), None)
             unread = [each.problem for each in self.last.others if each.stacks is None]
             if owner is None and unread:
-                why = None if unread[0] is None else unread[0].value
-                return replace(hang, worker=number, no_stacks=why)
+                problem = None if unread[0] is None else unread[0].value
+                return replace(hang, worker=number, no_stacks=problem)
             if owner is None:
                 return replace(self._killed(hang), worker=number)
         if owner is not None:
@@ -181,12 +218,6 @@ class Judgement:
         if busy or found.cause in NO_HANG or not (self.last.killed or is_pool_idle):
             return found
         return self._killed(found)
-
-    def _outside(self, hang: Hang) -> Hang:
-        """Training is not in its loader: in a step, or in one that waits for other ranks."""
-        operation = self.marks.collective(self.own.frames)
-        why = STEP if operation is None or self.is_woken(self.own) else collective(operation)
-        return replace(self._of(hang, self.own, why), collective=operation)
 
     def _killed(self, hang: Hang) -> Hang:
         """A process is gone, with the batch that it owed."""
@@ -223,9 +254,59 @@ class Judgement:
             stays=self._stays(owner),
         )
 
-    def why(self, it: Doing) -> Why:
+    def why(self, it: Doing) -> Why:  # noqa: C901, PLR0911 - one question after another
         """Why the batch that a process owes does not come."""
-        return next((why for cause in CAUSES if (why := cause(self, it)) is not None), UNKNOWN)
+        waits_in, path = it.waits_in, it.place.path or ""
+        if waits_in == "stopped":
+            return Why("stopped", "is stopped, by SIGSTOP or a debugger", f"kill -CONT {it.pid}")
+        if (waits_in == "nothing" and it.what in {"fetching", "other"}) or self.works(it):
+            return SLOW
+        if it.what == "starting":
+            to_try = "see what its import or worker_init_fn waits for"
+            return Why("starting", "has not finished starting", to_try)
+        if it.what in {"idle", "sending"}:  # its batch is on the way
+            return UNKNOWN
+        if waits_in == "sleep":
+            return Why("sleeping", "sleeps because its code says so")
+        is_pipe = path.startswith("pipe:")
+        if waits_in == "read" and is_pipe and not (self.other_ends(it) or it.other_threads):
+            return gone()  # nobody can write to it
+        puts = waits_in == "queue" and "put" in (it.place.called or "")
+        if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
+            return Why(
+                "full",
+                "cannot put more into a pipe or a queue: it is full, and nobody empties it",
+                "let the reader go on, or drop what does not fit",
+            )
+        if waits_in in {"read", "write"}:
+            return Why(
+                "io",
+                "is stuck in a call that is not answered",
+                "give the call a time limit, as with socket.setdefaulttimeout(60) in "
+                "worker_init_fn; DataLoader(timeout=600) ends a training that waits for longer",
+            )
+        is_alone = it.is_forked and not it.other_threads
+        if waits_in == "lock" and is_alone:
+            return Why(
+                "forked lock",
+                "waits for a lock that was held when it was forked; nothing in it can release that",
+                "start the thread that holds it after the workers, make the lock in the worker, or "
+                'pass multiprocessing_context="spawn"',
+            )
+        if waits_in == "thread" and is_alone:
+            return Why(
+                "forked thread",
+                "waits for a thread that it does not have: a forked process has none of its "
+                "parent's",
+                "make the pool or the thread in the worker, as worker_init_fn can",
+            )
+        if waits_in in {"lock", "thread", "shared lock", "queue"}:
+            return Why(
+                "lock",
+                "waits for a lock or for another thread, and nothing moves",
+                "the stacks of the other threads and processes show who holds it",
+            )
+        return UNKNOWN
 
     def works(self, it: Doing) -> bool:
         """Whether it has moved between the looks, was on a CPU, or has got something."""
@@ -289,153 +370,6 @@ def _sleeps(look: Look, tid: int) -> int:
     return sum(dict(process.sleeps).get(tid, 0) for process in (look.training, *look.others))
 
 
-# Causes, in the order in which they are asked for
-
-
-class Why(NamedTuple):
-    """A cause, what the process does in words that follow on its name, and what may help."""
-
-    cause: str
-    says: str
-    to_try: str = ""
-
-
-UNKNOWN = Why("unknown", "does nothing, and what it waits for is not known")
-STEP = Why("step", "has not asked for one: its step has not ended")
-
-
-def stopped(_: Judgement, it: Doing) -> Why | None:
-    """A signal or a debugger stopped it."""
-    if it.waits_in != "stopped":
-        return None
-    return Why("stopped", "is stopped, by SIGSTOP or a debugger", f"kill -CONT {it.pid}")
-
-
-def slow(judgement: Judgement, it: Doing) -> Why | None:
-    """It works, and its batch may come."""
-    is_running = it.waits_in == "nothing" and it.what in {"fetching", "other"}
-    return Why("slow", "is at work") if is_running or judgement.works(it) else None
-
-
-def starting(_: Judgement, it: Doing) -> Why | None:
-    """A worker that has not begun to load."""
-    if it.what != "starting":
-        return None
-    return Why(
-        "starting", "has not finished starting", "see what its import or worker_init_fn waits for"
-    )
-
-
-def on_the_way(_: Judgement, it: Doing) -> Why | None:
-    """Its batch is on the way, and why it does not come is not known."""
-    return UNKNOWN if it.what in {"idle", "sending"} else None
-
-
-def sleeping(_: Judgement, it: Doing) -> Why | None:
-    """A call of sleep."""
-    return Why("sleeping", "sleeps because its code says so") if it.waits_in == "sleep" else None
-
-
-def deserted(judgement: Judgement, it: Doing) -> Why | None:
-    """It reads a pipe that nobody can write to: no process, and no other thread."""
-    is_pipe = it.waits_in == "read" and (it.place.path or "").startswith("pipe:")
-    return gone() if is_pipe and not judgement.other_ends(it) and not it.other_threads else None
-
-
-def full(_: Judgement, it: Doing) -> Why | None:
-    """It writes to a pipe or a connection, or puts into a queue."""
-    is_channel = (it.place.path or "").startswith(("pipe:", "socket:"))
-    puts = it.waits_in == "queue" and "put" in (it.place.called or "")
-    if not puts and not (it.waits_in == "write" and is_channel):
-        return None
-    return Why(
-        "full",
-        "cannot put more into a pipe or a queue: it is full, and nobody empties it",
-        "let the reader go on, or drop what does not fit",
-    )
-
-
-def unanswered(_: Judgement, it: Doing) -> Why | None:
-    """A call that reads or writes."""
-    if it.waits_in not in {"read", "write"}:
-        return None
-    return Why(
-        "io",
-        "is stuck in a call that is not answered",
-        "give the call a time limit, as with socket.setdefaulttimeout(60) in worker_init_fn; "
-        "DataLoader(timeout=600) ends a training that waits for longer",
-    )
-
-
-def forked_lock(_: Judgement, it: Doing) -> Why | None:
-    """A forked process without threads of its own waits for a lock."""
-    if it.waits_in != "lock" or not it.is_forked or it.other_threads:
-        return None
-    return Why(
-        "forked lock",
-        "waits for a lock that was held when it was forked; nothing in it can release that",
-        "start the thread that holds it after the workers, make the lock in the worker, or pass "
-        'multiprocessing_context="spawn"',
-    )
-
-
-def forked_thread(_: Judgement, it: Doing) -> Why | None:
-    """A forked process without threads of its own waits for one."""
-    if it.waits_in != "thread" or not it.is_forked or it.other_threads:
-        return None
-    return Why(
-        "forked thread",
-        "waits for a thread that it does not have: a forked process has none of its parent's",
-        "make the pool or the thread in the worker, as worker_init_fn can",
-    )
-
-
-def locked(_: Judgement, it: Doing) -> Why | None:
-    """Another thread or process may hold the lock."""
-    if it.waits_in not in {"lock", "thread", "shared lock", "queue"}:
-        return None
-    return Why(
-        "lock",
-        "waits for a lock or for another thread, and nothing moves",
-        "the stacks of the other threads and processes show who holds it",
-    )
-
-
-CAUSES = (
-    *(stopped, slow, starting, on_the_way, sleeping, deserted, full, unanswered),
-    *(forked_lock, forked_thread, locked),
-)
-
-
-def gone(shortage: str | None = None) -> Why:
-    """Whoever owed the batch has ended, for want of something perhaps."""
-    to_try = (
-        "torch's DataLoader and concurrent.futures notice that a worker is gone; "
-        "multiprocessing.Pool and a queue of your own do not"
-    )
-    if shortage == "memory":
-        to_try = (
-            "the kernel killed it to get memory: take fewer workers, or smaller batches; "
-            "loadeval doctor RUN says what they need"
-        )
-    elif shortage is not None:
-        to_try = (
-            "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer "
-            "workers"
-        )
-    return Why("killed", "is gone, and its batch never comes", to_try)
-
-
-def collective(operation: str) -> Why:
-    """Training is in an operation that not all ranks have reached."""
-    return Why(
-        "collective",
-        f"waits for other ranks in {operation}, not for its loader",
-        "give each rank as many batches: DistributedSampler, drop_last=True, or "
-        "torch.distributed.algorithms.Join",
-    )
-
-
 def hang_of(
     looks: Sequence[Look],
     marks: Marks,
@@ -456,7 +390,7 @@ def hang_of(
 
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
     if hang.is_hang and who(hang) != who(earlier):
-        hang = replace(hang, cause="slow", says="is at work", to_try="")
+        hang = replace(hang, **SLOW._asdict())
     if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
         return replace(hang, stays=False)  # another one owed the batch before
     return hang
@@ -492,16 +426,13 @@ def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:
     return first
 
 
-# In words
-
-
 def headline(hang: Hang) -> str:
     """For how long there was no batch, and why."""
     rank = "" if hang.rank is None else f"rank {hang.rank}: "
     why = f"{hang.who} {hang.says}{NO_HANG.get(hang.cause, '')}"
     if hang.no_stacks is not None:
         why = "what training waits for is not known without stacks"
-    return f"{rank}no batch for {_span(hang.silent_ns)}: {why}"
+    return f"{rank}no batch for {span(hang.silent_ns)}: {why}"
 
 
 def no_batch_came(hang: Hang) -> str:
@@ -521,7 +452,7 @@ def no_batch_came(hang: Hang) -> str:
         since = f"{name} is {', '.join(where)}, since before the look began; "
         if hang.cause != "killed":
             who = "it" if hang.worker is None else f"it (process {hang.pid})"
-    return f"No batch came in the {_span(hang.seen_ns)}: {since}{who} {hang.says}."
+    return f"No batch came in the {span(hang.seen_ns)}: {since}{who} {hang.says}."
 
 
 def owed_by(hang: Hang) -> str:
@@ -580,16 +511,6 @@ def _numbered(workers: Sequence[int]) -> str:
     named = ", ".join(map(str, workers[:MOST_NAMED]))
     more = f" and {len(workers) - MOST_NAMED} more" if len(workers) > MOST_NAMED else ""
     return f"worker {named}{more}" if len(workers) == 1 else f"workers {named}{more}"
-
-
-def _span(ns: int) -> str:
-    """A time in its two largest units: 42 s, 12 min 3 s, 3 h 4 min."""
-    seconds = round(ns / 1e9)
-    if seconds < FEW_SECONDS:
-        return f"{seconds} s"
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -> str:

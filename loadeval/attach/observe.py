@@ -29,7 +29,6 @@ from loadeval.probes.observing import (
     Observation,
     ObservedMachine,
     ObservedProcess,
-    ProcessGrowth,
 )
 from loadeval.probes.stacks import Frame, ThreadSamples
 
@@ -211,7 +210,10 @@ def seen_in(
         workers=workers,
         processes=tuple(
             Process(
-                each.pid, each is not process, _rate(each, "cpu_ns"), _rate(each, "run_queue_ns")
+                each.pid,
+                each is not process,
+                _rate([each], "cpu_ns"),
+                _rate([each], "run_queue_ns"),
             )
             for each in (process, *observation.workers)
         ),
@@ -313,7 +315,7 @@ def _workers(observation: Observation, marks: Marks, sources: Sources) -> Worker
     loading = _loading(min(recorded, at_once), threads, marks, sources)
     asks = loading.stages["asks"].value if "asks" in loading.stages else None
     cpu, queued, read, disk = (
-        _mean_rate(workers, counter)
+        _rate(workers, counter)
         for counter in ("cpu_ns", "run_queue_ns", "read_bytes", "disk_read_bytes")
     )
     blocked = None
@@ -335,15 +337,11 @@ def _workers(observation: Observation, marks: Marks, sources: Sources) -> Worker
     )
 
 
-def _rate(process: ObservedProcess, counter: str) -> float | None:
-    """The growth of a counter of ProcessGrowth, by the time that it was counted."""
-    growth: ProcessGrowth | None = process.growth
-    value = None if growth is None else getattr(growth, counter)
-    return value / growth.elapsed_ns if growth and growth.elapsed_ns and value is not None else None
-
-
-def _mean_rate(processes: Sequence[ObservedProcess], counter: str) -> float | None:
-    rates = [rate for process in processes if (rate := _rate(process, counter)) is not None]
+def _rate(processes: Sequence[ObservedProcess], counter: str) -> float | None:
+    """The growth of a counter of ProcessGrowth, by the time that it was counted: their mean."""
+    growths = [each.growth for each in processes if each.growth and each.growth.elapsed_ns]
+    counted = [(getattr(growth, counter), growth.elapsed_ns) for growth in growths]
+    rates = [value / elapsed_ns for value, elapsed_ns in counted if value is not None]
     return fmean(rates) if rates else None
 
 

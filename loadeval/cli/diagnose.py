@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
+from loadeval.cli import run
 from loadeval.cli.console import Command, errors_printed, say, shown_path
-from loadeval.cli.run import OUTPUT, SET, IsEnough, folder_for, measure
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError
@@ -22,6 +22,7 @@ from loadeval.launch.loadeval_inject import ENOUGH_MARK
 from loadeval.launch.settings import RunSettings, settings_in
 from loadeval.words import counted
 
+EPILOG = run.EPILOG
 PAIRS = 8
 HALF_WIDTH = 0.05
 """Of the share of the time lost: an interval under five points either way."""
@@ -39,10 +40,10 @@ def diagnose(
     batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
     go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=run.SET)
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help=run.OUTPUT)
     ] = None,
 ) -> None:
     """Measure a program for a short while, and say what to change.
@@ -51,7 +52,7 @@ def diagnose(
     minutes. Then the program is ended, as Ctrl-C does. All that loadeval says is on stderr.
     """
 
-    def enough(folder: Path) -> IsEnough:
+    def enough(folder: Path) -> run.IsEnough:
         is_enough = ServedBatches(folder, batches) if batches else Enough(folder)
 
         def goes_on(recorded: Sequence[ProcessRecord]) -> bool:
@@ -68,8 +69,8 @@ def diagnose(
 
     with errors_printed():
         of_run = RunSettings("", "alternate", batches, settings=settings_in(settings or ()))
-        folder = folder_for(command, of_run, output)
-    measure(command, replace(of_run, folder=str(folder)), is_enough=enough(folder))
+        folder = run.folder_for(command, of_run, output)
+    run.measure(command, replace(of_run, folder=str(folder)), is_enough=enough(folder))
 
 
 class Enough:
@@ -87,12 +88,12 @@ class Enough:
         if main is None or began_s < self._next_s:
             return False
         try:
-            run = read_run(self._folder / main.log)
+            logged = read_run(self._folder / main.log)
         except LoadevalError:
             return False
-        if self._began_s is None and run.batches:
+        if self._began_s is None and logged.batches:
             self._began_s = began_s
-        known = gap(run)
+        known = gap(logged)
         self._next_s = began_s + max(LOOK_EVERY_S, LOOK_SHARE * (self._now_s() - began_s))
         if is_known(known):
             say(f"loadeval: {counted(known.pairs or 0, 'pair')} of blocks are enough")

@@ -1,35 +1,56 @@
-"""The `loadeval` command: one module for each of its subcommands."""
+"""The `loadeval` command: one module for each of its subcommands, imported when it is asked for."""
 
 from __future__ import annotations
 
 import atexit
 import gc
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+import typer.core
+import typer.main
 
-from loadeval.cli.attach import attach
-from loadeval.cli.backends import backends
-from loadeval.cli.compare import compare
 from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
-from loadeval.cli.demo import demo
-from loadeval.cli.diagnose import diagnose
-from loadeval.cli.doctor import doctor
-from loadeval.cli.export import export
-from loadeval.cli.report import report
-from loadeval.cli.run import RUN_EXIT_CODES, run
-from loadeval.cli.tune import tune
-from loadeval.cli.watch import watch
-from loadeval.cli.whatif import whatif
 from loadeval.data.environment import own_version
 
-app = typer.Typer(
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+COMMANDS = (
+    *("diagnose", "run", "compare", "report", "whatif", "tune", "attach", "watch", "backends"),
+    *("doctor", "export", "demo"),
 )
+"""In the order of the help."""
+OTHERS = ("diagnose", "run", "tune")
+"""They run a command: what follows its first word is that command's."""
+LOOKS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+}
+
+
+class Commands(typer.core.TyperGroup):
+    """Imports a command's module when it, or the help of all, is asked for.
+
+    Its types are those of the click that typer has, which is its own since 0.20.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's
+        """Their names."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's
+        """The command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"loadeval.cli.{cmd_name}")
+        alone = typer.Typer(**LOOKS)
+        options = {"allow_interspersed_args": cmd_name not in OTHERS}
+        epilog = getattr(module, "EPILOG", EXIT_CODES)
+        alone.command(cmd_name, epilog=epilog, context_settings=options)(getattr(module, cmd_name))
+        return typer.main.get_command(alone)
+
+
+app = typer.Typer(cls=Commands, epilog=EXIT_CODES, no_args_is_help=True, **LOOKS)
 
 
 def _version(asked: bool) -> None:
@@ -48,15 +69,3 @@ def main(
     """How much faster would training be if data loading were free?"""
     escape_what_cannot_be_encoded()
     atexit.register(gc.freeze)  # to look for garbage at the end takes 0.13 s, and all ends anyway
-
-
-# What follows the command's first word is the command's.
-OPTIONS_FIRST = {"allow_interspersed_args": False}
-app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(diagnose)
-app.command(epilog=RUN_EXIT_CODES, context_settings=OPTIONS_FIRST)(run)
-app.command(epilog=EXIT_CODES)(compare)
-app.command(epilog=EXIT_CODES)(report)
-app.command(epilog=EXIT_CODES)(whatif)
-app.command(epilog=EXIT_CODES, context_settings=OPTIONS_FIRST)(tune)
-for command in (attach, watch, backends, doctor, export, demo):
-    app.command(epilog=EXIT_CODES)(command)

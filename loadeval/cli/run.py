@@ -30,7 +30,7 @@ from loadeval.words import printable
 
 IsEnough = Callable[[Sequence[ProcessRecord]], bool]
 """Asked of what the processes of a command have recorded: whether it is to be ended."""
-RUN_EXIT_CODES = (
+EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
 )

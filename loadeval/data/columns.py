@@ -122,11 +122,6 @@ def column_of(values: Sequence[int | None]) -> Column:
         return np.array([UNKNOWN if value is None else value for value in values], dtype=np.int64)
 
 
-def values_of(values: Sequence[float | None]) -> Values:
-    """A column of numbers; None becomes NaN."""
-    return np.array(values, dtype=np.float64)
-
-
 def listed(column: npt.NDArray[Any]) -> list[Any] | None:
     """The column as a list, None for what is not known; None for one that is unknown throughout."""
     known = column != UNKNOWN if column.dtype.kind == "i" else np.isfinite(column)

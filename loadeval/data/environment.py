@@ -15,15 +15,11 @@ if TYPE_CHECKING:
 
 Fact = TypeVar("Fact")
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
-MODULES = {
-    "loadeval": "loadeval",
-    "numpy": "numpy",
-    "torch": "torch",
-}
-"""Packages that take part in training whatever the loader is, and what is imported of them."""
+PACKAGES = ("loadeval", "numpy", "torch")
+"""They take part in training whatever the loader is."""
 BINDING = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 """OpenMP binds the thread that imports it to a CPU where one of these is set."""
-OFF = ("false", "disabled", "none")
+OFF = ("", "false", "disabled", "none")
 
 
 def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
@@ -35,7 +31,7 @@ def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
     variables by which OpenMP binds threads to CPUs. `omp_num_threads` is what the variable of that
     name allows.
     """
-    imported = [package for package, module in MODULES.items() if module in sys.modules]
+    imported = [package for package in PACKAGES if package in sys.modules]
     return {
         "host": _known(platform.node) or None,
         "platform": _known(platform.platform),
@@ -44,7 +40,7 @@ def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
         "cpus_at_start": CPUS_AT_START,
-        "cpu_binding": [name for name in BINDING if _is_on(os.environ.get(name))],
+        "cpu_binding": [name for name in BINDING if os.environ.get(name, "").lower() not in OFF],
         "omp_num_threads": _known(lambda: int(os.environ["OMP_NUM_THREADS"])),
         "memory_bytes": _known(_memory_bytes),
         "shm_free_bytes": _known(lambda: shutil.disk_usage(SHM).free),
@@ -79,10 +75,6 @@ def cpus_usable() -> int | None:
 
 CPUS_AT_START = getattr(sys.modules.get("loadeval_inject"), "CPUS_AT_START", None) or cpus_usable()
 """As `loadeval run` saw it when Python started, or when this module was imported."""
-
-
-def _is_on(text: str | None) -> bool:
-    return bool(text) and str(text).lower() not in OFF
 
 
 @cache

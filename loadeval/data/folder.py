@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 Role = Literal["training", "validation", "other"]
 LOG = ".jsonl"
 RECORD = re.compile(r"rank\d+.*\.json")
-RANK_LOG = re.compile(rf"rank(\d+)\{LOG}")
-"""A rank's training loader has a log of this name, unless `loadeval run` names another."""
-OF_RANK = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
-"""All loaders of a rank have logs of such names."""
+RANK_LOG = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
+"""All loaders of a rank have logs of such names; the training loader's has no second part, unless
+`loadeval run` names another one."""
 
 
 class LoaderRecord(msgspec.Struct, frozen=True):
@@ -113,10 +112,10 @@ def logs_so_far(folder: Path) -> list[Path]:
     trained = [loader for loader in mains if loader.role == "training"] or mains
     if trained:
         return [folder / loader.log for loader in trained]
-    names = [path.name for path in folder.iterdir() if path.is_file()]
-    ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
-    logs = [name for _, name in sorted(ranks.items())]
-    return [folder / name for name in logs or sorted(name for name in names if name.endswith(LOG))]
+    logs = sorted(path for path in folder.iterdir() if path.suffix == LOG and path.is_file())
+    matches = [(RANK_LOG.fullmatch(path.name), path) for path in logs]
+    ranks = {int(match[1]): path for match, path in matches if match and not match[2]}
+    return [ranks[rank] for rank in sorted(ranks)] or logs
 
 
 def read_ranks(paths: Sequence[Path]) -> list[Run]:
@@ -127,12 +126,11 @@ def read_ranks(paths: Sequence[Path]) -> list[Run]:
     ranks: list[Run] = []
     for path in paths:
         run = read_run(path)
-        environment, match = run.header.environment, OF_RANK.fullmatch(path.name)
-        header = run.header
-        if "rank" not in environment and match is not None:
-            size = environment.get("world_size", len(paths))
-            place = {"rank": int(match[1]), "world_size": size}
-            header = msgspec.structs.replace(header, environment={**environment, **place})
+        header, match = run.header, RANK_LOG.fullmatch(path.name)
+        if "rank" not in header.environment and match is not None:
+            environment = {**header.environment, "rank": int(match[1])}
+            environment.setdefault("world_size", len(paths))
+            header = msgspec.structs.replace(header, environment=environment)
         ranks.append(
             replace(
                 run,

@@ -5,6 +5,8 @@ Times are whole nanoseconds since the run's start, or durations. None is "not kn
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
@@ -53,16 +55,21 @@ class _Line(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
     """The fields that are times since the run's start."""
     COLUMNS: ClassVar[tuple[str, ...]] = ()
     """The fields that are columns: as long as the first, or None."""
+    BY_NAME: ClassVar[tuple[str, ...]] = ()
+    """The fields that have such columns by name."""
 
     def __post_init__(self) -> None:
-        if self.COLUMNS:
-            length = len(getattr(self, self.COLUMNS[0]))
-            for name in self.COLUMNS:
-                column = getattr(self, name)
-                if column is not None and len(column) != length:
-                    raise ValueError(
-                        f"{name} has {len(column)} values, where {self.COLUMNS[0]} has {length}"
-                    )
+        if not self.COLUMNS:
+            return
+        columns = {name: getattr(self, name) for name in self.COLUMNS}
+        for name in self.BY_NAME:
+            columns |= {f"{name} of {key!r}": each for key, each in getattr(self, name).items()}
+        first = self.COLUMNS[0]
+        for name, column in columns.items():
+            if column is not None and len(column) != len(columns[first]):
+                raise ValueError(
+                    f"{name} has {len(column)} values, where {first} has {len(columns[first])}"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,39 +235,12 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     """What a loader did for some batches of one epoch, in columns.
 
     `batch` is each one's number among those that the loader gave in this epoch, from 0. In an
-    alternating run training gets some of them later, in another order. `worker` is unknown where
-    the training process loaded it.
-
-    In order: `requested_ns`, when the loader was asked for a batch, and `delivered_ns`, when it
-    gave it. `index_ns`: the sampler and handing indices to a worker, in the training process,
-    within that request; of an epoch's first batch also since the epoch was opened, when indices of
-    several batches are drawn. `fetch_start_ns`; `fetch_ns`: reading the `samples`; `collate_ns`. Of
-    these two: `cpu_ns` of their thread and `other_cpu_ns` of other threads of the worker,
-    `run_queue_ns` runnable without a CPU, `read_bytes` read by system calls and `disk_bytes` of
-    them from the disk, `major_faults`; `minor_faults`, page faults without the disk, and
-    `system_ns`, that part of `cpu_ns` which was spent in the kernel. Of few batches, behind them:
-    `private_bytes` of the worker's memory that are its own, and `shared_bytes` that it shares with
-    other processes, such as the one that it was forked from; neither are files or shared memory.
-    Bytes of a page that it copies pass from the latter to the former. Of one batch of each worker:
-    `opened_files` by Python's `open`, `connections` over the internet protocol, and `requests` by
-    Python's http.client, all by the thread that fetches. `slowest_ns` is the time of the slowest
-    sample, and `slowest_index` its index in the dataset, or of an iterable one its place in the
-    epoch of its worker. `pickle_start_ns`, `pickle_ns`, `pickled_bytes`: pickling in the worker's
-    queue thread. `received_ns`: when the training process had it, and `receive_ns` how long reading
-    and unpickling took once it was ready. `pin_ns`: copying to pinned memory. `tensors`: how many a
-    batch has, counted of some that the training process loaded.
-
-    `transform_ns` and `transform_calls` have the time in each transform, without that of
-    transforms inside it, and its calls, under its name. The numbers that an array, tensor or image
-    had on average when it went into a transform and when it came out, `elements_before` and
-    `elements_after`, are looked at once for each worker, and are in the order in which transforms
-    are called.
+    alternating run training gets some of them later, in another order. The columns by transform
+    have its values under its name. What each column means is described with the run log.
     """
 
     MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
-    BY_TRANSFORM: ClassVar[tuple[str, ...]] = (
-        *("transform_ns", "transform_calls", "elements_before", "elements_after"),
-    )
+    BY_NAME = ("transform_ns", "transform_calls", "elements_before", "elements_after")
 
     epoch: Count
     batch: Counts
@@ -299,48 +279,31 @@ class StageTimes(_Line, frozen=True, tag="stages"):
     elements_before: dict[str, Values] = {}
     elements_after: dict[str, Values] = {}
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in self.BY_TRANSFORM:
-            for transform, values in getattr(self, name).items():
-                if len(values) != len(self.batch):
-                    raise ValueError(f"{name} of {transform!r} has {len(values)} values")
-
     @classmethod
     def of(
         cls, epoch: int, **columns: npt.NDArray[Any] | Mapping[str, npt.NDArray[Any]]
     ) -> StageTimes:
         """The line of these arrays, `batch` among them; UNKNOWN and NaN are not known."""
-        content: dict[str, Any] = {}
-        for name, column in columns.items():
-            content[name] = (
-                {key: listed(values) for key, values in column.items()}
-                if isinstance(column, Mapping)
-                else listed(column)
-            )
+        content: dict[str, Any] = {
+            name: {key: listed(values) for key, values in column.items()}
+            if isinstance(column, Mapping)
+            else listed(column)
+            for name, column in columns.items()
+        }
         return cls(epoch, **content)
 
 
 StageTimes.COLUMNS = tuple(
     name
     for name in StageTimes.__struct_fields__
-    if name != "epoch" and name not in StageTimes.BY_TRANSFORM
+    if name != "epoch" and name not in StageTimes.BY_NAME
 )
 
 
 class WorkerStart(_Line, frozen=True, tag="worker_start"):
-    """How one worker of an epoch's loader started.
+    """How one worker of an epoch's loader started: described with the run log.
 
-    `start_ns`, since the run's start, is when the training process began to start the workers;
-    `starting_ns` how long it was busy with that, which with spawn includes pickling the dataset
-    for each; `ready_ns` when this worker had imported and unpickled everything; `init_ns` how long
-    the user's `worker_init_fn` took.
-
-    A worker that is not forked is sent what it needs, the dataset included: the training process
-    pickled that from `pickling_start_ns`, since the run's start, for `pickling_ns`, into
-    `sent_bytes`; tensors are in shared memory beside it. In the worker Python started and imported
-    the main module, and then it unpickled for `unpickling_ns`, until it was ready. None is not
-    known, or of a worker that was forked.
+    The last four are not known of a worker that was forked.
     """
 
     MOMENTS = ("start_ns", "ready_ns", "pickling_start_ns")
@@ -358,16 +321,11 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 
 
 class CodeSamples(_Line, frozen=True, tag="code"):
-    """The lines of code in which a worker was while it fetched and collated, looked at regularly.
+    """How often a worker was found in which lines of code while it fetched and collated.
 
-    `worker` is None for the training process where that loads itself.
-
-    `running` and `blocked` count under `FILE:LINE FUNCTION`, the innermost line that is not
-    Python's own library; what it is blocked in follows, as the kernel or Python's library names
-    it: `data.py:31 __getitem__ > futex_do_wait`. `calls` counts both under what that line called,
-    with its module: `data.py:31 __getitem__ > json.loads`. It is empty in older logs, and some
-    functions that are not written in Python are only known from Python 3.11 on. Each counts since
-    the line before.
+    `worker` is None for the training process where that loads itself. `running` and `blocked` count
+    under `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in; `calls` counts
+    both under what the line itself called. Each counts since the line before.
     """
 
     worker: Count | None
@@ -379,13 +337,8 @@ class CodeSamples(_Line, frozen=True, tag="code"):
 class OperatorTimes(_Line, frozen=True, tag="operator"):
     """What one operator of a loader's pipeline did, such as a stage of SPDL's.
 
-    `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
-    since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since
-    its last line or since the epoch began. In that time `tasks` ended, which took `task_ns` in
-    all, the wait for a thread included: of it `run_ns` in a thread, and `cpu_ns` on a CPU.
-    `concurrency` is how many tasks it may work on at once. `queue_items` went into the queue
-    behind it, which held something for `queue_occupied_ns`; for `queue_blocked_ns`, added up over
-    tasks, they waited until that had room. None is not known.
+    `order` is its place in the pipeline, from 0 at the source. What follows `time_ns`, when it was
+    read, is of the `elapsed_ns` before: described with the run log.
     """
 
     MOMENTS = ("time_ns",)
@@ -412,18 +365,14 @@ class Readings(_Line, frozen=True, tag="readings"):
     reading before. `missing` says why there are none, or from some time on no more.
     """
 
-    MOMENTS = ("time_ns",)
+    MOMENTS = COLUMNS = ("time_ns",)
+    BY_NAME = ("values",)
 
     probe: str
     subject: str
     time_ns: Counts
     values: dict[str, Values]
     missing: str | None = None
-
-    def __post_init__(self) -> None:
-        for quantity, values in self.values.items():
-            if len(values) != len(self.time_ns):
-                raise ValueError(f"{quantity} has {len(values)} values for {len(self.time_ns)}")
 
 
 class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
@@ -503,25 +452,10 @@ def encode(line: Line) -> bytes:
     try:
         return _encoder.encode(line) + b"\n"
     except UnicodeEncodeError:
-        fields = msgspec.to_builtins(line, enc_hook=np.generic.item)
-        return _encoder.encode(_with_whole_characters(fields)) + b"\n"
-
-
-def _with_whole_characters(content: Any) -> Any:
-    """The same with escapes in place of surrogates.
-
-    Python has them in names of files that are not UTF-8, and JSON has none by themselves.
-    """
-    if isinstance(content, dict):
-        return {
-            _with_whole_characters(key): _with_whole_characters(value)
-            for key, value in content.items()
-        }
-    if isinstance(content, list):
-        return [_with_whole_characters(value) for value in content]
-    if isinstance(content, str):
-        return content.encode("utf-8", "backslashreplace").decode()
-    return content
+        # Python has surrogates in names of files that are not UTF-8, and JSON has none alone.
+        fields = json.dumps(msgspec.to_builtins(line, enc_hook=np.generic.item), ensure_ascii=False)
+        escaped = re.sub(r"[\ud800-\udfff]", lambda half: rf"\\u{ord(half[0]):x}", fields)
+        return _encoder.encode(json.loads(escaped)) + b"\n"
 
 
 def decode(text: bytes | msgspec.Raw) -> Line:

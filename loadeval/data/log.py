@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 from weakref import WeakValueDictionary
@@ -37,14 +36,7 @@ from loadeval.data.lines import (
     decode,
     encode,
 )
-from loadeval.data.run import (
-    Run,
-    completed,
-    padding_of,
-    readings_of,
-    stages_of_lines,
-    steps_of,
-)
+from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
 
 if TYPE_CHECKING:
@@ -202,22 +194,24 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     of them.
     """
     path = Path(path)
+    reader = LogReader(path)
     with opened(path) as file:
         start = file.read(len(LOG_START))
         if start == LOG_START:
             file.seek(0)
-            return _read_log(path, file)
+            while texts := next_part(file):
+                reader.add(texts)
+            return reader.run()
         # What is no JSON object, as an image of a disk, is not read into memory.
         text = start + file.read() if start.lstrip().startswith(b"{") else start
-        try:
-            metrics = msgspec.json.decode(text, type=_MetricsFile)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            raise RunLogError(
-                f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
-            ) from None
+    try:
+        metrics = msgspec.json.decode(text, type=_MetricsFile)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise RunLogError(
+            f"{path} is no run log: its first line is no header; {ASK_FOR_A_LOG}"
+        ) from None
     if metrics.run is None:
         return run_of_dali(path)
-    reader = LogReader(path)
     reader.add(bytes(line) + b"\n" for line in metrics.run)
     return reader.run()
 
@@ -229,14 +223,7 @@ class _MetricsFile(msgspec.Struct):
     run: list[msgspec.Raw] | None = None
 
 
-def _read_log(path: Path, file: BinaryIO) -> Run:
-    reader = LogReader(path)
-    while texts := _next_part(file):
-        reader.add(texts)
-    return reader.run()
-
-
-def _next_part(file: BinaryIO) -> list[bytes]:
+def next_part(file: BinaryIO) -> list[bytes]:
     """The next lines, some PART_BYTES; a line that is too long ends the file."""
     texts: list[bytes] = []
     room = PART_BYTES
@@ -268,7 +255,7 @@ class LogReader:
         self.path = path
         self.header: Header | None = None
         self._lines: dict[type, list[Line]] = {}
-        self._steps: list[Columns] = []
+        self._steps = [steps_of([])]
         self._over: set[int] = set()
         self._end: RunEnd | None = None
         self._number = 0
@@ -292,8 +279,7 @@ class LogReader:
                 blocks.append(line)
             else:
                 self._lines.setdefault(type(line), []).append(line)
-        if blocks:
-            self._steps.append(steps_of(blocks))
+        self._steps.append(steps_of(blocks))
 
     def _checked(self, text: bytes) -> Line:
         line = decode(text)
@@ -322,12 +308,12 @@ class LogReader:
         notes = self._left_out[:MOST_TOLD]
         more = len(self._left_out) - len(notes)
         notes += [f"{more} more lines were left out"] * (more > 0)
-        steps = Columns.concat(self._steps) if self._steps else steps_of([])
+        steps = Columns.concat(self._steps)
+        self._steps = [steps]  # the parts would take as much memory once more
         if self._end is not None and self._end.batches != len(steps) and not notes:
             notes.append(f"the run had {self._end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
             steps = steps.take(np.argsort(steps.epoch, kind="stable"))
-        self._steps = [steps]
         backwards = np.zeros(len(steps), dtype=np.bool_)
         came_ns = steps.request_ns + steps.wait_ns
         backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
@@ -364,7 +350,7 @@ class LogReader:
             worker_starts=self._all(WorkerStart),
             code=self._all(CodeSamples),
             operators=self._all(OperatorTimes),
-            padding=padding_of(self._all(Padding)),
+            padding=table_of(Padding, self._all(Padding)),
             closed=closed,
             notes=tuple(notes),
             path=self.path,
@@ -372,66 +358,3 @@ class LogReader:
 
     def _all(self, kind: type[AnyLine]) -> tuple[AnyLine, ...]:
         return tuple(self._lines.get(kind, ()))  # type: ignore[arg-type]  # they are of that kind
-
-
-@dataclass(frozen=True)
-class Appended:
-    """The lines that came since the last reading.
-
-    `anew` tells that they are the first ones, of a log that was not read before, or that has
-    another one's place; `more` that there are more already. `written_s` is when the file was last
-    written to, in seconds since the epoch.
-    """
-
-    lines: list[Line]
-    anew: bool
-    more: bool
-    written_s: float
-
-
-class Follower:
-    """Reads the log at `path` bit by bit. An incomplete last line waits for its end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: tuple[int, int] | None = None
-        self._head = b""
-        self._offset = 0
-
-    def read(self) -> Appended | None:
-        """What was appended since the last time, without lines that are damaged.
-
-        None when there is no such file. A log that was cut off, or replaced by another one, is read
-        from its beginning. Raises RunLogError when its first line is no header, or it cannot be
-        read.
-        """
-        try:
-            with opened(self.path) as file:
-                return self._appended(file)
-        except RunLogError as error:
-            self._file, self._offset = None, 0
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
-
-    def _appended(self, file: BinaryIO) -> Appended:
-        state = os.fstat(file.fileno())
-        identity = (state.st_dev, state.st_ino)
-        same = identity == self._file and state.st_size >= self._offset
-        if not same or file.read(len(self._head)) != self._head:
-            self._offset, self._head = 0, b""
-        start = self._offset
-        file.seek(start)
-        texts = _next_part(file)
-        if texts and not texts[-1].endswith(b"\n"):
-            del texts[-1]
-        lines: list[Line] = []
-        for text in texts:
-            with suppress(RunLogError):
-                lines.append(decode(text))
-        if texts and not start and not (lines and isinstance(lines[0], Header)):
-            raise RunLogError(f"{self.path}, line 1 is no header of a run log; {ASK_FOR_A_LOG}")
-        size_bytes = sum(map(len, texts))
-        self._file, self._offset = identity, start + size_bytes
-        self._head = self._head or b"".join(texts[:1])
-        return Appended(lines, start == 0, size_bytes >= PART_BYTES, state.st_mtime)

@@ -16,15 +16,13 @@ import re
 import secrets
 from dataclasses import replace as changed
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, Header, Readings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from loadeval.data.lines import Line
 
 SALT = "LOADEVAL_SALT"
@@ -61,11 +59,9 @@ def share_salt() -> bool:
 def _node() -> int | None:
     """The number of this node in its job; None where the launcher does not tell it."""
     variables = {name: int(text) for name, text in os.environ.items() if text.isdecimal()}
-    for name in NODE:
-        if name in variables:
-            return variables[name]
     rank, on_each = variables.get("RANK"), variables.get("LOCAL_WORLD_SIZE")
-    return None if rank is None or not on_each else rank // on_each
+    reckoned = None if rank is None or not on_each else rank // on_each
+    return next((variables[name] for name in NODE if name in variables), reckoned)
 
 
 def placeholder(kind: str, text: str, salt: str) -> str:
@@ -87,18 +83,25 @@ def is_hidden(host: object) -> bool:
 
 def redacted(line: Line, salt: str) -> Line:
     """`line` with placeholders. The name of the run stays."""
-    if isinstance(line, Header):
-        return _header(line, salt)
-    if isinstance(line, EpochEnd) and line.error is not None:
-        return replace(line, error=_error(line.error, salt))
-    if isinstance(line, Event):
-        return replace(line, message=_message(line, salt))
-    if isinstance(line, Readings) and line.missing is not None:
-        return replace(line, missing=_sentence(line.missing, salt))
-    if isinstance(line, CodeSamples):
-        counts = line.running, line.blocked, line.calls
-        return CodeSamples(line.worker, *(_places(places, salt) for places in counts))
-    return line
+    changes: dict[str, Any] = {}
+    match line:
+        case Header():
+            return _header(line, salt)
+        case EpochEnd(error=str(error)):
+            changes["error"] = _error(error, salt)
+        case Event(message=text, kind="failed backend"):
+            changes["message"] = _error(text, salt)
+        case Event(message=text, kind="error read on") if found := READ_ON.fullmatch(text):
+            changes["message"] = f"{found[1]}{_error(found[2], salt)}{found[3]}"
+        case Event(message=text):
+            changes["message"] = _sentence(text, salt)
+        case Readings(missing=str(why)):
+            changes["missing"] = _sentence(why, salt)
+        case CodeSamples():
+            for name in ("running", "blocked", "calls"):
+                counts = getattr(line, name).items()
+                changes[name] = {_without_file(place, salt): count for place, count in counts}
+    return replace(line, **changes) if changes else line
 
 
 def _header(header: Header, salt: str) -> Header:
@@ -113,15 +116,6 @@ def _header(header: Header, salt: str) -> Header:
     return header
 
 
-def _message(event: Event, salt: str) -> str:
-    if event.kind == "failed backend":
-        return _error(event.message, salt)
-    match = READ_ON.fullmatch(event.message) if event.kind == "error read on" else None
-    if match is not None:
-        return f"{match[1]}{_error(match[2], salt)}{match[3]}"
-    return _sentence(event.message, salt)
-
-
 def _error(text: str, salt: str) -> str:
     """`FileNotFoundError: text-0a1b2c3d4e5f6789`: how an exception is called is no secret."""
     name, _, rest = text.partition(":")
@@ -133,31 +127,24 @@ def _error(text: str, salt: str) -> str:
 def _sentence(text: str, salt: str) -> str:
     text = ERROR.sub(lambda match: f"{match[1]}: {placeholder('text', match[2], salt)}", text)
     text = PATH.sub(lambda match: placeholder("path", match[0], salt), text)
+    host = platform.node()
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in a container
+        user = ""
     for name, new in (
-        (platform.node(), host_placeholder(platform.node(), salt)),
-        (_user(), placeholder("user", _user(), salt)),
+        (host, host_placeholder(host, salt)),
+        (user, placeholder("user", user, salt)),
     ):
         if name:
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", new, text)
     return text
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a number without a name, as in a container
-        return ""
-
-
-def _places(counts: Mapping[str, int], salt: str) -> dict[str, int]:
-    """The same, of which file `FOLDER/FILE:LINE FUNCTION` is left out, unless it is torch's."""
-    return {
-        place if place.startswith(TORCHS_OWN) else _without_file(place, salt): count
-        for place, count in counts.items()
-    }
-
-
 def _without_file(place: str, salt: str) -> str:
+    """`FOLDER/FILE:LINE FUNCTION` with a placeholder for the file, unless it is torch's."""
+    if place.startswith(TORCHS_OWN):
+        return place
     where, blank, function = place.partition(" ")
     path, _, line = where.rpartition(":")
     return f"{placeholder('path', path, salt)}:{line}{blank}{function}"

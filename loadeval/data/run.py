@@ -8,36 +8,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns, column_of, constant, values_of
-from loadeval.data.lines import (
-    Block,
-    CodeSamples,
-    EpochEnd,
-    Event,
-    GpuIdle,
-    Header,
-    OperatorTimes,
-    Padding,
-    Prefetch,
-    Readings,
-    StageTimes,
-    Window,
-    WorkerStart,
-)
+from loadeval.data.columns import UNKNOWN, Columns, column_of, constant
+from loadeval.data.lines import Block, GpuIdle, Padding, StageTimes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from loadeval.data.columns import Column, Rows
-    from loadeval.data.lines import Arm, LoaderInfo
+    import numpy.typing as npt
+
+    from loadeval.data.columns import Column
+    from loadeval.data.lines import (
+        Arm,
+        CodeSamples,
+        EpochEnd,
+        Event,
+        Header,
+        LoaderInfo,
+        OperatorTimes,
+        Prefetch,
+        Readings,
+        Window,
+        WorkerStart,
+    )
 
 SECOND_NS = 1_000_000_000
 ARMS: tuple[Arm, ...] = ("real", "ideal")
-STEPS = (
-    *("epoch", "arm", "pair", "instrumented", "request_ns", "wait_ns", "step_ns", "samples"),
-    *("nbytes", "gpu_idle_ns", "gpu_step_ns", "batch"),
-)
 STAGES = ("epoch", *StageTimes.COLUMNS)
 TRANSFORMS = ("epoch", "batch", "ns", "calls")
 NOT_RECORDED = "not recorded"
@@ -107,8 +103,11 @@ class Run:
         """
         begin_ns, end_ns = round(begin_s * SECOND_NS), round(end_s * SECOND_NS)
 
-        def within(time_ns: Column) -> Rows:
-            return np.asarray((time_ns >= begin_ns) & (time_ns < end_ns))
+        def within(time_ns: Column) -> npt.NDArray[np.bool_]:
+            return (begin_ns <= time_ns) & (time_ns < end_ns)
+
+        def is_in(time_ns: int | None) -> bool:
+            return time_ns is not None and begin_ns <= time_ns < end_ns
 
         steps = self.steps.take(within(self.steps.request_ns))
         stages = self.stages.take(within(self.stages.requested_ns))
@@ -116,15 +115,12 @@ class Run:
         return replace(
             self,
             steps=steps,
-            ends=tuple(
-                end for end in self.ends if end.request_ns and begin_ns <= end.request_ns < end_ns
-            ),
-            events=tuple(event for event in self.events if begin_ns <= event.time_ns < end_ns),
+            ends=tuple(end for end in self.ends if is_in(end.request_ns)),
+            events=tuple(event for event in self.events if is_in(event.time_ns)),
             prefetches=tuple(
                 each
                 for each in self.prefetches
-                if each.pair in pairs
-                and (each.began_ns is None or begin_ns <= each.began_ns < end_ns)
+                if each.pair in pairs and (each.began_ns is None or is_in(each.began_ns))
             ),
             windows=tuple(window for window in self.windows if window.pair in pairs),
             readings={
@@ -135,10 +131,8 @@ class Run:
                 name: table.take(np.isin(keys_of(table), seen))
                 for name, table in self.transforms.items()
             },
-            worker_starts=tuple(
-                start for start in self.worker_starts if begin_ns <= start.start_ns < end_ns
-            ),
-            operators=tuple(line for line in self.operators if begin_ns <= line.time_ns < end_ns),
+            worker_starts=tuple(start for start in self.worker_starts if is_in(start.start_ns)),
+            operators=tuple(line for line in self.operators if is_in(line.time_ns)),
             padding=self.padding.take(np.isin(keys_of(self.padding), keys_of(steps))),
         )
 
@@ -148,68 +142,65 @@ def keys_of(table: Columns) -> Column:
     return np.asarray((table.epoch << 32) | table.batch)
 
 
+def table_of(
+    kind: type[Block | StageTimes | Padding], lines: Sequence[Block | StageTimes | Padding]
+) -> Columns:
+    """The columns of `lines`, all of that kind, one after the other, with the epoch of each row."""
+    counts = column_of([len(getattr(line, kind.COLUMNS[0])) for line in lines])
+    columns = {"epoch": np.repeat(column_of([line.epoch for line in lines]), counts)}
+    for name in kind.COLUMNS:
+        parts = [getattr(line, name) for line in lines]
+        if all(part is None for part in parts):
+            columns[name] = constant(UNKNOWN, len(columns["epoch"]))
+            continue
+        known = (
+            [None] * count if part is None else part
+            for part, count in zip(parts, counts.tolist(), strict=True)
+        )
+        columns[name] = column_of(list(chain.from_iterable(known)))
+    return Columns(columns)
+
+
 def steps_of(blocks: Sequence[Block]) -> Columns:
     """The batches of `blocks`, in their order; the steps are as in the blocks."""
-    lengths = [len(block.request_ns) for block in blocks]
-    count = sum(lengths)
-
-    def repeated(values: list[int]) -> Column:
-        if len(set(values)) == 1:
-            return constant(values[0], count)
-        return np.repeat(np.array(values, dtype=np.int64), lengths)
-
-    def joined(name: str) -> Column:
-        columns = [getattr(block, name) for block in blocks]
-        if all(column is None for column in columns):
-            return constant(UNKNOWN, count)
-        known = (
-            [None] * length if column is None else column
-            for column, length in zip(columns, lengths, strict=True)
-        )
-        return column_of(list(chain.from_iterable(known)))
-
-    pairs = repeated([UNKNOWN if block.pair is None else block.pair for block in blocks])
-    instrumented = repeated([block.instrumented for block in blocks]) == 1
+    table = table_of(Block, blocks)
+    counts = column_of([len(block.request_ns) for block in blocks])
+    arms = [ARMS.index(block.arm) for block in blocks]
+    pairs = [None if block.instrumented else block.pair for block in blocks]
+    instrumented = np.array([block.instrumented for block in blocks], dtype=np.bool_)
     return Columns(
         {
-            "epoch": repeated([block.epoch for block in blocks]),
-            "arm": repeated([ARMS.index(block.arm) for block in blocks]),
-            "pair": np.where(instrumented, UNKNOWN, pairs) if instrumented.any() else pairs,
-            "instrumented": instrumented,
-            **{name: joined(name) for name in Block.COLUMNS},
+            "epoch": table.epoch,
+            "arm": np.repeat(column_of(arms), counts),
+            "pair": np.repeat(column_of(pairs), counts),
+            "instrumented": np.repeat(instrumented, counts),
+            **{name: table[name] for name in Block.COLUMNS},
         }
     )
 
 
 def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuIdle]) -> Columns:
-    """`steps` by epoch, with the steps that the next request closes, and what devices told."""
-    if not len(steps):
-        return Columns.empty(STEPS).replace(instrumented=np.empty(0, dtype=np.bool_))
-    if (np.diff(steps.epoch) < 0).any():
-        steps = steps.take(np.argsort(steps.epoch, kind="stable"))
-    (firsts,) = np.nonzero(np.append(True, np.diff(steps.epoch) != 0))
-    lengths = np.diff(firsts, append=len(steps))
-    next_ns = np.append(steps.request_ns[1:], UNKNOWN)
-    ends_ns = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
-    epochs = steps.epoch[firsts].tolist()
-    next_ns[firsts + lengths - 1] = [ends_ns.get(epoch, UNKNOWN) for epoch in epochs]
+    """`steps`, in order of epochs, with those that the next request closes, and devices' times."""
+    epochs, firsts, lengths = np.unique(steps.epoch, return_index=True, return_counts=True)
+    ends_ns = {end.epoch: end.request_ns for end in ends}
+    next_ns = np.full(len(steps), UNKNOWN)
+    next_ns[:-1] = steps.request_ns[1:]
+    next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu_idle_ns = gpu_step_ns = constant(UNKNOWN, len(steps))
+    gpu = dict.fromkeys(GpuIdle.COLUMNS, constant(UNKNOWN, len(steps)))
     if gpu_idle:
-        gpu_idle_ns, gpu_step_ns = (np.full(len(steps), UNKNOWN) for _ in range(2))
-        rows_of = dict(zip(epochs, zip(firsts, firsts + lengths, strict=True), strict=True))
-        for times in gpu_idle:
-            start, stop = rows_of.get(times.epoch, (0, 0))
-            first = min(start + times.first, stop)
-            count = min(stop - first, len(times.gpu_idle_ns))
-            gpu_idle_ns[first : first + count] = column_of(times.gpu_idle_ns[:count])
-            if times.gpu_step_ns is not None:
-                gpu_step_ns[first : first + count] = column_of(times.gpu_step_ns[:count])
+        gpu = {name: column.copy() for name, column in gpu.items()}
+    rows_of = dict(zip(epochs.tolist(), zip(firsts, firsts + lengths, strict=True), strict=True))
+    for times in gpu_idle:
+        start, stop = rows_of.get(times.epoch, (0, 0))
+        for name, column in gpu.items():
+            values = getattr(times, name) or []
+            rows = column[start + times.first : stop]
+            rows[: len(values)] = column_of(values[: len(rows)])
     return steps.replace(
         step_ns=np.where(closes, until_next_ns, steps.step_ns),
-        gpu_idle_ns=gpu_idle_ns,
-        gpu_step_ns=gpu_step_ns,
+        **gpu,
         batch=np.arange(len(steps)) - np.repeat(firsts, lengths),
     )
 
@@ -218,26 +209,18 @@ def stages_of_lines(
     lines: Sequence[StageTimes],
 ) -> tuple[Columns, dict[str, Columns], dict[str, tuple[float, float]]]:
     """What `lines` say of batches, of transforms, and of sizes: see Run."""
-    if not lines:
-        return Columns.empty(STAGES), {}, {}
-    counts = [len(line.batch) for line in lines]
-    columns = {"epoch": np.repeat([line.epoch for line in lines], counts)}
-    for name in StageTimes.COLUMNS:
-        parts = (
-            [None] * count if getattr(line, name) is None else getattr(line, name)
-            for line, count in zip(lines, counts, strict=True)
-        )
-        columns[name] = column_of(list(chain.from_iterable(parts)))
-    order = np.lexsort((columns["batch"], columns["epoch"]))
+    stages = table_of(StageTimes, lines)
+    stages = stages.take(np.lexsort((stages.batch, stages.epoch)))
     by_transform: dict[str, list[Columns]] = {}
     for line in lines:
         for name, ns in line.transform_ns.items():
+            calls = line.transform_calls.get(name, [None] * len(ns))
             table = Columns(
                 {
                     "epoch": constant(line.epoch, len(ns)),
                     "batch": np.array(line.batch),
-                    "ns": values_of(ns),
-                    "calls": values_of(line.transform_calls.get(name, [None] * len(ns))),
+                    "ns": np.array(ns, dtype=np.float64),
+                    "calls": np.array(calls, dtype=np.float64),
                 }
             )
             known = ~np.isnan(table.ns)
@@ -250,7 +233,7 @@ def stages_of_lines(
                 known_values = [value for value in values if value is not None]
                 sizes.setdefault(name, ([], []))[at].extend(known_values)
     return (
-        Columns(columns).take(order),
+        stages,
         {name: Columns.concat(parts) for name, parts in by_transform.items()},
         {
             name: (float(np.mean(before)), float(np.mean(after)))
@@ -269,28 +252,13 @@ def readings_of(
         parts.setdefault((line.probe, line.subject), []).append(line)
     tables, missing = {}, {}
     for key, of_subject in parts.items():
-        names = dict.fromkeys(name for line in of_subject for name in line.values)
         columns: dict[str, Any] = {
             "time_ns": column_of(list(chain.from_iterable(line.time_ns for line in of_subject)))
         }
-        for name in names:
+        for name in dict.fromkeys(name for line in of_subject for name in line.values):
             of_lines = (line.values.get(name, [None] * len(line.time_ns)) for line in of_subject)
-            columns[name] = values_of(list(chain.from_iterable(of_lines)))
+            columns[name] = np.array(list(chain.from_iterable(of_lines)), dtype=np.float64)
         tables[key] = Columns(columns)
         if of_subject[-1].missing is not None:
             missing[key] = of_subject[-1].missing
     return tables, missing
-
-
-def padding_of(lines: Sequence[Padding]) -> Columns:
-    """The padding of batches."""
-    parts = [
-        Columns(
-            {
-                "epoch": constant(line.epoch, len(line.batch)),
-                **{name: column_of(getattr(line, name)) for name in Padding.COLUMNS},
-            }
-        )
-        for line in lines
-    ]
-    return Columns.concat(parts) if parts else Columns.empty(("epoch", *Padding.COLUMNS))

@@ -67,6 +67,8 @@ AS_PROGRAMMED = "the program's"
 
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 Pace = Literal["slower", "faster", "equal", "undecided"]
+Period = Literal["over whole epochs", "in the steady state"]
+OVER_EPOCHS: Period = "over whole epochs"
 
 
 def kind_of(runs: Sequence[Run]) -> Kind:
@@ -160,11 +162,11 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
     unit = unit_of(runs)
-    sizes = {name: whole for name, run in backends.items() if (whole := _whole_epochs(run, unit))}
+    sizes = {name: own for name, run in backends.items() if (own := _sizes_of_epochs(run, unit))}
     if sizes and not set.intersection(*sizes.values()):
         each = ", ".join(
-            f"{name} {' or '.join(f'{size:,}' for size in sorted(whole))}"
-            for name, whole in sizes.items()
+            f"{name} {' or '.join(f'{size:,}' for size in sorted(of_run))}"
+            for name, of_run in sizes.items()
         )
         yield f"The backends' epochs differ in {unit}: {each}."
     for fact in MACHINE_FACTS:
@@ -183,7 +185,7 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
         yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
 
 
-def _whole_epochs(run: Run, unit: str) -> set[int]:
+def _sizes_of_epochs(run: Run, unit: str) -> set[int]:
     """How many samples, or batches, the epochs had that were served from beginning to end.
 
     Only after the end of an epoch is it sure that the next one begins at its beginning.
@@ -227,7 +229,7 @@ class BeforeAfter(NamedTuple):
 
     pace: Pace
     judged: Estimate | None
-    period: Literal["over whole epochs", "in the steady state"]
+    period: Period
     rule: str
     reason: str
     unit: str
@@ -291,49 +293,38 @@ def before_after(
 
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
-    judged, is_whole = epochs.ratio, True
+    judged, period = epochs.ratio, OVER_EPOCHS
     is_sure = judged is not None and judged.low is not None
     if not is_sure or (pace_of(judged) == "undecided" and pace_of(steady.ratio) == "slower"):
-        judged, is_whole = steady.ratio, False
-    period: Literal["over whole epochs", "in the steady state"] = (
-        "over whole epochs" if is_whole else "in the steady state"
-    )
+        judged, period = steady.ratio, "in the steady state"
     drift = max(
         drift_ns(run) / each.real.value if each.real else 0.0
         for run, each in zip(runs, measured, strict=True)
     )
     counts = [each.real_batches for each in measured]
     pace, why = pace_of(judged), _throughput_in_words(judged, period)
-    rows: tuple[tuple[str, bool, str], ...] = (
-        ("not measured", judged is None, "one of the runs has no steady-state batches"),
-        (
-            "too few batches",
-            min(counts) < FEWEST_BATCHES,
-            (
-                f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
-                f"least {FEWEST_BATCHES}"
-            ),
-        ),
-        (
-            "drift within a run",  # then the machine changed between the runs too
-            judged is not None and drift >= MODERATE_SHARE and drift > abs(judged.value - 1),
-            (
-                f"iterations drifted by {share(drift)} within a run, more than the "
-                f"{share(abs(judged.value - 1) if judged else 0.0)} between the two"
-            ),
-        ),
-        (
-            "no confidence interval",
-            judged is not None and judged.low is None,
-            f"{why}, too few measurements for a 95% CI",
-        ),
-        (
-            "wide confidence interval",
-            pace == "undecided",
-            f"{why}; the 95% CI is neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}",
-        ),
-    )
-    rule, reason = next(((rule, words) for rule, holds, words in rows if holds), ("concluded", ""))
+    rule, reason = "concluded", ""
+    if judged is None:
+        rule, reason = "not measured", "one of the runs has no steady-state batches"
+    elif min(counts) < FEWEST_BATCHES:
+        rule = "too few batches"
+        reason = (
+            f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
+            f"least {FEWEST_BATCHES}"
+        )
+    elif drift >= MODERATE_SHARE and drift > abs(judged.value - 1):
+        rule = "drift within a run"  # then the machine changed between the runs too
+        reason = (
+            f"iterations drifted by {share(drift)} within a run, more than the "
+            f"{share(abs(judged.value - 1))} between the two"
+        )
+    elif judged.low is None:
+        rule, reason = "no confidence interval", f"{why}, too few measurements for a 95% CI"
+    elif pace == "undecided":
+        rule = "wide confidence interval"
+        reason = (
+            f"{why}; the 95% CI is neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
+        )
     changes = tuple(_changes(now, before))
     return BeforeAfter(
         pace="undecided" if reason else pace,
@@ -348,15 +339,14 @@ def before_after(
         wait=_compared(*(each.real_wait for each in measured), scale=sizes[0] / sizes[1]),
         step=_compared(*(each.real_step for each in measured), scale=sizes[0] / sizes[1]),
         changes=changes,
-        cautions=tuple(_cautions(changes, unit, is_whole)),
+        cautions=tuple(_cautions(changes, unit, period)),
     )
 
 
 def _compared(now: Estimate | None, before: Estimate | None, *, scale: float = 1.0) -> Compared:
     """Both, and their ratio; the earlier one for as much as the later one."""
-    before = None if before is None else before * scale
-    known = now is not None and before is not None and before.value > 0
-    return Compared(now, before, now / before if known and now and before else None)
+    before = before and before * scale
+    return Compared(now, before, now / before if now and before and before.value > 0 else None)
 
 
 def pace_of(judged: Estimate | None) -> Pace:
@@ -377,13 +367,13 @@ def _throughput_in_words(judged: Estimate | None, period: str) -> str:
     return f"{ratio} of its throughput, {period}"
 
 
-def _cautions(changes: Sequence[Changed], unit: str, is_whole: bool) -> Iterator[str]:
+def _cautions(changes: Sequence[Changed], unit: str, period: Period) -> Iterator[str]:
     """What makes the two less comparable, the weightiest first."""
     if any(change.what == "machine" and change.name in MACHINE_FACTS for change in changes):
         yield "The runs are from different machines, whose difference counts as one of the runs."
     if unit == BATCHES:
         yield f"Samples are not known in both runs: {BY_BATCH}."
-    if not is_whole:
+    if period != OVER_EPOCHS:
         yield (
             "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
             "differ little."

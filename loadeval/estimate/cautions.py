@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
+from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import quantities
 from loadeval.estimate.stats import spearman
 from loadeval.estimate.steady import WITHIN_STEP, steady, steps_left_out
-from loadeval.estimate.verdict import rare_stalls, workers_cpus
+from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
 from loadeval.words import duration, number, share
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ HIDDEN_SHARE = 0.5
 """Waits tell little of what was lost where the GPU was idle for a smaller share of them."""
 LEAST_WAIT_SHARE = 0.01
 """Waiting for a smaller share of the iterations needs no explanation."""
-LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
+REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""
 MACHINE_FACTS = ("host", "cpus_usable")
 BY_BATCH = "batches are compared as if equally large"
@@ -51,8 +52,8 @@ MOVES = "the next run may differ by more than the 95% CI"
 
 def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
     """What makes the figures mean less than they seem to, the weightiest first."""
-    cpus, are_busy = workers_cpus(gap, run)
-    if are_busy:
+    cpus = busy_in_ideal(run)
+    if cpus is not None:
         yield (
             f"The loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU): if they "
             "slow the step down, more time is lost than reported."
@@ -103,7 +104,7 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
             ready = "all prefetched batches were ready ahead of time"
             why = ready if run.prefetches else "no batches were prefetched"
             yield f"The loader alone was not timed: {why}."
-        if gap.pairs and loader.workers != 0 and workers_cpus(gap, run)[0] is None:
+        if gap.pairs and loader.workers != 0 and workers_cpus(run, "ideal") is None:
             yield (
                 "The workers' CPU time in the ideal blocks could not be read: they may not have "
                 "been idle."
@@ -123,19 +124,12 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
 
 
 def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
-    facts = (
-        (
-            "are from different machines",
-            MACHINE_FACTS,
-            [run.header.environment for run in (real, ideal)],
-        ),
-        (
-            "used different loaders",
-            LOADER_FACTS,
-            [asdict(run.loader) for run in (real, ideal)],
-        ),
-    )
-    for what, names, (of_real, of_ideal) in facts:
+    machines = [run.header.environment for run in (real, ideal)]
+    loaders = [asdict(run.loader) for run in (real, ideal)]
+    for what, names, (of_real, of_ideal) in (
+        ("are from different machines", MACHINE_FACTS, machines),
+        ("used different loaders", REPLAYED_FACTS, loaders),
+    ):
         for name in names:
             if differs(of_real.get(name), of_ideal.get(name)):
                 yield (
@@ -177,15 +171,12 @@ def _dependence(run: Run, column: Column) -> float:
     return correlation if is_sure and abs(correlation) >= STRONG else 0.0
 
 
-def _about_the_machine(  # noqa: C901 - a row each
-    gap: Gap, run: Run, ideal: Run | None
-) -> Iterator[str]:
+def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
     """What of the machine moved the figures: it differs from one measurement to the next."""
     levels: dict[tuple[str, str], dict[Arm, float]] = {}
     for each in quantities(run, ideal):
-        for arm, level in zip(ARMS, (each.real, each.ideal), strict=True):
-            if level is not None:
-                levels.setdefault((each.subject, each.name), {})[arm] = level.mean
+        known = {arm: mean for arm, mean in each.means.items() if mean is not None}
+        levels.setdefault((each.subject, each.name), {}).update(known)
 
     def most(subject: str, name: str) -> float:
         return max(levels.get((subject, name), {}).values(), default=0.0)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, Run
-from loadeval.estimate.metrics import Quantity, quantities
-from loadeval.estimate.once import once_per_run
-from loadeval.estimate.steady import whole_windows
+from loadeval.data.run import ARMS
+from loadeval.estimate.metrics import quantities
+from loadeval.estimate.steady import once_per_run, whole_windows
+
+if TYPE_CHECKING:
+    from loadeval.data.lines import Arm
+    from loadeval.data.run import Run
+    from loadeval.estimate.metrics import ByArm
 
 BUSY = 0.9
 """When this share of the CPUs is in use, nothing is left for anyone who wants more."""
-
-ByArm: TypeAlias = Mapping[Arm, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Cpus:
     `usable` are those that the training process or its workers may use, of `every` one of the
     machine. `computing` are those that worker processes compute on, all together, in the real arm.
     `own`, `theirs` and `shared` are those that the training process, its workers and both may run
-    on, `first` the number of the workers' first one, and `fewest` what that worker may use which
-    may use the fewest. `kept_by` tells what keeps workers from some CPUs: the workers themselves,
-    the training process since it started, or whoever started it.
+    on, and `fewest` what that worker may use which may use the fewest. `kept_by` tells what keeps
+    workers from some CPUs: the workers themselves, the training process since it started, or
+    whoever started it.
     """
 
     usable: int | None
@@ -41,7 +41,6 @@ class Cpus:
     own: int | None = None
     theirs: int | None = None
     shared: int | None = None
-    first: int | None = None
     fewest: int | None = None
     kept_by: Literal["workers", "process", "starter"] | None = None
 
@@ -80,12 +79,9 @@ class Cpus:
     @property
     def are_busy(self) -> bool:
         """Whether no CPU is left for more workers; False where that is not known too."""
-        used = self.used()
-        return (
-            self.usable is not None
-            and used is not None
-            and used + self.competing >= BUSY * self.usable
-        )
+        if self.usable is None or (used := self.used()) is None:
+            return False
+        return used + self.competing >= BUSY * self.usable
 
     @property
     def workers_differ(self) -> bool:
@@ -96,56 +92,51 @@ class Cpus:
 @once_per_run
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
-    read: dict[str, Quantity] = {}
+    read: dict[str, ByArm] = {}
     for quantity in quantities(run):
         if quantity.name == "cpu_cores" and quantity.probe == "host":
-            read.setdefault(quantity.subject, quantity)
-    training, workers, machine = (
-        {arm: _mean(read.get(subject), arm) for arm in ARMS}
-        for subject in ("process", "workers", "machine")
-    )
+            read.setdefault(quantity.subject, quantity.means)
+    unread: ByArm = dict.fromkeys(ARMS)
     environment = run.header.environment
     usable, every = (environment.get(name) for name in ("cpus_usable", "cpus"))
-    computing = workers["real"]
-    windows = whole_windows(run, "real")
-    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
-    elapsed_ns = sum(window.elapsed_ns for window in windows)
-    # No CPU time at all may mean that the workers are threads of the training process.
-    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
-        computing = sum(spent) / elapsed_ns
+    workers = read.get("workers", unread)
     known = Cpus(
-        usable if isinstance(usable, int) and usable > 0 else None,
-        every if isinstance(every, int) else None,
-        training,
-        workers,
-        machine,
-        computing,
+        usable=usable if isinstance(usable, int) and usable > 0 else None,
+        every=every if isinstance(every, int) else None,
+        training=read.get("process", unread),
+        workers=workers,
+        machine=read.get("machine", unread),
+        # No CPU time at all may mean that the workers are threads of the training process.
+        computing=workers_cpus(run, "real") or workers["real"],
     )
     return _with_affinity(run, known)
 
 
-def _mean(quantity: Quantity | None, arm: Arm) -> float | None:
-    level = None if quantity is None else quantity.real if arm == "real" else quantity.ideal
-    return None if level is None else level.mean
+def workers_cpus(run: Run, arm: Arm) -> float | None:
+    """How many CPUs the workers kept busy in the blocks of an arm; None where that is not known."""
+    windows = whole_windows(run, arm)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    return sum(used) / elapsed_ns if len(used) == len(windows) and elapsed_ns else None
 
 
 def _with_affinity(run: Run, known: Cpus) -> Cpus:
     """The same with the CPUs that each process was seen to be allowed."""
 
-    def allowed(subject: str, name: str) -> int | None:
+    def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         table = run.readings.get(("host", subject))
         values = table[name] if table is not None and name in table else np.empty(0)
         values = np.sort(values[~np.isnan(values)])
         return int(values[len(values) // 2]) if len(values) else None
 
-    own, theirs = allowed("process", "allowed_cpus"), allowed("workers", "allowed_cpus")
+    own, theirs = allowed("process"), allowed("workers")
     shared = allowed("workers", "shared_allowed_cpus")
     if own is None or theirs is None or shared is None:
         return known
     threads = allowed("process", "threads_allowed_cpus") or own
     at_start = run.header.environment.get("cpus_at_start")
     most = max(own, threads, at_start if isinstance(at_start, int) else 0)
-    every = max(allowed("machine", "allowed_cpus") or 0, most, theirs)
+    every = max(allowed("machine") or 0, most, theirs)
     kept_by: Literal["workers", "process", "starter"] | None = None
     if theirs < every:
         # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
@@ -156,17 +147,13 @@ def _with_affinity(run: Run, known: Cpus) -> Cpus:
     # Each thread of a step may be bound to a CPU of its own, the main thread to one.
     if round(known.step or 1.0) > 1:
         own, shared = threads, min(theirs, threads)
-    return Cpus(
-        own + theirs - shared,
-        every,
-        known.training,
-        known.workers,
-        known.machine,
-        known.computing,
-        own,
-        theirs,
-        shared,
-        allowed("workers", "first_allowed_cpu"),
-        allowed("workers", "fewest_allowed_cpus"),
-        kept_by,
+    return replace(
+        known,
+        usable=own + theirs - shared,
+        every=every,
+        own=own,
+        theirs=theirs,
+        shared=shared,
+        fewest=allowed("workers", "fewest_allowed_cpus"),
+        kept_by=kept_by,
     )

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
-from loadeval.estimate.once import once_per_run
 from loadeval.estimate.steady import (
     closed_steps,
     epoch_lengths,
+    once_per_run,
     pairs_that_count,
     rows_of_epochs,
     steady,
     usual_length,
     warmup_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 OUTLIER_TIMES_MEDIAN = 2
 """An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
@@ -66,53 +61,38 @@ def starts_of(run: Run) -> Columns | None:
     epochs are blocks of an alternating run, these are all of their batches, and `pair` has the pair
     of each.
     """
-    rows = _whole_epochs(run)
-    names = ("epoch", "batches", "ns", "pair")
-    if not rows and length_of_epochs(run) is not None:
-        rows = _first_batches(run)
-    return Columns(dict(zip(names, np.array(rows).T, strict=False))) if rows else None
+    steps, closed, real = run.steps, closed_steps(run), ARMS.index("real")
+    of_epochs, ends = rows_of_epochs(run), ends_ns(run)
+    known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
+    usual_ns = sum(known) / len(known) if known else 0.0
 
+    def end_ns(epoch: int) -> float:
+        # An end that is not known takes as long as others.
+        return usual_ns if (wait_ns := ends.get(epoch)) is None else wait_ns
 
-def _whole_epochs(run: Run) -> list[tuple[float, ...]]:
-    """Real epochs that are blocks.
-
-    A step that is left out, or was open when its epoch was broken off, is taken to be like others.
-    """
-    steps, closed, of_epochs = run.steps, closed_steps(run), rows_of_epochs(run)
-    pairs, end_ns = set(pairs_that_count(run).tolist()), _end_ns(run)
     rows: list[tuple[float, ...]] = []
+    pairs = set(pairs_that_count(run).tolist())
     for epoch, pair in whole_epochs(run).items():
         of_epoch = of_epochs[epoch]
-        count = of_epoch.stop - of_epoch.start
-        if pair in pairs and steps.arm[of_epoch.start] == ARMS.index("real"):
+        if pair in pairs and steps.arm[of_epoch.start] == real:
+            # A step that was left out, or still open, is taken to be like others.
             step_ns = steps.step_ns[of_epoch][closed[of_epoch]]
+            count = of_epoch.stop - of_epoch.start
             stepped_ns = count * float(step_ns.mean()) if len(step_ns) else 0.0
             waited_ns = float(steps.wait_ns[of_epoch].sum()) + end_ns(epoch)
             rows.append((epoch, count, waited_ns + stepped_ns, pair))
-    return rows
-
-
-def _first_batches(run: Run) -> list[tuple[float, ...]]:
-    steps, end_ns = run.steps, _end_ns(run)
-    rows: list[tuple[float, ...]] = []
-    first = max(warmup_of(run), int(run.header.mode == "alternate"))
-    plain = (steps.arm == ARMS.index("real")) & closed_steps(run) & (steps.batch < first)
-    iteration_ns = steps.wait_ns + steps.step_ns
-    for epoch, of_epoch in rows_of_epochs(run).items():
-        count = int(np.logical_and.accumulate(plain[of_epoch]).sum())
-        was_ready = not epoch and run.loader.ready_batches
-        if not was_ready and (count or not first):  # without a warm-up they are steady
-            begin_ns = int(iteration_ns[of_epoch][:count].sum())
-            rows.append((epoch, count, begin_ns + end_ns(epoch)))
-    return rows
-
-
-def _end_ns(run: Run) -> Callable[[int], float]:
-    """How long an epoch took to end, or where that is not known as long as others."""
-    ends = ends_ns(run)
-    known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
-    usual_ns = sum(known) / len(known) if known else 0.0
-    return lambda epoch: usual_ns if (wait_ns := ends.get(epoch)) is None else wait_ns
+    if not rows and length_of_epochs(run) is not None:
+        first = max(warmup_of(run), int(run.header.mode == "alternate"))
+        plain = (steps.arm == real) & closed & (steps.batch < first)
+        iteration_ns = steps.wait_ns + steps.step_ns
+        for epoch, of_epoch in of_epochs.items():
+            count = int(np.logical_and.accumulate(plain[of_epoch]).sum())
+            was_ready = not epoch and run.loader.ready_batches
+            if not was_ready and (count or not first):  # without a warm-up they are steady
+                begin_ns = int(iteration_ns[of_epoch][:count].sum())
+                rows.append((epoch, count, begin_ns + end_ns(epoch)))
+    names = ("epoch", "batches", "ns", "pair")
+    return Columns(dict(zip(names, np.array(rows).T, strict=False))) if rows else None
 
 
 @once_per_run

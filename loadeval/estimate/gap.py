@@ -22,9 +22,8 @@ from loadeval.data.columns import UNKNOWN, Columns, Values
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.epochs import length_of_epochs, starts_of
-from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, Jackknife
-from loadeval.estimate.steady import pairs_that_count, steady
+from loadeval.estimate.steady import once_per_run, pairs_that_count, steady
 from loadeval.words import whole_share
 
 if TYPE_CHECKING:
@@ -114,12 +113,9 @@ class Gap:
 
     def parts(self) -> list[tuple[str, Estimate]]:
         """What the time lost consists of."""
-        named = {
-            "waiting": self.waiting,
-            "contention": self.contention,
-            "epoch starts": self.starts,
-        }
-        return [(name, part) for name, part in named.items() if part is not None]
+        parts = (self.waiting, self.contention, self.starts)
+        named = zip(("waiting", "contention", "epoch starts"), parts, strict=True)
+        return [(name, part) for name, part in named if part is not None]
 
     def share(self, name: str) -> float:
         """The share of the time, over whole epochs, that a part of it takes, or all that is lost.
@@ -324,32 +320,25 @@ def _measured_together(
 def means_of(tables: Mapping[str, Columns], follow_size: bool = False) -> list[float]:
     """The mean real wait and step, and the mean ideal ones, per sample or batch.
 
-    They are ratios of sums, never means of ratios. Each ideal block weighs as much as
-    interpolation at the places of the real batches asks.
+    They are ratios of sums, never means of ratios. Where both arms alternate, ideal blocks are
+    interpolated at the places of the real batches.
     """
     real, ideal = tables.get("real"), tables.get("ideal")
     if follow_size and real is not None and ideal is not None:
         real, ideal = _at_same_size(real, ideal)
-    weight = np.ones(0 if ideal is None else len(ideal))
-    if real is not None and ideal is not None and "place" in ideal:
-        _, block = np.unique(ideal.block, return_inverse=True)
-        amount = np.bincount(block, ideal.amount)
-        centre = np.bincount(block, ideal.place) / np.bincount(block, ideal.batches)
-        place, last = real.placed / real.amount, len(centre) - 1
-        right = np.clip(np.searchsorted(centre, place), min(1, last), last)
-        left = np.maximum(right - 1, 0)
-        apart = np.maximum(centre[right] - centre[left], LEAST)
-        part = np.clip((place - centre[left]) / apart, 0.0, 1.0)
-        wanted = np.bincount(left, real.amount * (1 - part), last + 1)
-        wanted += np.bincount(right, real.amount * part, last + 1)
-        weight = (np.maximum(wanted, LEAST) / amount)[block]
     means: list[float] = []
-    for arm, weights in ((real, np.ones(1)), (ideal, weight)):
+    for arm in (real, ideal):
         if arm is None or not (arm.wait_ns.any() or arm.step_ns.any()):
             means += [math.nan, math.nan]
             continue
-        total = float((arm.amount * weights).sum())
-        means += [float((arm[name] * weights).sum()) / total for name in ("wait_ns", "step_ns")]
+        amount, times_ns = arm.amount, [arm.wait_ns, arm.step_ns]
+        if arm is ideal and real is not None and "place" in arm:
+            _, block = np.unique(arm.block, return_inverse=True)
+            centres = np.bincount(block, arm.place) / np.bincount(block, arm.batches)
+            of_blocks = [np.bincount(block, each) / np.bincount(block, amount) for each in times_ns]
+            amount, places = real.amount, real.placed / real.amount
+            times_ns = [amount * np.interp(places, centres, each) for each in of_blocks]
+        means += [float(each.sum()) / float(amount.sum()) for each in times_ns]
     return means
 
 

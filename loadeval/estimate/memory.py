@@ -168,9 +168,9 @@ def _slopes(parts: list[Series]) -> list[Estimate]:
 def _thinned(times: Values, values: Values) -> Series:
     if len(times) <= MOST_POINTS:
         return times, values
-    groups = np.array_split(np.arange(len(times)), MOST_POINTS)
-    medians = [[np.median(column[group]) for group in groups] for column in (times, values)]
-    return np.array(medians[0]), np.array(medians[1])
+    groups = (np.array_split(column, MOST_POINTS) for column in (times, values))
+    times, values = (np.array([*map(np.median, parts)]) for parts in groups)
+    return times, values
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS
+from loadeval.data.run import ARMS, keys_of
 from loadeval.estimate.memory import Growth, growth
-from loadeval.estimate.once import once_per_run
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import after_warmup, closed_steps
+from loadeval.estimate.steady import after_warmup, closed_steps, once_per_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from loadeval.data.run import Run
     from loadeval.estimate.steady import Mask
 
-    Served: TypeAlias = Callable[[Column], Column]
+    ByArm: TypeAlias = Mapping[Arm, float | None]
 
 THREADS = "threads"
 """The probe with many subjects, which `inside.operators` has in a table of its own."""
@@ -61,6 +60,12 @@ class Quantity:
     real: Level | None
     ideal: Level | None
 
+    @property
+    def means(self) -> ByArm:
+        """The mean in each arm."""
+        arms = zip(ARMS, (self.real, self.ideal), strict=True)
+        return {arm: None if level is None else level.mean for arm, level in arms}
+
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
@@ -72,7 +77,7 @@ class Metrics:
 
     quantities: tuple[Quantity, ...]
     missing: tuple[tuple[str, str], ...]
-    gpu_idle_ns: Mapping[Arm, float | None]
+    gpu_idle_ns: ByArm
     growths: tuple[Growth, ...]
 
 
@@ -129,7 +134,7 @@ def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
     )
 
 
-def served(run: Run, rows: Mask) -> Served:
+def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
     """A function of times: for how long, until each, the batches of `rows` had been served.
 
     A batch is served from its request to the end of its step.
@@ -186,10 +191,8 @@ def padding(run: Run) -> PaddingShare | None:
     )
     if not len(steps):
         return figures
-    first = np.searchsorted(steps.epoch, told.epoch).clip(max=len(steps) - 1)
-    rows = (first + told.batch - steps.batch[first]).clip(0, len(steps) - 1)
-    known = (steps.epoch[rows] == told.epoch) & (steps.batch[rows] == told.batch)
-    known &= closed_steps(run)[rows]
+    rows = np.searchsorted(keys_of(steps), keys_of(told)).clip(max=len(steps) - 1)
+    known = (keys_of(steps)[rows] == keys_of(told)) & closed_steps(run)[rows]
     mean_positions, positions, steps = positions.mean(), positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)

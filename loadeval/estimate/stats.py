@@ -271,14 +271,11 @@ def _kendall(count: int) -> int:
 
 def spearman(x: Column, y: Column) -> float:
     """The rank correlation, ties having their mean rank; 0.0 where either is constant."""
-    x_ranks, y_ranks = (mean_ranks(column) - (len(column) - 1) / 2 for column in (x, y))
+    ranks = []
+    for column in (x, y):
+        _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
+        last = np.cumsum(counts)
+        ranks.append((2 * last - counts - len(column))[which] / 2)  # their mean is 0
+    x_ranks, y_ranks = ranks
     scale = math.sqrt(float((x_ranks**2).sum()) * float((y_ranks**2).sum()))
     return float((x_ranks * y_ranks).sum()) / scale if scale else 0.0
-
-
-def mean_ranks(column: Column) -> Values:
-    """Each value's rank from 0; equal values share their mean rank."""
-    _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: Values = ((last - counts) + (last - 1))[which] / 2
-    return ranks

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -10,13 +11,15 @@ import numpy.typing as npt
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.run import ARMS, Run
-from loadeval.estimate.once import once_per_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadeval.data.lines import Arm, Window
 
-Kind = TypeVar("Kind", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
+Rest = ParamSpec("Rest")
+Result = TypeVar("Result")
 
 WITHIN_STEP = "within a step"
 """The kind of an event that tells what else than training was done in a step."""
@@ -26,6 +29,22 @@ FEWEST_LEFT = 3
 """When training left so many epochs before their end, that is taken for their length."""
 FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
+
+
+def once_per_run(
+    compute: Callable[Concatenate[Run, Rest], Result],
+) -> Callable[Concatenate[Run, Rest], Result]:
+    """`compute`, whose results are kept in the run, and go with it: no run changes."""
+
+    @wraps(compute)
+    def kept(run: Run, /, *args: Rest.args, **options: Rest.kwargs) -> Result:
+        results = vars(run).setdefault("_computed", {})
+        key = (compute, args, *options.items())
+        if key not in results:
+            results[key] = compute(run, *args, **options)
+        return cast("Result", results[key])
+
+    return kept
 
 
 @once_per_run
@@ -43,7 +62,7 @@ def steady(run: Run, arm: Arm | None = None) -> Mask:
         return steady(run, "ideal") if is_ideal else of_real
     pairs = pairs_that_count(run) if alternates else ()
     rows = after_warmup(run, arm)
-    return _kept(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
+    return np.asarray(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
 
 
 @once_per_run
@@ -55,7 +74,7 @@ def after_warmup(run: Run, arm: Arm) -> Mask:
     steps = run.steps
     alternates = run.header.mode == "alternate"
     counts = steps.pair != UNKNOWN if alternates else steps.batch >= warmup_of(run)
-    return _kept(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
+    return np.asarray(counts & closed_steps(run) & (steps.arm == ARMS.index(arm)))
 
 
 @once_per_run
@@ -81,15 +100,15 @@ def pairs_that_count(run: Run) -> Column:
         sizes = np.bincount(index[steps.arm[counted] == code], minlength=len(numbers))
         usual = float(np.median(sizes[sizes > 0])) if sizes.any() else 0.0
         enough &= sizes >= max(min(FEWEST_IN_BLOCK, usual / 2), 1.0)
-    return _kept(numbers[enough])
+    return numbers[enough]
 
 
 @once_per_run
 def closed_steps(run: Run) -> Mask:
     """Which steps are known, and were of training alone: see `steps_left_out`."""
-    closed = run.steps.step_ns != UNKNOWN
+    closed: Mask = run.steps.step_ns != UNKNOWN
     closed[steps_left_out(run)] = False
-    return _kept(closed)
+    return closed
 
 
 def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
@@ -162,9 +181,3 @@ def warmup_of(run: Run) -> int:
     known = usual_length(run) or run.loader.length or warmup + 1
     are_short = len(lengths) > 1 and known <= warmup
     return min(longest - 1, 1) if are_short else warmup
-
-
-def _kept(values: npt.NDArray[Kind]) -> npt.NDArray[Kind]:
-    """The same, never to be written to: others share it."""
-    values.setflags(write=False)
-    return values

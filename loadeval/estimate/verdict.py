@@ -15,13 +15,10 @@ import numpy as np
 from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
-from loadeval.estimate.epochs import first_waits, starts_of
+from loadeval.estimate.cpus import workers_cpus
+from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap, arms_of, mean_of
-from loadeval.estimate.steady import (
-    epoch_lengths,
-    steady,
-    whole_windows,
-)
+from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 if TYPE_CHECKING:
@@ -128,9 +125,9 @@ def _objections(
     if gap.of_epochs and (gap.pairs or 0) < FEWEST_PAIRS:
         why = f"too few pairs ({gap.pairs}) of epochs so short that each is a block"
         yield "too few epochs", f"{unknown}: {why}", more
-    cpus, are_busy = workers_cpus(gap, run)
+    cpus = busy_in_ideal(run)
     # Busy workers slow the ideal arm down: a share that is high all the same is higher.
-    if are_busy and (lost.low is None or lost.low < HIGH_SHARE):
+    if cpus is not None and (lost.low is None or lost.low < HIGH_SHARE):
         why = (
             f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
             "ideal arm is too slow"
@@ -183,16 +180,15 @@ def _fewest_batches(gap: Gap, run: Run) -> int:
     return min(gap.real_batches + first, gap.ideal_batches)
 
 
-def workers_cpus(gap: Gap, run: Run) -> tuple[float | None, bool]:
-    """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
-    windows = [] if gap.pairs is None else whole_windows(run, "ideal")
-    elapsed_ns = sum(window.elapsed_ns for window in windows)
-    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
-    if len(used) < len(windows) or not elapsed_ns:
-        return None, False
-    cpus = sum(used) / elapsed_ns
+def busy_in_ideal(run: Run) -> float | None:
+    """How many CPUs the workers kept busy in the ideal blocks, if that is too much."""
+    windows, used = whole_windows(run, "ideal"), workers_cpus(run, "ideal")
+    if used is None:
+        return None
     # Each window is wrong by up to a tick, up or down, independently of the others.
-    return cpus, cpus > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    is_much = used > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    return used if is_much else None
 
 
 def drift_ns(run: Run) -> float:
@@ -305,37 +301,17 @@ def _more(gap: Gap, run: Run, ideal: Run | None) -> str:
         narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
         needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
         batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
-    elif total_ns := sum(_spent_ns(run)):
-        batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
-        loaded = int((run.steps.arm == ARMS.index("real")).sum())
-        return (
-            f"A verdict takes about {batches:,} batches, which take "
-            f"{duration(batches * total_ns / loaded)} at this pace."
-        )
+    else:
+        loaded = run.steps.where(arm=ARMS.index("real"))
+        if total_ns := int(loaded.wait_ns.sum() + loaded.step_ns.clip(0).sum()):
+            batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
+            return (
+                f"A verdict takes about {batches:,} batches, which take "
+                f"{duration(batches * total_ns / len(loaded))} at this pace."
+            )
     return (
         f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
         "or batches if that ended the measurement."
-    )
-
-
-def _spent_ns(run: Run) -> tuple[int, int, int]:
-    """What training spent on the first batches of epochs, on other waits, and on its steps."""
-    steps = run.steps.where(arm=ARMS.index("real"))
-    first_ns = int(first_waits(run).wait_ns.sum()) if len(steps) else 0
-    stepped_ns = int(steps.step_ns[steps.step_ns != UNKNOWN].sum())
-    return first_ns, int(steps.wait_ns.sum()) - first_ns, stepped_ns
-
-
-def so_far(run: Run) -> str:
-    """What is known of a run that has nothing to compare; "" where nothing is."""
-    first_ns, wait_ns, step_ns = _spent_ns(run)
-    waited_ns, loaded = first_ns + wait_ns, int((run.steps.arm == ARMS.index("real")).sum())
-    if not waited_ns + step_ns:
-        return ""
-    return (
-        f"Batches so far: {loaded:,}. Training waited {duration(waited_ns)} for them, "
-        f"{share(waited_ns / (waited_ns + step_ns))} of the time ({duration(first_ns)} for the "
-        f"first of each epoch), and its steps took {duration(step_ns)}."
     )
 
 
@@ -416,7 +392,7 @@ def _advice(gap: Gap, lost: Estimate) -> Iterator[str]:  # noqa: C901 - a row ea
             "Steps are slower while the loader works: loading competes for CPU, memory bandwidth "
             "or the GPU. Try fewer workers or threads, or a loader that needs less."
         )
-    if place == "contention" and required is None:
+    if place == "contention" and gap.pairs is None:
         yield (
             "If a step's time depends on its batch, measure with mode='alternate', which serves "
             "every batch once."

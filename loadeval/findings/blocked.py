@@ -10,7 +10,6 @@ import numpy as np
 
 from loadeval.findings.engine import (
     BLOCKED,
-    CHARGED,
     DOMINATES,
     Context,
     Do,
@@ -19,7 +18,7 @@ from loadeval.findings.engine import (
     found_by,
     rule,
 )
-from loadeval.findings.inside import collates, tokenises, without
+from loadeval.findings.inside import collates, tokenises, waits_for_workers, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
 from loadeval.model.changes import Change
@@ -46,9 +45,7 @@ MOST_REQUESTS = 8
 
 def by(c: Context) -> str | None:
     """What blocks workers that training waits for; None where collating or tokenising is named."""
-    if not c.loses or c.blocked < BLOCKED or c.charged("fetch", "collate") < CHARGED:
-        return None
-    if collates(c) or tokenises(c):
+    if not waits_for_workers(c) or c.blocked < BLOCKED or collates(c) or tokenises(c):
         return None
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
@@ -147,8 +144,7 @@ def storage_latency(c: Context) -> Finding | None:
             f"{_place(c)}, which hardly compute meanwhile: {slow} them."
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
-    change = Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / 2))
-    more = Do("ask for twice as much at once", because, _place(c), change)
+    more = Do("ask for twice as much at once", because, _place(c), _shorter(2))
     return Finding(says, [*more_workers(c), more], _facts(c))
 
 

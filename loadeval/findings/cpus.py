@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
@@ -351,11 +349,18 @@ def python_lock(c: Context) -> Finding | None:
     loaded, and steps are slower.
     """
     report = threads(c.run, c.ideal)
+    beside = [
+        use
+        for use in (report.threads if report else ())
+        if use.name != TRAINING_THREAD and not use.name.startswith("loadeval")
+    ]
+    loading_cpus = sum(
+        max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0) for use in beside
+    )
+    steps_suffer = loading_cpus >= LEAST_CPUS and c.contention >= MATTERS
     in_processes = c.loader.start_method is not None or c.loader.persistent_workers is not None
-    if in_processes or c.loader.workers == 0:
-        reads_ahead = report is not None and _loading_cpus(report) >= LEAST_CPUS
-        if not reads_ahead or c.contention < MATTERS:
-            return None
+    if (in_processes or c.loader.workers == 0) and not steps_suffer:
+        return None
     if report is None:
         if c.loader.workers is None:
             return None
@@ -370,16 +375,11 @@ def python_lock(c: Context) -> Finding | None:
             f"{FEWEST_READINGS} are needed; let it run longer"
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
-    stopped_ns, slower = _stopped_ns(c, report), c.gap.contention
-    often = (
-        c.contention >= MATTERS
-        and _loading_cpus(report) >= LEAST_CPUS
-        and slower is not None
-        and stopped_ns >= MOSTLY * slower.value
-    )
+    (stopped_ns, queued_ns), slower = _longer_ns(c, report), c.gap.contention
+    often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value
     if not held and not often:
         return None
-    names = next((use.name for use in _beside_training(report)), "threads of the loader")
+    names = beside[0].name if beside else "threads of the loader"
     says = (
         f"Threads that load batches ({names}) hold Python's lock (GIL): a thread waits "
         f"{duration(real.wait_ns)} for it, and {duration(ideal.wait_ns)} with ideal loading."
@@ -391,7 +391,6 @@ def python_lock(c: Context) -> Finding | None:
             "lock (GIL)."
         )
     waits = c.waiting * _in_lock(operators(c.run), report, real)
-    queued_ns = _queued_ns(c, report)
     if in_processes:
         do = [Do(f"do less with a batch in {names}", "convert and collate in the workers")]
     else:
@@ -413,48 +412,23 @@ def python_lock(c: Context) -> Finding | None:
     )
 
 
-def _beside_training(report: Threads) -> list[Any]:
-    return [
-        use
-        for use in report.threads
-        if use.name != TRAINING_THREAD and not use.name.startswith("loadeval")
-    ]
+def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
+    """How much longer than in an ideal step the training thread stops, and waits for a CPU.
 
-
-def _loading_cpus(report: Threads) -> float:
-    """CPUs that threads use in the real arm more than in the ideal one."""
-    return sum(
-        max((use.cpu_cores["real"] or 0.0) - (use.cpu_cores["ideal"] or 0.0), 0.0)
-        for use in _beside_training(report)
-    )
-
-
-def _times_ns(c: Context) -> Mapping[str, float]:
-    real, ideal = c.gap.real, c.gap.ideal
-    return {"real": real.value if real else 0.0, "ideal": ideal.value if ideal else 0.0}
-
-
-def _stopped_ns(c: Context, report: Threads) -> float:
-    """How much longer a real step neither computes nor waits for a CPU than an ideal one."""
-    use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
-    if use is None or None in use.cpu_cores.values():
-        return 0.0
-    stops_ns = {
-        arm: max(1 - (use.cpu_cores[arm] or 0.0) - (use.run_queue_cores[arm] or 0.0), 0.0)
-        * _times_ns(c)[arm]
-        for arm in ARMS
-    }
-    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
-    return max(stops_ns["real"] - stops_ns["ideal"] - waiting_ns, 0.0)
-
-
-def _queued_ns(c: Context, report: Threads) -> float:
-    """How much longer the training thread waits for a CPU in a real batch than in an ideal one."""
+    It stops where it neither computes nor waits for a CPU, or for a batch.
+    """
     use = next((each for each in report.threads if each.name == TRAINING_THREAD), None)
     if use is None:
-        return 0.0
-    queued = {arm: (use.run_queue_cores[arm] or 0.0) * _times_ns(c)[arm] for arm in ARMS}
-    return max(queued["real"] - queued["ideal"], 0.0)
+        return 0.0, 0.0
+    stopped_ns, queued_ns = 0.0, 0.0
+    for arm, sign, time in zip(ARMS, (1, -1), (c.gap.real, c.gap.ideal), strict=True):
+        time_ns = time.value if time else 0.0
+        queued = use.run_queue_cores[arm] or 0.0
+        stopped_ns += sign * max(1 - (use.cpu_cores[arm] or 0.0) - queued, 0.0) * time_ns
+        queued_ns += sign * queued * time_ns
+    waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
+    is_known = None not in use.cpu_cores.values()
+    return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
 
 
 def _in_lock(pipeline: Operators | None, report: Threads, real: LockWait) -> float:

@@ -23,9 +23,9 @@ from loadeval.findings.engine import (
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
-from loadeval.inside.stages import CodeLine, TransformTime
+from loadeval.inside.stages import TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import in_share, work_of
+from loadeval.model.costs import in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
 TWICE = 2.0
@@ -120,6 +120,13 @@ def without(*names: str) -> Change:
     return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
 
 
+def shorter(times: float, *names: str) -> Change:
+    """These costs are so many times smaller."""
+    return Change(
+        costs=lambda costs: costs.replace(**{name: costs[name] / times for name in names})
+    )
+
+
 def less(part: float) -> Change:
     """Fetching and collating without a part of it."""
     return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
@@ -130,14 +137,17 @@ def twice_as_fast(part: float) -> Change:
     return less(part / TWICE)
 
 
+def waits_for_workers(c: Context) -> bool:
+    """Whether training waits for workers that fetch and collate."""
+    return c.loses and c.charged("fetch", "collate") >= CHARGED
+
+
 def computes(c: Context) -> bool:
-    """Whether training waits for workers that fetch, and have a CPU for most of that.
+    """Whether it waits for them, and they have a CPU for most of that.
 
     Not where it waits for one slow worker, or for a few slow samples.
     """
-    if not c.loses or c.blocked >= BLOCKED or c.charged("fetch", "collate") < CHARGED:
-        return False
-    if slow_worker_of(c) is not None:
+    if not waits_for_workers(c) or c.blocked >= BLOCKED or slow_worker_of(c) is not None:
         return False
     if c.model is None:
         return True
@@ -161,12 +171,7 @@ def part_of(c: Context) -> TransformTime | None:
 
 def format_of(c: Context) -> SlowFormat | None:
     """The form of the data that makes it slow to read; None where none does."""
-    return slow_format_of(c.stages, _batch_bytes(c), DOMINATES)
-
-
-def _batch_bytes(c: Context) -> float | None:
-    known = c.batches.nbytes[c.batches.nbytes >= 0]
-    return float(known.mean()) if len(known) else None
+    return slow_format_of(c.stages, mean_known(c.batches.nbytes), DOMINATES)
 
 
 def tokenising_of(c: Context) -> tuple[float, str]:
@@ -192,22 +197,13 @@ def tokenises(c: Context) -> bool:
     line = c.stages.blocked_line
     by_threads = line is not None and FUTEX in line.blocked_in
     at_work = by_threads or c.blocked < BLOCKED
-    return (
-        c.loses
-        and tokenising_of(c)[0] >= DOMINATES
-        and at_work
-        and c.charged("fetch", "collate") >= CHARGED
-    )
+    return at_work and waits_for_workers(c) and tokenising_of(c)[0] >= DOMINATES
 
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    collate_ns = c.stages.collate_ns
-    return (
-        c.loses
-        and collate_ns >= DOMINATES * c.work_ns > 0
-        and c.charged("fetch", "collate") >= CHARGED
-    )
+    is_much = c.stages.collate_ns >= DOMINATES * c.work_ns > 0
+    return waits_for_workers(c) and is_much
 
 
 def by_lines(c: Context) -> list[Set | Do]:
@@ -216,19 +212,14 @@ def by_lines(c: Context) -> list[Set | Do]:
     for line in c.stages.code[:3]:
         if line.share < MATTERS or line.function in c.stages.callers:
             continue
-        says, because = _remedy(line)
+        called = f"it mostly calls {line.leaf}: " if line.leaf else ""
+        says, because = f"make {line.function} twice as fast", f"{called}{FASTER}"
+        for leaf, remedy in REMEDIES.items():
+            if re.fullmatch(leaf, line.leaf):
+                says, because = remedy
+        says = f"{says}: {share(line.share)} of loading"
         do.append(Do(says, because, line.place, twice_as_fast(line.share)))
     return do
-
-
-def _remedy(line: CodeLine) -> tuple[str, str]:
-    for leaf, remedy in REMEDIES.items():
-        if re.fullmatch(leaf, line.leaf):
-            says, because = remedy
-            return f"{says}: {share(line.share)} of loading", because
-    called = f"it mostly calls {line.leaf}: " if line.leaf else ""
-    says = f"make {line.function} twice as fast: {share(line.share)} of loading"
-    return says, f"{called}{FASTER}"
 
 
 @rule(
@@ -295,10 +286,20 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
     return []
 
 
+def _without_copies(c: Context) -> Change:
+    copied = copies(c.run)
+    left = 1.0 if copied is None else 1 - copied.share
+
+    def costs(before: Columns) -> Columns:
+        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
+
+    return Change(costs=costs)
+
+
 @rule(
     "copied pages",
     source="page faults and kernel time of the workers while they load, memory that they share",
-    undo=lambda c: _without_copies(c),  # noqa: PLW0108 - it stands below
+    undo=_without_copies,
 )
 def copied_pages(c: Context) -> Finding | None:
     """Forked workers copy the pages of the Python objects that they read.
@@ -333,16 +334,6 @@ def copied_pages(c: Context) -> Finding | None:
             "estimated objects of the dataset": c.loader.dataset_objects,
         },
     )
-
-
-def _without_copies(c: Context) -> Change:
-    copied = copies(c.run)
-    left = 1.0 if copied is None else 1 - copied.share
-
-    def costs(before: Columns) -> Columns:
-        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
-
-    return Change(costs=costs)
 
 
 @rule(
@@ -481,7 +472,7 @@ def transfer(c: Context) -> Finding | None:
         return None
     pickled = c.stages.pickled_bytes or 0.0
     receive_ns = sum(each.work_ns for each in parts if each.stage == "receive")
-    lock_ns, in_training = 0.0, without("lock_ns", "pickle_ns", "receive_ns")
+    lock_ns, halved = 0.0, shorter(TWICE, "pickle_ns", "receive_ns")
     if c.model is not None and c.model.costs.lock_ns.any():
         lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
@@ -498,29 +489,22 @@ def transfer(c: Context) -> Finding | None:
     elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         because = "torch.from_numpy in collate_fn: they go through shared memory"
-        do = Do("return tensors from the workers, not arrays", because, change=in_training)
+        change = without("lock_ns", "pickle_ns", "receive_ns")
+        do = Do("return tensors from the workers, not arrays", because, change=change)
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
-        do = Do("use larger batches", because, change=_halved())
+        do = Do("use larger batches", because, change=halved)
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
         do = Do(
-            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=_halved()
+            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=halved
         )
     name, none = c.setting("num_workers"), Change({"num_workers": 0})
     zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
     names = {"pickle": "pickling a batch, ns", "receive": "receiving it, ns"}
     facts = {names[each.stage]: each.work_ns for each in parts}
     return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
-
-
-def _halved() -> Change:
-    return Change(
-        costs=lambda costs: costs.replace(
-            pickle_ns=costs.pickle_ns / TWICE, receive_ns=costs.receive_ns / TWICE
-        )
-    )
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
@@ -538,7 +522,7 @@ def slow_sampler(c: Context) -> Finding | None:
         return None
     if c.charged("indices") < CHARGED and index_ns < CHARGED * step_ns:
         return None
-    change = Change(costs=lambda costs: costs.replace(index_ns=costs.index_ns / TWICE))
+    change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
     return Finding(
         f"The training process spends {duration(index_ns)} a batch on "
@@ -559,7 +543,7 @@ def pinning(c: Context) -> Finding | None:
     pin = c.stages.share_of("pin")
     if not c.loses or pin is None or c.charged("pin") < CHARGED:
         return None
-    change = Change(costs=lambda costs: costs.replace(pin_ns=costs.pin_ns / TWICE))
+    change = shorter(TWICE, "pin_ns")
     return Finding(
         f"Copying a batch to pinned memory takes {duration(pin.work_ns)}.",
         [Do("send fewer and larger tensors", "stack those of a kind in collate_fn", change=change)],

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.epochs import outliers as outliers_of
@@ -155,36 +155,72 @@ def outliers(c: Context) -> Finding | None:
     )
 
 
-@rule("falling throughput", source="Theil-Sen slope of the medians of twenty parts of the run")
-def falling_throughput(c: Context) -> Finding | None:
-    """Throughput falls all the time: both halves of the run become slower.
+@rule(
+    "drift",
+    source="Theil-Sen slope of the medians of twenty parts of the run; difference of the halves' "
+    "mean iterations, beyond its 95% CI",
+)
+def drift(c: Context) -> Finding | None:
+    """Training becomes slower all the time, or one half of the run was slower than the other.
 
-    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves.
+    Shown by medians of twenty parts of the run that rise by 10% in all, and in both halves; or by
+    halves whose mean iterations differ by 5%, and beyond chance.
 
-    Excluded by one half that does not become slower: one step is no trend.
+    Excluded by halves that are alike. Training that becomes slower once, at some batch, has halves
+    that differ, and not both of these become slower.
     """
     _needs(c, FEWEST_FOR_CHANGE)
-    iteration_ns = c.batches.wait_ns + c.batches.step_ns
-    medians = np.array([np.median(part) for part in np.array_split(iteration_ns, PARTS)])
+    batches = c.batches
+    batches = batches.replace(
+        total_ns=batches.wait_ns + batches.step_ns,
+        amount=np.ones(len(batches)),
+        block=np.zeros(len(batches), np.int64),
+    )
+    halves = [batches.take(rows) for rows in np.array_split(np.arange(len(batches)), 2)]
+    medians = np.array([np.median(part) for part in np.array_split(batches.total_ns, PARTS)])
     at = np.arange(PARTS, dtype=np.float64)
     trend = slope([(at, medians)])
     # One step, wherever it is, cannot make both halves slower.
-    halves = [
+    trends = [
         slope([part])
         for part in zip(np.array_split(at, 2), np.array_split(medians, 2), strict=True)
     ]
-    if trend is None or not all(half and half.low and half.low > 0 for half in halves):
+    if trend is not None and all(half and half.low and half.low > 0 for half in trends):
+        rise = trend.value * (PARTS - 1) / float(np.median(medians))
+        if rise >= 2 * MATTERS:
+            return _falling(halves, medians, rise)
+    first, second = map(mean_of, halves)
+    change = second - first
+    low, high = change.bounds
+    part = abs(change.value) / max(float(batches.total_ns.mean()), 1.0)
+    if change.low is None or low <= 0 <= high or part < MATTERS:
         return None
-    rise = trend.value * (PARTS - 1) / float(np.median(medians))
-    if rise < 2 * MATTERS:
-        return None
-    first, second = np.array_split(c.batches.wait_ns, 2)
-    before, after = np.array_split(iteration_ns, 2)
-    because = "losses or outputs kept with their autograd graph, a metric over all batches, heat"
-    do = Do("find what grows in the step", because)
-    if second.mean() - first.mean() > (after.mean() - before.mean()) / 2:
-        because = "a list or cache that it searches, files that it never closes, a storage's burst"
-        do = Do("find what grows in the loader", because)
+    slower, do = "slower", Do("look for other work on the machine, heat and growing memory")
+    if change.value <= 0:
+        because = "a page cache that fills reads faster"
+        slower, do = "faster", Do("run an epoch before the one that you measure", because)
+    return Finding(
+        f"The second half of the run was {share(part)} {slower} than the first: figures of the "
+        "whole run average the two.",
+        [do],
+        {"iteration in the first half, ns": first, "in the second half, ns": second},
+    )
+
+
+def _falling(halves: list[Columns], medians: np.ndarray, rise: float) -> Finding:
+    """What is said where throughput falls all the time, by the loader or the step."""
+    do = Do(
+        "find what grows in the step",
+        "losses or outputs kept with their autograd graph, a metric over all batches, heat",
+    )
+    waits_ns, iterations_ns = (
+        halves[1][name].mean() - halves[0][name].mean() for name in ("wait_ns", "total_ns")
+    )
+    if waits_ns > iterations_ns / 2:
+        do = Do(
+            "find what grows in the loader",
+            "a list or cache that it searches, files that it never closes, a storage's burst",
+        )
     quarter = PARTS // 4
     first_ns, last_ns = float(medians[:quarter].mean()), float(medians[-quarter:].mean())
     return Finding(
@@ -192,48 +228,6 @@ def falling_throughput(c: Context) -> Finding | None:
         f"run, and {duration(first_ns)} at its start.",
         [do],
         {"growth of an iteration, share": rise},
-    )
-
-
-@rule("drift", source="difference of the halves' mean iterations, beyond its 95% CI")
-def drift(c: Context) -> Finding | None:
-    """One half of the run was slower than the other.
-
-    Shown by halves whose mean iterations differ by 5%, and beyond chance.
-
-    Excluded by throughput that falls all the time.
-    """
-    _needs(c, FEWEST_FOR_CHANGE)
-    if falling_throughput(c) is not None:
-        return None
-    iteration_ns = (c.batches.wait_ns + c.batches.step_ns).astype(np.float64)
-    halves = [c.batches.take(rows) for rows in np.array_split(np.arange(len(c.rows)), 2)]
-    first, second = (
-        mean_of(
-            half.replace(
-                total_ns=half.wait_ns + half.step_ns,
-                amount=np.ones(len(half)),
-                block=np.zeros(len(half), np.int64),
-            )
-        )
-        for half in halves
-    )
-    change = second - first
-    low, high = change.bounds
-    part = abs(change.value) / max(float(iteration_ns.mean()), 1.0)
-    if change.low is None or low <= 0 <= high or part < MATTERS:
-        return None
-    slower = change.value > 0
-    do = Do("look for other work on the machine, heat and growing memory")
-    if not slower:
-        do = Do(
-            "run an epoch before the one that you measure", "a page cache that fills reads faster"
-        )
-    return Finding(
-        f"The second half of the run was {share(part)} {'slower' if slower else 'faster'} than the "
-        "first: figures of the whole run average the two.",
-        [do],
-        {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
 
 

@@ -51,12 +51,12 @@ class Start(NamedTuple):
     """
 
     epoch: int
-    wait_ns: int
-    begun_ns: int
-    init_ns: int
-    sample_ns: int
-    index_ns: int
     workers: tuple[WorkerStart, ...]
+    wait_ns: float
+    begun_ns: float
+    init_ns: float
+    sample_ns: float
+    index_ns: float
 
 
 def starts_of(c: Context) -> list[Start]:
@@ -75,13 +75,13 @@ def starts_of(c: Context) -> list[Start]:
         starts.append(
             Start(
                 epoch,
+                workers,
                 # Workers that began before the batch was asked for are part of opening the loader.
                 delivered_ns - min([asked_ns - before_ns, *(each.start_ns for each in workers)]),
                 max((each.ready_ns - each.start_ns for each in workers), default=0),
                 max((each.init_ns for each in workers), default=0),
                 int(max(first.slowest_ns[0], 0)) if is_first else 0,
                 index_ns,
-                workers,
             )
         )
     return starts
@@ -97,23 +97,25 @@ def _rest_of_epoch_ns(c: Context) -> float | None:
     return max(length * real.value - alone_ns, 0.0)
 
 
-def cause(c: Context) -> str | None:
-    """What the starts of later epochs are mostly spent on, by the rule that tells it."""
+def mean_start(c: Context) -> Start | None:
+    """The mean of how later epochs start; None where none was looked into."""
     later = [start for start in starts_of(c) if start.epoch]
     if not later:
         return None
-    wait_ns, begun_ns, init_ns, sample_ns, index_ns = _means(later)
-    least_ns = MOSTLY * wait_ns
-    if index_ns >= max(least_ns, begun_ns + init_ns, 1.0):
+    workers = tuple(each for start in later for each in start.workers)
+    return Start(later[0].epoch, workers, *np.mean([start[2:] for start in later], axis=0).tolist())
+
+
+def cause(start: Start | None) -> str | None:
+    """What the start of an epoch is mostly spent on, by the rule that tells it."""
+    if start is None:
+        return None
+    least_ns, begun_ns = MOSTLY * start.wait_ns, start.begun_ns + start.init_ns
+    if start.index_ns >= max(least_ns, begun_ns, 1.0):
         return "sampler start"
-    if begun_ns + init_ns >= max(least_ns, 1.0):
+    if begun_ns >= max(least_ns, 1.0):
         return "worker start"
-    return "shuffle buffer" if sample_ns >= max(least_ns, 1.0) else None
-
-
-def _means(starts: Sequence[Start]) -> tuple[float, ...]:
-    """Their first wait, and of that starting, initialising, the first sample, indices."""
-    return tuple(np.mean([start[1:6] for start in starts], axis=0).tolist())
+    return "shuffle buffer" if start.sample_ns >= max(least_ns, 1.0) else None
 
 
 def boundaries(c: Context) -> tuple[float, float] | None:
@@ -132,6 +134,12 @@ def boundaries(c: Context) -> tuple[float, float] | None:
     return None if cost < MATTERS else (mean_ns, cost)
 
 
+def late(c: Context, why: str) -> tuple[Start, float] | None:
+    """The mean start of later epochs and its share of the time, if it matters and that is why."""
+    found, start = boundaries(c), mean_start(c)
+    return None if found is None or start is None or cause(start) != why else (start, found[1])
+
+
 @rule(
     "epoch boundaries",
     source=f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
@@ -145,7 +153,7 @@ def epoch_boundaries(c: Context) -> Finding | None:
     Excluded by starting workers, a first sample or a sampler that takes half of them.
     """
     found = boundaries(c)
-    if found is None or cause(c) is not None:
+    if found is None or cause(mean_start(c)) is not None:
         return None
     mean_ns, cost = found
     workers, persistent = c.loader.workers, c.loader.persistent_workers
@@ -182,39 +190,37 @@ def worker_start(c: Context) -> Finding | None:
 
     Excluded by workers that live on, or take less than half.
     """
-    found = boundaries(c)
-    if found is None or cause(c) != "worker start":
+    found = late(c, "worker start")
+    if found is None:
         return None
-    later = [start for start in starts_of(c) if start.epoch]
-    _, begun_ns, init_ns, *_ = _means(later)
+    start, cost = found
     name, method, do = c.setting("persistent_workers"), c.loader.start_method or "fork", []
     if name and not c.loader.persistent_workers:
         live_on = Change({"persistent_workers": True})
         do.append(Set(name, False, True, "they then start once, not in each epoch", live_on))
-    if init_ns > begun_ns:
+    if start.init_ns > start.begun_ns:
         function = c.loader.worker_init or "worker_init_fn"
         return Finding(
-            f"Each epoch starts with {duration(init_ns)} of {function}, the worker_init_fn, in "
-            "every worker.",
+            f"Each epoch starts with {duration(start.init_ns)} of {function}, the worker_init_fn, "
+            "in every worker.",
             [*do, Do(f"make {function} cheaper")],
-            {"worker_init_fn, ns": init_ns},
-            cost=found[1],
+            {"worker_init_fn, ns": start.init_ns},
+            cost=cost,
         )
-    sending = _sending(c, later)
+    sending = _sending(c, start.workers)
     if method in ("spawn", "forkserver") and not sending:
         sending = [Do("keep the dataset small", "hold paths, and open files in the worker")]
     return Finding(
-        f"Each epoch starts {duration(begun_ns)} late: starting its workers by {method} takes "
-        "that long.",
+        f"Each epoch starts {duration(start.begun_ns)} late: starting its workers by {method} "
+        "takes that long.",
         [*do, *sending] or [Do("make epochs longer")],
-        {"starting workers, ns": begun_ns},
-        cost=found[1],
+        {"starting workers, ns": start.begun_ns},
+        cost=cost,
     )
 
 
-def _sending(c: Context, starts: Sequence[Start]) -> list[Set | Do]:
+def _sending(c: Context, sent: Sequence[WorkerStart]) -> list[Set | Do]:
     """What to do about workers that are sent the dataset; none where that was not measured."""
-    sent = [worker for start in starts for worker in start.workers]
     if not sent or any(
         None in (each.pickling_start_ns, each.pickling_ns, each.unpickling_ns)
         or not each.sent_bytes
@@ -266,16 +272,16 @@ def shuffle_buffer(c: Context) -> Finding | None:
 
     Excluded by starting workers, or a sampler, that takes half.
     """
-    found = boundaries(c)
-    if found is None or cause(c) != "shuffle buffer":
+    found = late(c, "shuffle buffer")
+    if found is None:
         return None
-    *_, sample_ns, _ = _means([start for start in starts_of(c) if start.epoch])
+    sample_ns, cost = found[0].sample_ns, found[1]
     return Finding(
         f"In each epoch the first sample of a worker takes {duration(sample_ns)}: "
         f"{c.loader.dataset or 'the dataset'} fills a shuffle buffer, or opens files.",
         [Do("make the shuffle buffer smaller", "or fill it bit by bit, or make epochs longer")],
         {"first sample of a worker, ns": sample_ns},
-        cost=found[1],
+        cost=cost,
     )
 
 
@@ -291,10 +297,10 @@ def sampler_start(c: Context) -> Finding | None:
 
     Excluded by starting workers that takes longer.
     """
-    found = boundaries(c)
-    if found is None or cause(c) != "sampler start":
+    found = late(c, "sampler start")
+    if found is None:
         return None
-    *_, index_ns = _means([start for start in starts_of(c) if start.epoch])
+    index_ns, cost = found[0].index_ns, found[1]
     sampler = c.loader.sampler or "the sampler"
     otherwise = (
         "yield indices as they are made",
@@ -305,7 +311,7 @@ def sampler_start(c: Context) -> Finding | None:
         "in the training process.",
         [Do(*OF_SAMPLER.get(sampler, otherwise))],
         {"first indices of an epoch, ns": index_ns},
-        cost=found[1],
+        cost=cost,
     )
 
 
@@ -387,7 +393,7 @@ def slow_first_batch(c: Context) -> Finding | None:
     return Finding(
         f"The first batch came after {duration(first_ns)}: {share(first_ns / max(run_ns, 1))} of "
         f"this run{of_epoch}. That happens once, and matters in short runs.",
-        (_sending(c, starts) if are_workers else [])
+        (_sending(c, [each for start in starts for each in start.workers]) if are_workers else [])
         or [Do("keep file lists and indexes in a file", because)],
         {"first batch, ns": first_ns, "rest of an epoch, ns": rest_ns, "this run, ns": run_ns},
         cost=cost,

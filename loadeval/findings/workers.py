@@ -9,6 +9,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.run import ARMS
+from loadeval.estimate.stats import Estimate
 from loadeval.findings.engine import (
     DIAGNOSE,
     IN_PYTHON,
@@ -44,7 +45,6 @@ GONE = 1e9
 """So many times as fast: nothing is left of it."""
 TORCHS = "PyTorch's documentation of multi-process data loading"
 TIMES = "times of real, ideal and loader-only batches"
-NOT_ALONE = f"the loader alone was not timed: {DIAGNOSE}"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
 
 
@@ -97,81 +97,6 @@ def deeper_queue(c: Context) -> list[Set | Do]:
     return [Do("prefetch more batches")]
 
 
-def largest_parts(c: Context) -> dict[str, float]:
-    """What most of loading a batch goes into, by name."""
-    inside = c.stages
-    named = [(part.name, part.share) for part in inside.transforms]
-    named = named or [(line.place, line.share) for line in inside.code]
-    named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
-    named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
-    return {f"{name}, share": part for name, part in named[:3]}
-
-
-@rule(
-    "capacity",
-    source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
-    turn="last",
-)
-def capacity(c: Context) -> Finding | None:
-    """The loader is too slow even on its own, and no single line, stage or cause has the time.
-
-    Shown by a loader that alone takes longer for a batch than an ideal iteration. It costs what
-    other findings leave of the waiting, and of slower steps where no CPU is free.
-
-    Excluded by a loader that alone keeps up, or that loads only while it is waited for.
-    """
-    c.needs_ideal()
-    if not c.loses or c.loads_on_request or not c.waiting:
-        return None
-    required = c.gap.required
-    if required is None:
-        raise Skip(NOT_ALONE)
-    if required.value <= 1:
-        return None
-    do = more_workers(c)
-    facts: dict[str, Any] = {
-        "loader alone, a batch, ns": c.gap.loader_only,
-        "ideal iteration, ns": c.gap.ideal,
-    }
-    says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
-    if c.model is not None:
-        facts |= largest_parts(c)
-        parts = ", ".join(
-            f"{name.removesuffix(', share')} {share(part)}"
-            for name, part in largest_parts(c).items()
-        )
-        because = f"most of it is in {parts}" if parts else ""
-        do.append(Do("make loading cheaper", because, None, None))
-        cpu_ns = c.stages.cpu_ns or 0.0
-        if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
-            says = (
-                f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
-                f"must be {required:times} faster to keep up."
-            )
-    elif not do:
-        do = [Do("try more workers or threads, or make loading cheaper", _of_cpus(c))]
-    return Finding(
-        says,
-        do,
-        facts | _cpu_facts(c),
-        sure=required.low is None or required.low > 1,
-        cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
-    )
-
-
-def _of_cpus(c: Context) -> str:
-    if c.cpus.are_busy:
-        return f"no CPU is free of the {c.cpus.usable} that training may use"
-    if c.cpus.left is None:
-        return "how many CPUs were free was not measured"
-    return f"{number(c.cpus.left)} CPUs are left for workers"
-
-
-def _cpu_facts(c: Context) -> dict[str, float | None]:
-    facts = {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": c.cpus.left}
-    return {name: value for name, value in facts.items() if value is not None}
-
-
 @rule("zero workers", source=TORCHS, undo=best_workers)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
@@ -190,16 +115,13 @@ def zero_workers(c: Context) -> Finding | None:
     assert waited is not None  # noqa: S101 - it loses time
     assert real is not None  # noqa: S101
     do = more_workers(c)
-    if not do:
+    if not do and c.model is None:  # else workers bring nothing, and others name what takes long
+        do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
         name, step_ns = c.setting("num_workers"), max(real.value - waited.value, 1.0)
-        needed = max(math.ceil(waited.value / step_ns), 1)
-        most = max((c.cpus.usable or 2) - 1, 1)
-        if c.model is not None:
-            do = []  # workers bring nothing: what takes the time is named by others
-        elif name and c.loader.workers == 0:
+        if name and c.loader.workers == 0:
+            needed = max(math.ceil(waited.value / step_ns), 1)
+            most = max((c.cpus.usable or 2) - 1, 1)
             do = [Set(name, 0, min(needed, most), "measure: workers take time to start")]
-        else:
-            do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
     return Finding(
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
@@ -217,94 +139,122 @@ def shallow_queue(c: Context) -> Finding | None:
 
     Excluded by waits that are about equal, and a loader that does not keep up alone.
     """
-    waited = _fast_enough_and_waited_for(c)
-    if waited is None or _in_stalls(c) <= MOST_IN_STALLS:
+    c.needs_ideal()
+    if not c.loses or c.loads_on_request:
+        return None
+    required, in_stalls = c.gap.required, _in_stalls(c)
+    if required is None:
+        raise Skip(f"the loader alone was not timed: {DIAGNOSE}")
+    if required.value > 1 or c.waiting < MATTERS or in_stalls <= MOST_IN_STALLS:
         return None
     if c.loader.prefetch_depth is None:
         raise Skip("the loader's prefetch depth is not known")
-    required = c.gap.required
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
         f"{share(c.waiting)} of its time.",
         deeper_queue(c),
-        {"waiting, share": c.waiting, "of it in stalls, share": _in_stalls(c)},
-        sure=required is not None and required.high is not None and required.high <= 1,
-        cost=c.waiting * _in_stalls(c),
+        {"waiting, share": c.waiting, "of it in stalls, share": in_stalls},
+        sure=required.high is not None and required.high <= 1,
+        cost=c.waiting * in_stalls,
     )
 
 
 @rule(
-    "per-batch cost",
-    source="equal waits, and how fast batches pass between processes in torch 2.13",
+    "waiting",
+    source=f"{TIMES}; the bound is that of TensorFlow's input-pipeline analyser",
     turn="last",
 )
-def per_batch_cost(c: Context) -> Finding | None:
-    """The loader alone is fast enough, and training waits about equally long for every batch.
-
-    Shown by waits over twice their median that are a fifth of the waiting or less.
-
-    Excluded by a look into the loader, whose stages then tell.
-    """
-    if (
-        _fast_enough_and_waited_for(c) is None
-        or c.model is not None
-        or _in_stalls(c) > MOST_IN_STALLS
-    ):
-        return None
-    typical_ns = float(np.median(c.batches.wait_ns))
-    return Finding(
-        "The loader alone is fast enough, but training waits about equally long for every batch, "
-        f"typically {duration(typical_ns)}: each has a fixed cost, and the queue is not empty.",
-        [Do("send fewer and larger tensors, or fewer bytes", "a deeper prefetch does not help")],
-        {"waiting, share": c.waiting, "median wait, ns": typical_ns},
-        sure=False,
-        cost=c.waiting,
-    )
-
-
-@rule("waiting", source="the bound of TensorFlow's input-pipeline analyser", turn="last")
 def waiting(c: Context) -> Finding | None:
-    """Time is lost in waiting, and no rule found what for.
+    """Time is lost in waiting, and no single line, stage or cause has it.
 
-    Shown by training that waits 5% of the time.
+    Shown by a loader that alone takes longer for a batch than an ideal iteration; if it does not,
+    or that was not measured, by training that waits 5% of the time. It costs what other findings
+    leave of the waiting and, where the loader is too slow and no CPU is free, of slower steps.
 
-    Excluded by any finding of what it waits for.
+    Excluded by a loader that loads only while it is waited for; if it is fast enough alone, by any
+    finding of what training waits for, unless nobody looked into it and all waits are about equal.
     """
+    if not c.loses or c.loads_on_request or not c.waiting:
+        return None
     required = c.gap.required
-    if not c.loses or not c.waiting or c.loads_on_request:
-        return None
-    if (required is not None and required.value > 1) or explains_waiting(c):
-        return None
+    if required is not None and required.value > 1:
+        return _too_slow(c, required)
     if required is not None and c.waiting < MATTERS:
         return None
-    measure = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
+    facts = {"waiting, share": c.waiting}
+    if required is not None and c.model is None and _in_stalls(c) <= MOST_IN_STALLS:
+        typical_ns = float(np.median(c.batches.wait_ns))
+        return Finding(
+            "The loader alone is fast enough, but training waits about equally long for every "
+            f"batch, typically {duration(typical_ns)}: each has a fixed cost, and the queue is not "
+            "empty.",
+            [
+                Do(
+                    "send fewer and larger tensors, or fewer bytes",
+                    "a deeper prefetch does not help",
+                )
+            ],
+            {**facts, "median wait, ns": typical_ns},
+            sure=False,
+            cost=c.waiting,
+        )
+    if explains_waiting(c):
+        return None
+    do = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
+    says = f"Training waits {share(c.waiting)} of its time"
     if c.is_log:
+        facts = {"waited, share": c.waiting}
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
             "without these waits was not measured: it may be less or more."
         )
-        return Finding(says, measure, {"waited, share": c.waiting}, sure=False, cost=c.waiting)
-    if required is not None:
-        says = (
-            f"Training waits {share(c.waiting)} of its time, though the loader alone is fast "
-            "enough."
-        )
-        return Finding(says, [], {"waiting, share": c.waiting}, sure=False, cost=c.waiting)
-    says = (
-        f"Training waits {share(c.waiting)} of its time. Whether the loader is too slow or its "
-        "queue too shallow was not measured."
+    elif required is not None:
+        says, do = f"{says}, though the loader alone is fast enough.", []
+    else:
+        says += ". Whether the loader is too slow or its queue too shallow was not measured."
+    is_sure = required is None and not c.is_log
+    return Finding(says, do, facts, sure=is_sure, cost=c.waiting)
+
+
+def _too_slow(c: Context, required: Estimate) -> Finding:
+    """What is said of a loader that must become faster by `required`."""
+    do = more_workers(c)
+    facts: dict[str, Any] = {
+        "loader alone, a batch, ns": c.gap.loader_only,
+        "ideal iteration, ns": c.gap.ideal,
+    }
+    says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
+    if c.model is not None:
+        inside = c.stages
+        named = [(part.name, part.share) for part in inside.transforms]
+        named = named or [(line.place, line.share) for line in inside.code]
+        named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
+        named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
+        parts = dict(named[:3])
+        facts |= {f"{name}, share": part for name, part in parts.items()}
+        most = ", ".join(f"{name} {share(part)}" for name, part in parts.items())
+        do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
+        cpu_ns = c.stages.cpu_ns or 0.0
+        if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
+            says = (
+                f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
+                f"must be {required:times} faster to keep up."
+            )
+    elif not do:
+        because = "how many CPUs were free was not measured"
+        if c.cpus.are_busy:
+            because = f"no CPU is free of the {c.cpus.usable} that training may use"
+        elif c.cpus.left is not None:
+            because = f"{number(c.cpus.left)} CPUs are left for workers"
+        do = [Do("try more workers or threads, or make loading cheaper", because)]
+    used = {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": c.cpus.left}
+    return Finding(
+        says,
+        do,
+        facts | {name: value for name, value in used.items() if value is not None},
+        sure=required.low is None or required.low > 1,
+        cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
-    return Finding(says, measure, {"waiting, share": c.waiting}, cost=c.waiting)
-
-
-def _fast_enough_and_waited_for(c: Context) -> float | None:
-    """The share waited, where the loader alone is fast enough and that matters."""
-    c.needs_ideal()
-    if not c.loses or c.loads_on_request:
-        return None
-    if c.gap.required is None:
-        raise Skip(NOT_ALONE)
-    return c.waiting if c.gap.required.value <= 1 and c.waiting >= MATTERS else None
 
 
 def _in_stalls(c: Context) -> float:
@@ -312,6 +262,22 @@ def _in_stalls(c: Context) -> float:
     wait_ns = c.batches.wait_ns
     beyond_ns = wait_ns - TIMES_MEDIAN * np.median(wait_ns)
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
+
+
+def without_slow_samples(_: Context) -> Change:
+    """Slow samples take as long as others."""
+    return Change(costs={"slow samples": GONE})
+
+
+def fix_samples(c: Context) -> Do:
+    """To make slow samples smaller, or to leave them out."""
+    because = "make them smaller, or leave them out"
+    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
+
+
+def _indices(c: Context) -> str:
+    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
+    return ", ".join(str(sample.index) for sample in shown)
 
 
 @rule(
@@ -349,7 +315,7 @@ def head_of_line(c: Context) -> Finding | None:
     )
 
 
-@rule("slow samples", source=SIMULATED, undo=lambda c: without_slow_samples(c))  # noqa: PLW0108 - below
+@rule("slow samples", source=SIMULATED, undo=without_slow_samples)
 def slow_samples(c: Context) -> Finding | None:
     """A few samples take far longer than the others.
 
@@ -373,22 +339,6 @@ def slow_samples(c: Context) -> Finding | None:
         [fix_samples(c)],
         {"slowest sample, ns": slow[0].longest_ns, "typical sample, ns": c.stages.sample_ns},
     )
-
-
-def without_slow_samples(_: Context) -> Change:
-    """Slow samples take as long as others."""
-    return Change(costs={"slow samples": GONE})
-
-
-def fix_samples(c: Context) -> Do:
-    """To make slow samples smaller, or to leave them out."""
-    because = "make them smaller, or leave them out"
-    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
-
-
-def _indices(c: Context) -> str:
-    shown = sorted(c.stages.slow_samples, key=lambda each: (-each.times, -each.longest_ns))[:3]
-    return ", ".join(str(sample.index) for sample in shown)
 
 
 def slow_worker_of(c: Context) -> tuple[int, float, float] | None:
@@ -451,11 +401,12 @@ def slow_worker(c: Context) -> Finding | None:
     )
 
 
-@rule(
-    "few shards",
-    source=SIMULATED,
-    undo=lambda c: Change({"num_workers": c.loader.workers}),
-)
+def all_load(c: Context) -> Change:
+    """All workers have something to load."""
+    return Change({"num_workers": c.loader.workers})
+
+
+@rule("few shards", source=SIMULATED, undo=all_load)
 def few_shards(c: Context) -> Finding | None:
     """Some workers have nothing to load: the dataset has fewer shards than workers.
 
@@ -480,13 +431,7 @@ def few_shards(c: Context) -> Finding | None:
     )
     return Finding(
         f"{idle} of {workers} workers made no batch{told}.",
-        [
-            Do(
-                f"split the data into {workers} shards or more",
-                because,
-                change=Change({"num_workers": workers}),
-            )
-        ],
+        [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
         {"workers without a batch, share": idle / workers},
     )
 

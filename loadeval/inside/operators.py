@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from loadeval.data.lines import Arm, OperatorTimes
     from loadeval.data.run import Run
+    from loadeval.estimate.metrics import ByArm
 
     Limit: TypeAlias = Literal["busy", "threads busy", "queues"]
 
@@ -172,8 +173,8 @@ class ThreadUse:
 
     name: str
     threads: float
-    cpu_cores: Mapping[Arm, float | None]
-    run_queue_cores: Mapping[Arm, float | None]
+    cpu_cores: ByArm
+    run_queue_cores: ByArm
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +201,11 @@ def threads(real: Run, ideal: Run | None = None) -> Threads | None:
     """The threads of a run, or of a real and an ideal one; None where none were read."""
     if not any(probe == THREADS for probe, _ in real.readings):
         return None
-    levels: dict[str, dict[str, dict[Arm, float | None]]] = {}
+    levels: dict[str, dict[str, ByArm]] = {}
     for each in quantities(real, ideal):
         if each.probe == THREADS and each.subject != LOCK:
-            levels.setdefault(each.subject, {})[each.name] = {
-                arm: None if level is None else level.mean
-                for arm, level in zip(ARMS, (each.real, each.ideal), strict=True)
-            }
-    unknown: dict[Arm, float | None] = dict.fromkeys(ARMS)
+            levels.setdefault(each.subject, {})[each.name] = each.means
+    unknown: ByArm = dict.fromkeys(ARMS)
     uses = [
         ThreadUse(
             name,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import keys_of
 from loadeval.estimate.steady import warmup_of
 from loadeval.inside.lanes import loaded
 
@@ -222,11 +223,9 @@ class Stages:
         """The share of one stage; None where it did not take part."""
         return next((share for share in self.stages if share.stage == stage), None)
 
-    def share(self, charged_ns: float | None) -> float | None:
-        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
-        if charged_ns is None or not self.total_ns:
-            return None
-        return charged_ns / self.total_ns
+    def share(self, charged_ns: float) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where nothing was waited for."""
+        return charged_ns / self.total_ns if self.total_ns else None
 
     def charged_share(self, *stages: Stage) -> float | None:
         """The part of `total_ns` that these stages are charged in all."""
@@ -421,9 +420,9 @@ def _transforms(
     run: Run, work: Columns, work_ns: float
 ) -> tuple[tuple[TransformTime, ...], tuple[str, ...]]:
     """The transforms, the longest first, and the methods that do little but call them."""
-    transforms, batches = [], (work.epoch << 32) + work.batch
+    transforms, batches = [], keys_of(work)
     for name, table in run.transforms.items():
-        is_of_work = np.isin((table.epoch << 32) + table.batch, batches)
+        is_of_work = np.isin(keys_of(table), batches)
         own_ns, calls = table.ns[is_of_work], table.calls[is_of_work]
         calls = calls[~np.isnan(calls)]
         if len(own_ns) and calls.any():
@@ -518,12 +517,11 @@ def typical_sample_ns(batches: Columns) -> float | None:
 
 def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
     times = []
-    work_ns = batches.fetch_ns.clip(0) + batches.collate_ns.clip(0)
-    for number in np.unique(batches.worker[batches.worker != UNKNOWN]).tolist():
-        own = batches.worker == number
-        mean_ns, typical_ns = float(work_ns[own].mean()), float(np.median(work_ns[own]))
-        samples = int(batches.samples[own].clip(0).sum())
-        times.append(WorkerTime(number, int(own.sum()), mean_ns, typical_ns, samples))
+    for number, own in batches.take(batches.worker != UNKNOWN).by("worker"):
+        work_ns = own.fetch_ns.clip(0) + own.collate_ns.clip(0)
+        mean_ns, typical_ns = float(work_ns.mean()), float(np.median(work_ns))
+        samples = int(own.samples.clip(0).sum())
+        times.append(WorkerTime(number, len(own), mean_ns, typical_ns, samples))
     return tuple(times)
 
 

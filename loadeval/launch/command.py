@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NoReturn
+from typing import IO, NoReturn
 
 import psutil
 
-from loadeval.data.folder import processes_in
+from loadeval.data.folder import ProcessRecord, processes_in
 from loadeval.data.redaction import share_salt
 from loadeval.errors import LoadevalError, warn
 from loadeval.launch import loadeval_inject
+from loadeval.launch.settings import RunSettings
 from loadeval.live import FollowedRun
 from loadeval.words import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from loadeval.data.folder import ProcessRecord
-    from loadeval.launch.settings import RunSettings
 
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
@@ -95,8 +92,7 @@ def run(
     processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
-    we get. Raises
-    LoadevalError if it cannot be started; the error's `code` is then a shell's exit code.
+    we get. Raises CannotStartError.
     """
     if settings.redact:
         share_salt()
@@ -108,13 +104,11 @@ def run(
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
-        abortion = Abortion(child.pid, is_hanging or bool)
         folder = Path(settings.folder)
         if stop_after is not None:
             is_enough = ServedBatches(folder, stop_after)
-        ended = _run_until(child, folder, is_enough, abortion.poll)
-        interrupted = signal.SIGINT in numbers
-        return replace(ended, was_aborted=abortion.finish(), was_interrupted=interrupted)
+        ended = _run_until(child, folder, is_enough, is_hanging or bool)
+        return replace(ended, was_interrupted=signal.SIGINT in numbers)
 
 
 class CannotStartError(LoadevalError):
@@ -232,34 +226,41 @@ def _signals_passed_on() -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], N
 
 
 def _is_in_foreground() -> bool:
-    try:
+    with suppress(OSError):
         terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
-    except OSError:
-        return False
-    try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:
-        return False
-    finally:
-        os.close(terminal)
+        try:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        finally:
+            os.close(terminal)
+    return False
 
 
 def _run_until(
     child: subprocess.Popen[bytes],
     folder: Path,
     is_enough: Callable[[Sequence[ProcessRecord]], bool] | None,
-    poll: Callable[[], object] = bool,
+    is_hanging: Callable[[], bool],
 ) -> Ended:
     command = psutil.Process(child.pid)
     recorded: list[ProcessRecord] = []
     signalled: set[psutil.Process] = set()
+    hung: list[psutil.Process] = []
     stopped_s: float | None = None
     was_stopped = is_terminated = False
+    kill_s = math.inf
     while True:
         # Without a timeout, a signal that comes just before the wait is passed on only after it.
         with suppress(subprocess.TimeoutExpired):
-            return Ended(child.wait(POLL_S), was_stopped)
-        poll()
+            code = child.wait(POLL_S)
+            _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
+            return Ended(code, was_stopped, was_aborted=bool(hung))
+        if hung:
+            if time.monotonic() >= kill_s:
+                _signal(hung, signal.SIGKILL)
+        elif is_hanging():
+            kill_s = time.monotonic() + GRACE_S
+            hung = [command, *command.children(recursive=True)]
+            _signal(hung, signal.SIGTERM)
         if is_enough is None:
             continue
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
@@ -312,38 +313,6 @@ def _pids_of(pid: int) -> set[int]:
             if line.startswith("NSpid:"):
                 return {int(number) for number in line.split()[1:]}
     return {pid}
-
-
-class Abortion:
-    """Ends the process `pid` and all below it once `is_hanging` says so, which `poll` asks."""
-
-    def __init__(self, pid: int, is_hanging: Callable[[], bool]) -> None:
-        self._pid, self._is_hanging = pid, is_hanging
-        self._tree: list[psutil.Process] = []
-        self._kill_s: float | None = None
-
-    def poll(self) -> None:
-        """Ask, or go on with the end."""
-        if self._kill_s is None:
-            if self._is_hanging():
-                self._kill_s = time.monotonic() + GRACE_S
-                process = psutil.Process(self._pid)
-                self._tree = [process, *process.children(recursive=True)]
-                self._signal(signal.SIGTERM)
-        elif time.monotonic() >= self._kill_s:
-            self._signal(signal.SIGKILL)
-
-    def finish(self) -> bool:
-        """End what is left of it, for a stuck worker outlives its parent; whether it was ended."""
-        if self._kill_s is None:
-            return False
-        self._signal(signal.SIGKILL)
-        return True
-
-    def _signal(self, number: int) -> None:
-        for process in self._tree:
-            with suppress(psutil.Error):
-                process.send_signal(number)
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> bool:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from loadeval.data.folder import processes_in
+from loadeval.data.folder import LoaderRecord, Role, processes_in
 from loadeval.data.log import read_run
+from loadeval.data.run import Run
 from loadeval.errors import RunLogError, UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
-
-    from loadeval.data.folder import LoaderRecord, Role
-    from loadeval.data.run import Run
 
 PARENT = Path("loadeval-runs")
 
@@ -70,14 +66,9 @@ def loaders_in(folder: Path) -> list[tuple[LoaderRecord, Run]]:
 
 def claimed_name(folder: Path, rank: int) -> str:
     """A name that no other process has in `folder`: rank0, or rank0-run2. Raises OSError."""
-    for number in count(1):
-        name = f"rank{rank}{'' if number == 1 else f'-run{number}'}"
-        try:
-            (folder / f"{name}.json").open("x").close()
-        except FileExistsError:
-            continue
-        return name
-    raise AssertionError  # pragma: no cover - the numbers do not end
+    return _made(
+        folder / f"rank{rank}", "-run", ".json", lambda path: path.touch(exist_ok=False)
+    ).stem
 
 
 def new_folder(name: str, time: str, output: Path | None = None) -> Path:
@@ -98,9 +89,10 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
         stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}-{time}"
         try:
             PARENT.mkdir(exist_ok=True)
-            return _numbered(PARENT / stem)
+            return _made(PARENT / stem, "-", "", Path.mkdir).absolute()
         except OSError:  # the folder that we are in cannot be written, or is gone
-            return _numbered(Path(mkdtemp(prefix=f"{PARENT.name}-")) / stem)
+            temporary = Path(mkdtemp(prefix=f"{PARENT.name}-")).absolute()
+            return _made(temporary / stem, "-", "", Path.mkdir)
     except OSError as error:
         raise RunLogError(
             f"cannot make a folder for the logs: {error}; name one that can be written with "
@@ -108,13 +100,12 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
         ) from error
 
 
-def _numbered(path: Path) -> Path:
-    """Make the folder `path`, with a number where that exists."""
+def _made(path: Path, before_number: str, suffix: str, make: Callable[[Path], object]) -> Path:
+    """What `make` has made at `path`, with a number where that exists."""
     for number in count(1):
-        folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
-        try:
-            folder.mkdir()
-        except FileExistsError:
-            continue
-        return folder.absolute()
+        end = suffix if number == 1 else f"{before_number}{number}{suffix}"
+        free = path.with_name(f"{path.name}{end}")
+        with suppress(FileExistsError):
+            make(free)
+            return free
     raise AssertionError  # pragma: no cover - the numbers do not end

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -159,7 +159,14 @@ class HangWatch:
     def _trainings(self, now_s: float) -> list[QuietTraining]:
         """The processes of this machine that go on, by what their logs say."""
         silences: dict[int, list[Silence]] = defaultdict(list)
-        for path, silence in self._silences(now_s):
+        for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
+            followed = self._logs.setdefault(path, FollowedRun(path))
+            silence = None
+            with suppress(LoadevalError):  # it may be damaged, or another file
+                if followed.read():
+                    silence = followed.run.silence(followed.quiet_ns(now_s))
+            if silence is None:
+                continue
             pid, host = (silence.environment.get(name) for name in ("pid", "host"))
             if not isinstance(pid, int) or not psutil.pid_exists(pid):
                 continue
@@ -185,15 +192,6 @@ class HangWatch:
             TIMES_LONGEST_GAP * gap_ns if is_open else float("inf"),
             sum(silence.batches for silence in silences),
         )
-
-    def _silences(self, now_s: float) -> Iterator[tuple[Path, Silence]]:
-        for path in sorted(self._path.glob("*.jsonl")) if self._path.is_dir() else [self._path]:
-            followed = self._logs.setdefault(path, FollowedRun(path))
-            with suppress(LoadevalError):  # it may be damaged, or another file
-                if followed.read():
-                    silence = followed.run.silence(followed.quiet_ns(now_s))
-                    if silence is not None:
-                        yield path, silence
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
         """The new file with all stacks; None where it cannot be written."""

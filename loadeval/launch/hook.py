@@ -1,5 +1,8 @@
 """Replaces `__iter__` of known loaders, so that a Session can measure their epochs.
 
+And `__init__`, to note which line of the program made a loader. For that only frames are read, and
+nothing of the program is called: a dataset may have a hash of its own.
+
 A process imports this with the first known framework, and may never iterate a loader. The modules
 that measure are imported when it does.
 """
@@ -9,6 +12,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
+from contextlib import suppress
 from pkgutil import resolve_name
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -22,11 +27,10 @@ from loadeval.launch.iterators import (
     serving,
 )
 from loadeval.launch.loadeval_inject import FOLDER, failed
-from loadeval.launch.made_at import is_library, note_made
-from loadeval.runtime.adapter import Watch
+from loadeval.runtime.adapter import PLACES, Watch, made_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
     from types import FrameType
 
     from loadeval.launch.measured import MeasuredLoader
@@ -40,6 +44,8 @@ MADE_BY_OTHERS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIte
 """Torch's iterators, which the loaders of other libraries make for themselves."""
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """What the arguments of a process contain if multiprocessing started it."""
+PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
+OWN = {"loadeval", "loadeval_adapters"}
 
 
 class _Hook:
@@ -89,7 +95,8 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
     if watch.classes is None:
         for kind in [value for value in vars(module).values() if isinstance(value, type)]:
             # A class that it imports from elsewhere, such as deque, is not its own loader.
-            if f"{kind.__module__}.".startswith(f"{name}.") and _has_own_iter(kind):
+            is_own = f"{kind.__module__}.".startswith(f"{name}.")
+            if is_own and callable(vars(kind).get("__iter__")):
                 _patch_loader(kind, watch)
     declared = [*(watch.classes or ()), *watch.steps]
     _hook.watched |= dict.fromkeys(declared, watch)
@@ -174,10 +181,6 @@ def _restore() -> None:
     _hook.replaced[:] = reversed(kept)
 
 
-def _has_own_iter(kind: type) -> bool:
-    return callable(vars(kind).get("__iter__"))
-
-
 def _patch_iterable(kind: type) -> None:
     """Patch `kind`, its subclasses, and those that are defined later."""
     _patch_iter(kind)
@@ -202,7 +205,8 @@ def _subclasses(kind: type) -> list[type]:
 
 
 def _patch_iter(kind: type) -> None:
-    if _has_own_iter(kind) and not kind.__module__.startswith(tuple(_hook.declared("outside"))):
+    is_outside = kind.__module__.startswith(tuple(_hook.declared("outside")))
+    if callable(vars(kind).get("__iter__")) and not is_outside:
         _replace(kind, "__iter__", _measured(kind, vars(kind)["__iter__"]))
         make = vars(kind).get("__init__")
         # A program's own constructor may warn of the line that calls it.
@@ -230,6 +234,53 @@ def _noted(original: Callable[..., None]) -> Callable[..., None]:
         note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
 
     return __init__
+
+
+def note_made(loader: Any, caller: FrameType | None, rebuilders: Container[str]) -> None:
+    """Note that `loader` was made in the line that `caller`, or the program below it, is at.
+
+    `rebuilders` are packages that make loaders again which the program has made. Such a loader
+    has the line of the one before it, of the same dataset. Nothing is raised.
+    """
+    with suppress(Exception):
+        dataset = vars(loader).get("dataset")
+        place, is_rebuilt = _line_of_program(caller, rebuilders)
+        if is_rebuilt:
+            place = made_at(dataset)
+        if place is not None and made_at(loader) is None:  # a subclass may call this one
+            _note(loader, place)
+            _note(dataset, place)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python or a package, or is none."""
+    return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path
+
+
+def _note(thing: Any, place: str) -> None:
+    number = id(thing)
+    with suppress(TypeError):  # a list takes no weak reference
+        PLACES[number] = weakref.ref(thing, lambda _: PLACES.pop(number, None)), place
+
+
+def _line_of_program(
+    frame: FrameType | None, rebuilders: Container[str]
+) -> tuple[str | None, bool]:
+    """The innermost line that is no library's, and whether a rebuilder is further in.
+
+    The file is told from the working directory, where it is below that.
+    """
+    is_rebuilt = False
+    while frame is not None:
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        path = frame.f_code.co_filename
+        is_rebuilt = is_rebuilt or package in rebuilders
+        if package not in OWN and not is_library(path):
+            with suppress(OSError):  # the working directory may be gone
+                path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
+            return f"{path}:{frame.f_lineno}", is_rebuilt
+        frame = frame.f_back
+    return None, is_rebuilt
 
 
 def _measured(kind: type, original: Iter) -> Iter:
@@ -362,12 +413,9 @@ def _is_inside(frame: FrameType | None) -> bool:
     """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
     if _is_called_by(frame, "looks"):
         return True
-    packages = {"loadeval", *_hook.declared("inside")}
+    packages = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
     while frame is not None:
-        name = frame.f_globals.get("__name__") or ""
-        if name.startswith(tuple(packages)) and any(
-            name == package or name.startswith(f"{package}.") for package in packages
-        ):
+        if f"{frame.f_globals.get('__name__')}.".startswith(packages):
             return True
         frame = frame.f_back
     return False

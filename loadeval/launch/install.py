@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import Finder, said
-from loadeval.launch.one_loader import TORCH, OneLoader, is_dataloader, unwrapped
+from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings, check
-from loadeval.runtime.measurement import free_name
+from loadeval.runtime.measurement import Measurement, free_name
 from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Mapping
-    from types import TracebackType
-
     from typing_extensions import Self
 
-    from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
-    from loadeval.runtime.measurement import Measurement
 
 _finders: list[Any] = []
 _log_files: set[Path] = set()
@@ -88,12 +85,7 @@ class Installed:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -197,7 +189,8 @@ def _end(session: Session) -> None:
 
 def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     loader = unwrapped(loader)
-    if not is_dataloader(loader):
+    module = sys.modules.get(f"{TORCH}.dataloader")
+    if module is None or not isinstance(loader, module.DataLoader):
         raise UsageError(
             f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
             "wrap other loaders with LoaderEvaluator(loader)"

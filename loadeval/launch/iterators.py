@@ -10,16 +10,14 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from loadeval.runtime.adapter import length_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Next = Callable[[Any], Any]
+Next = Callable[[Any], Any]
 
 SERVE = "_loadeval_next"
 """An iterator's attribute: the function that serves its measured batches; None in its class."""

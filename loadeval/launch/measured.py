@@ -5,28 +5,25 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 from loadeval.data.folder import LoaderRecord
+from loadeval.data.lines import Mode
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.one_loader import plain
 from loadeval.runtime.adapter import Begun, Watch
+from loadeval.runtime.recording.recorder import OpenEpoch
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from loadeval.data.lines import Mode
-    from loadeval.runtime.recording.recorder import OpenEpoch
-
-    Iter = Callable[[Any], Iterator[Any]]
+Iter = Callable[[Any], Iterator[Any]]
 
 
 class MeasuredLoader:
@@ -118,7 +115,7 @@ class MeasuredLoader:
             failed(error)
             return iterators[0] if iterators else original(loader)
         if not iterators:
-            return _replay_of(loader, epoch)
+            return MeasuredEpoch.of([epoch], cast("Iterator[Any]", _Replayed(loader)))
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch
@@ -158,15 +155,11 @@ class MeasuredLoader:
 
     def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
         """Record an epoch that `other` had begun to measure."""
-        other.forget(read)
+        other._reads.discard(read)
         self._reads.add(read)
         recorder = self.measurement.recorder
         recorder.origin_ns = min(recorder.origin_ns, read.asked_ns)  # this log may be newer
         return self._begin()
-
-    def forget(self, read: Read) -> None:
-        """Forget an epoch that is recorded in another log."""
-        self._reads.discard(read)
 
     def drop(self) -> bool:
         """Delete the log if only the epoch that begins now was requested; whether it was."""
@@ -215,13 +208,8 @@ def are_gradients_on() -> bool:
     return torch is None or bool(torch.is_grad_enabled())
 
 
-def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
-    """An iterator over replayed `batches`, with the length of `loader`."""
-    return MeasuredEpoch.of([batches], cast("Iterator[Any]", _Replayed(loader)))
-
-
 class _Replayed:
-    """Stands for an iterator that was never made."""
+    """Stands for an iterator that was never made, and has the length of its loader."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

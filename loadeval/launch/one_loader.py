@@ -5,21 +5,18 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 from loadeval.runtime.adapter import Begun
+from loadeval.runtime.measurement import Measurement
 from loadeval.runtime.registry import adapter_for
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
-    from loadeval.runtime.measurement import Measurement
-
-    Iter = Callable[[Any], Iterator[Any]]
-    Reference = Callable[[], Any]
+Iter = Callable[[Any], Iterator[Any]]
+Reference = Callable[[], Any]
 
 TORCH = "torch.utils.data"
 ACCELERATE = "accelerate.data_loader"
@@ -81,12 +78,6 @@ class OneLoader:
 def _begun_by(original: Iter, loader: Any) -> Iterator[Any]:
     epoch = original(loader)
     return chain(Begun(epoch)) if epoch is loader else epoch
-
-
-def is_dataloader(loader: Any) -> bool:
-    """Whether `loader` is one of torch's."""
-    module = sys.modules.get(f"{TORCH}.dataloader")
-    return module is not None and isinstance(loader, module.DataLoader)
 
 
 def unwrapped(loader: Any) -> Any:
@@ -171,7 +162,10 @@ def samplers_of(loader: Any) -> list[Any]:
         samplers += [
             candidate
             for candidate in inner
-            if _may_be_a_sampler(candidate) and not _has(samplers, candidate)
+            # Two loaders could share a plain value by chance.
+            if hasattr(type(candidate), "__iter__")
+            and not isinstance(candidate, (str, tuple, type))
+            and not _has(samplers, candidate)
         ]
     return samplers
 
@@ -203,11 +197,6 @@ def plain(dataset: Any) -> Any:
 
 def _has(items: list[Any], wanted: Any) -> bool:
     return any(item is wanted for item in items)
-
-
-def _may_be_a_sampler(value: Any) -> bool:
-    """Whether this can be a sampler. Two loaders could share a plain value by chance."""
-    return hasattr(type(value), "__iter__") and not isinstance(value, (str, tuple, type))
 
 
 def _can_be_watched(value: Any) -> bool:

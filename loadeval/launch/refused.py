@@ -5,16 +5,12 @@ from __future__ import annotations
 import sys
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import TracebackType
 
+from loadeval.errors import UsageError
 from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.words import printable
-
-if TYPE_CHECKING:
-    from pathlib import Path
-    from types import TracebackType
-
-    from loadeval.errors import UsageError
 
 SHOWN = "shown"
 """The last line of the mark once a program has ended with this error, and has said so."""

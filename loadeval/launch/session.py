@@ -11,11 +11,13 @@ import threading
 import time
 import warnings
 import weakref
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import psutil
 
@@ -25,24 +27,17 @@ from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError, warn
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, failed
-from loadeval.launch.measured import MeasuredLoader, are_gradients_on, dataset_of
+from loadeval.launch.measured import MeasuredLoader, Read, are_gradients_on, dataset_of
 from loadeval.launch.one_loader import samplers_of
-from loadeval.launch.overrides import Overrides
 from loadeval.launch.refused import note_refused
+from loadeval.launch.settings import RunSettings, override
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
 from loadeval.runtime.background.log_queue import THREAD as LOG
 from loadeval.runtime.background.threads import pause_at_exit, within
 from loadeval.runtime.measurement import place_among_ranks
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from loadeval.data.lines import Mode
-    from loadeval.launch.measured import Read
-    from loadeval.launch.settings import RunSettings
-
-    Iter = Callable[[Any], Iterator[Any]]
+Iter = Callable[[Any], Iterator[Any]]
 
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
@@ -62,14 +57,11 @@ class Session:
 
     _name: str
     _rank: int
-    _unhook: Callable[[], None]
-    _unwrap: Callable[[], None]
 
     def __init__(self, settings: RunSettings, *, of_command: bool = False) -> None:
         self.folder = Path(settings.folder)
         self.loaders: list[MeasuredLoader] = []
         self._settings, self.of_command = settings, of_command
-        self._overrides = Overrides(settings)
         self._gave_salt = settings.redact and share_salt()
         self._salt = run_salt()
         self._pid, self._started_ms = os.getpid(), started_ms()
@@ -77,6 +69,7 @@ class Session:
         self._trained: MeasuredLoader | None = None
         self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._undo = ExitStack()  # of what is patched for it
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._has_ended = False
@@ -94,7 +87,8 @@ class Session:
         """
         try:
             with self._lock:
-                self._overrides.apply(loader, trains=self.has_gradients(loader) and not evaluates)
+                trains = self.has_gradients(loader) and not evaluates
+                override(loader, self._settings, trains=trains)
         except UsageError as error:
             note_refused(self.folder, error, in_one_line=self.of_command)
             raise
@@ -115,9 +109,7 @@ class Session:
         atexit.unregister(self.close)
         if self._gave_salt:
             os.environ.pop(SALT, None)
-        if hasattr(self, "_unhook"):
-            self._unhook()
-            self._unwrap()
+        self._undo.close()
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()
@@ -130,8 +122,10 @@ class Session:
         self._name = claimed_name(self.folder, self._rank)
         # A program that turns warnings into errors would end at one of ours.
         warnings.filterwarnings("default", category=LoadevalWarning)
-        self._unhook = _on_optimizer_step(self.stepped)
-        self._unwrap = _on_save(self.saved)
+        optimizer = sys.modules.get("torch.optim.optimizer")
+        if optimizer is not None:
+            self._undo.callback(optimizer.register_optimizer_step_post_hook(self.stepped).remove)
+        self._undo.callback(_on_save(partial(self._note_within_step, "torch.save was called")))
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
@@ -178,7 +172,11 @@ class Session:
         has_gradients = self.has_gradients(loader)
         if not hasattr(self, "_name"):
             self._start()
-        mode = self._mode_of(loader) if has_gradients else "log"
+        mode = self._settings.mode if has_gradients else "log"
+        alternates = any(each.is_read for each in self.loaders if each.mode == "alternate")
+        # With a state, it would run ahead of the training.
+        if mode == "alternate" and (alternates or hasattr(loader, "load_state_dict")):
+            mode = "log"
         log = self._free_log("" if has_gradients else "-validation")
         options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
         if mode == self._settings.mode != "replay":
@@ -230,24 +228,13 @@ class Session:
         is_anew = not has_gradients and length_of(dataset) is None
         return next((one for one in alike if is_anew or one.dataset() is None), None)
 
-    def _mode_of(self, loader: Any) -> Mode:
-        mode = self._settings.mode
-        if mode == "alternate" and (
-            hasattr(loader, "load_state_dict")  # its state would run ahead of the training
-            or any(measured.is_read for measured in self.loaders if measured.mode == mode)
-        ):
-            return "log"
-        return mode
-
     def _free_log(self, role: str) -> str:
         stem = self._name + role
         taken = {loader.log.name for loader in self.loaders}
-        number = 1
-        while True:
-            name = f"{stem}{'' if number == 1 else f'-{number}'}.jsonl"
-            if name not in taken and not (self.folder / name).exists():
-                return name
-            number += 1
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.jsonl" for number in count(1))
+        return next(
+            name for name in names if name not in taken and not (self.folder / name).exists()
+        )
 
     def has_gradients(self, loader: Any) -> bool:
         """Whether an epoch of `loader` that is asked for now is likely read with gradients on.
@@ -266,7 +253,11 @@ class Session:
             return measured
         has_gradients, loader = are_gradients_on(), read.loader
         with suppress(TypeError):  # it takes no weak reference
-            self._note_gradients(read, has_gradients=has_gradients)
+            if has_gradients:
+                self._with_gradients.add(loader)
+                self._without_gradients.discard(loader)
+            elif read.had_gradients and not any(one is loader for one in self._with_gradients):
+                self._without_gradients.add(loader)
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
@@ -277,14 +268,6 @@ class Session:
                 self._trained = measured
             self.save()
         return measured
-
-    def _note_gradients(self, read: Read, *, has_gradients: bool) -> None:
-        loader, with_gradients = read.loader, self._with_gradients
-        if has_gradients:
-            with_gradients.add(loader)
-            self._without_gradients.discard(loader)
-        elif read.had_gradients and not any(known is loader for known in with_gradients):
-            self._without_gradients.add(loader)
 
     def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
         """Where to record an epoch if gradients are not on, or off, as when it was requested."""
@@ -304,10 +287,6 @@ class Session:
         if is_first and measured.drop():
             self.loaders.remove(measured)
         return destination
-
-    def saved(self) -> None:
-        """Called when a checkpoint is written."""
-        self._note_within_step("torch.save was called")
 
     def _note_within_step(self, event: str, excluded: MeasuredLoader | None = None) -> None:
         """Note `event` for each loader whose batch is being trained on, except `excluded`."""
@@ -381,14 +360,6 @@ def _rank(environment: Mapping[str, str]) -> int:
         return rank
     variable = environment.get("RANK") or environment.get("SLURM_PROCID") or ""
     return int(variable) if variable.isdigit() else 0
-
-
-def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
-    """Call `hook` after each step of torch's optimizers, until the returned function is called."""
-    optimizer = sys.modules.get("torch.optim.optimizer")
-    if optimizer is None:
-        return lambda: None
-    return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
 
 
 def _on_save(noted: Callable[[], None]) -> Callable[[], None]:

@@ -1,20 +1,22 @@
-"""What `loadeval run` and `install` tell the processes that they measure."""
+"""What `loadeval run` and `install` tell the processes that they measure.
+
+Also: how a loader gets other settings than its program gave it, before its first epoch.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
-from loadeval.errors import UsageError
+from loadeval.data.lines import Mode
+from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
-from loadeval.runtime.adapter import change_of_batches, other_batches
-from loadeval.runtime.registry import registered
+from loadeval.runtime.adapter import OVERRIDES, change_of_batches, other_batches, overrides_of
+from loadeval.runtime.registry import adapter_for, registered
 from loadeval.runtime.settings import TrackerName
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Mode
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""
@@ -128,3 +130,29 @@ def _check_setting(name: str, value: Any, *, allow_changes: bool) -> None:
     change = change_of_batches(own_name, value)
     if change is not None and not allow_changes:
         raise UsageError(other_batches(change))
+
+
+def override(loader: Any, settings: RunSettings, *, trains: bool) -> None:
+    """Give `loader` the settings of its role, unless it has them.
+
+    A loader that trains keeps them when it is evaluated too. Raises UsageError where it does not
+    take them. A warning that is turned into an error passes through.
+    """
+    wanted = {
+        name.removeprefix(VALIDATION): value
+        for name, value in settings.settings.items()
+        if name.startswith(VALIDATION) is not trains
+    }
+    present = overrides_of(loader)
+    has_them = present is not None and (not trains or present.items() >= wanted.items())
+    if not wanted or has_them:
+        return
+    try:
+        adapter_for(loader).reconfigure(loader, wanted, allow_changes=settings.allow_changes)
+    except (LoadevalError, Warning):
+        raise
+    except Exception as error:
+        named = ", ".join(f"{name}={value!r}" for name, value in wanted.items())
+        raise UsageError(f"{type(loader).__name__} does not take {named}: {error}") from error
+    with suppress(TypeError):  # it has no attributes of its own
+        vars(loader)[OVERRIDES] = wanted

@@ -21,7 +21,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -33,9 +34,6 @@ from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import CALLS, Stages, slow_from_ns, split_of, typical_sample_ns
 from loadeval.model.simulate import MOST_BATCHES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
 """What fetching and collating consist of."""
@@ -168,19 +166,17 @@ def read_in_turn(costs: Columns, iteration_ns: float) -> Columns:
 
 def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Columns:
     """As if workers handed over what the training process loaded: batches of so many `tensors`."""
-    each: tuple[float, ...] = (
-        tensors or 0.0,
-        PICKLE_TENSOR_NS,
-        RECEIVE_TENSOR_NS,
-        SHARED_NS_PER_BYTE * batch_bytes,
+    pickle_ns, receive_ns = (
+        (tensors or 0.0) * each for each in (PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS)
     )
+    shared_ns = SHARED_NS_PER_BYTE * batch_bytes
     if tensors == 0:
-        each = (batch_bytes, *PIPE_NS_PER_BYTE, 0.0)
-    count, pickle_ns, receive_ns, shared_ns = each
+        pickle_ns, receive_ns = (batch_bytes * each for each in PIPE_NS_PER_BYTE)
+        shared_ns = 0.0
     return costs.replace(
         cpu_ns=costs.cpu_ns + shared_ns,
-        pickle_ns=np.full(len(costs), HAND_OVER_NS + pickle_ns * count),
-        receive_ns=np.full(len(costs), HAND_OVER_NS + receive_ns * count),
+        pickle_ns=np.full(len(costs), HAND_OVER_NS + pickle_ns),
+        receive_ns=np.full(len(costs), HAND_OVER_NS + receive_ns),
     )
 
 
@@ -227,11 +223,16 @@ def full_name(costs: Columns, name: str, offered: list[str]) -> str:
     )
 
 
+def mean_known(column: Column) -> float | None:
+    """The mean of what is known; None where nothing is."""
+    known = column[column != UNKNOWN]
+    return float(known.mean()) if len(known) else None
+
+
 def _known(column: Column, otherwise: Values | None = None) -> Values:
     """The column, with something else in place of what is not known: by default the mean."""
-    known = column[column != UNKNOWN]
     if otherwise is None:
-        otherwise = np.full(len(column), known.mean() if len(known) else 0.0)
+        otherwise = np.full(len(column), mean_known(column) or 0.0)
     return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
 
 

@@ -9,13 +9,14 @@ each of them wait by itself, as by latency, or serves no more in total, as by ba
 from __future__ import annotations
 
 import math
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
 from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -31,9 +32,6 @@ from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
 from loadeval.model.changes import Change
 from loadeval.model.simulate import Simulated, simulate
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 GROWTH, GROWTH_ERROR, LEAST_GROWTH_ERROR = 0.04, 0.04, 0.02
 """For each further CPU in use a batch takes this share more CPU time; one standard error, and the
@@ -104,11 +102,6 @@ class Guess(NamedTuple):
     growth: float
     step_slowed: float
     in_turn: bool
-
-    @property
-    def settings(self) -> dict[str, float]:
-        """What of it is simulated."""
-        return {"growth": self.growth, "step_slowed": self.step_slowed}
 
 
 class Model:
@@ -251,7 +244,7 @@ class Model:
         costs, settings = self._changed(change, self._present(guess)[0])
 
         def iteration_ns(costs: Columns = costs, **changed: Any) -> float:
-            return self._simulation(costs, {**settings, **guess.settings, **changed}).iteration_ns
+            return self._simulation(costs, {**settings, **changed}, guess).iteration_ns
 
         then_ns, free_ns = iteration_ns(), iteration_ns(of.in_share(costs, 0.0))
         if then_ns <= (1 + LEAST_HELP) * free_ns:
@@ -323,14 +316,12 @@ class Model:
     @property
     def tensors(self) -> float | None:
         """How many tensors a batch has; None where none were counted."""
-        counted = self.run.stages.tensors[self.run.stages.tensors != UNKNOWN]
-        return float(counted.mean()) if len(counted) else None
+        return of.mean_known(self.run.stages.tensors)
 
     @property
     def batch_bytes(self) -> float | None:
         """The size of a batch; None where it is not known."""
-        known = self.run.steps.nbytes[self.run.steps.nbytes != UNKNOWN]
-        return float(known.mean()) if len(known) else None
+        return of.mean_known(self.run.steps.nbytes)
 
     def batches_in(self, change: Change) -> float:
         """How many batches of the run one batch is worth then."""
@@ -359,7 +350,7 @@ class Model:
         """What an iteration takes in the steady state, for a batch of the run."""
         present, now = self._present(guess)
         costs, settings = self._changed(change, present)
-        then = self._simulation(costs, {**settings, **guess.settings})
+        then = self._simulation(costs, settings, guess)
         longer = _crowded(costs, settings, then.iteration_ns)
         longer /= _crowded(present, self.settings, now.iteration_ns)
         ratio = then.iteration_ns / self.batches_in(change) / now.iteration_ns
@@ -395,19 +386,19 @@ class Model:
         if is_read and not self._use.workers_differ:  # one that is bound waits for no other reason
             costs = costs.replace(run_queue_ns=np.zeros(len(costs)))
         costs = of.read_in_turn(costs, measured_ns) if guess.in_turn else costs
-        settings = {**self.settings, **guess.settings}
-        costs = costs.replace(cpu_ns=costs.cpu_ns / self._simulation(costs, settings).grown)
-        scale, now = 1.0, self._simulation(costs, settings)
+        as_it_was = partial(self._simulation, settings=self.settings, guess=guess)
+        costs = costs.replace(cpu_ns=costs.cpu_ns / as_it_was(costs).grown)
+        scale, now = 1.0, as_it_was(costs)
         for _ in range(CALIBRATIONS):
             if abs(now.iteration_ns / measured_ns - 1) < NO_EFFECT:
                 break
-            steeper = self._simulation(of.scaled(costs, 1.1 * scale), settings)
+            steeper = as_it_was(of.scaled(costs, 1.1 * scale))
             more_ns = steeper.iteration_ns - now.iteration_ns
             if more_ns < NO_EFFECT * now.iteration_ns:  # something else limits it
                 break
             scale += 0.1 * scale * (measured_ns - now.iteration_ns) / more_ns
             scale = min(max(scale, SCALES[0]), SCALES[1])
-            now = self._simulation(of.scaled(costs, scale), settings)
+            now = as_it_was(of.scaled(costs, scale))
         self._presents[guess] = of.scaled(costs, scale), now
         return self._presents[guess]
 
@@ -429,21 +420,15 @@ class Model:
             error_ns = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
             name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
             steps_ns = {
-                value: self._present(
-                    likely._replace(step_slowed=value)
-                    if name == "step_slowed"
-                    else likely._replace(growth=value)
-                )[1].step_ns
+                value: self._present(Guess(**{**likely._asdict(), name: value}))[1].step_ns
                 for value in TRIED[name]
             }
             shown = _shown(steps_ns, self._ideal_ns + contention.value, error_ns)
             if shown is not None and name == "growth":
-                growths.append(
-                    (shown[1], math.hypot(shown[2] - shown[0], 2 * LEAST_GROWTH_ERROR) / 2)
-                )
+                growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
             elif shown is not None:
-                low, value, high = (math.log(each) for each in shown)
-                slowed.append((value, math.hypot(high - low, 2 * LEAST_SLOWED_ERROR) / 2))
+                logs = [math.log(each) for each in shown]
+                slowed.append(_with_error(logs, LEAST_SLOWED_ERROR))
         for other in self._others if workers else ():
             count, theirs = other.loader.workers, gap_of(other).real
             if count and count != workers and theirs is not None:
@@ -454,9 +439,7 @@ class Model:
                 }
                 shown = _shown(iterations_ns, theirs.value, USUAL_ERROR * theirs.value)
                 if shown is not None:
-                    growths.append(
-                        (shown[1], math.hypot(shown[2] - shown[0], 2 * LEAST_GROWTH_ERROR) / 2)
-                    )
+                    growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
         growth, error = _weighed(growths)
         slow, slow_error = _weighed(slowed) if threads > 1 else (0.0, 0.0)
         likely = Guess(max(growth, 0.0), math.exp(slow), self.in_turn[0])
@@ -468,7 +451,8 @@ class Model:
             ]
         return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
 
-    def _simulation(self, costs: Columns, settings: Mapping[str, Any]) -> Simulated:
+    def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
+        settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}
         key = _key(costs, settings)
         if key not in self._simulated:
             self._simulated[key] = simulate(costs, **settings)
@@ -517,6 +501,12 @@ def _shown(
     around_ns = [measured_ns - error_ns, measured_ns, measured_ns + error_ns]
     low, value, high = np.interp(around_ns, simulated_ns[order], values[order]).tolist()
     return min(low, high), value, max(low, high)
+
+
+def _with_error(shown: Sequence[float], least_error: float) -> tuple[float, float]:
+    """What `_shown` tells, as a value and its standard error."""
+    low, value, high = shown
+    return value, math.hypot(high - low, 2 * least_error) / 2
 
 
 def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:

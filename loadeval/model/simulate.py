@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count, cycle, islice
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
-if TYPE_CHECKING:
-    from loadeval.data.columns import Columns
+from loadeval.data.columns import Columns
 
 Process: TypeAlias = Generator[None, None, None]
 
@@ -74,7 +74,7 @@ def simulate(  # noqa: PLR0913 - the settings of a loader
     further CPU in use. A step of several threads, which wait for each other again and again, takes
     `step_slowed` times as long as its share of the CPUs says where they are too few for it.
     """
-    machine = _Machine(cpus, worker_cpus, others_cpus, growth, step_slowed)
+    machine = _Machine(cpus or math.inf, worker_cpus or math.inf, others_cpus, growth, step_slowed)
     if not num_workers:
         _, speed, _ = machine.speeds(0, 1)
         each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
@@ -83,27 +83,28 @@ def simulate(  # noqa: PLR0913 - the settings of a loader
     return _DataLoader(costs, machine, num_workers, prefetch_factor, in_order, pins).run()
 
 
+@dataclass
 class _Machine:
-    """CPUs that are shared equally by who computes, and a clock."""
+    """CPUs that are shared equally by who computes, and a clock.
 
-    def __init__(
-        self,
-        cpus: float | None,
-        worker_cpus: float | None,
-        others: float,
-        growth: float,
-        step_slowed: float,
-    ) -> None:
-        self.cpus, self.worker_cpus = cpus or math.inf, worker_cpus or math.inf
-        self.others, self.growth, self.step_slowed = others, growth, step_slowed
-        self.now_ns = 0.0
-        self.progress_ns = self.spent_ns = self.alone_ns = 0.0
-        """How far a worker got that computed all the time; and of all workers, CPU time."""
-        self._order = count()
-        self._computing: list[tuple[float, int, Process]] = []
-        self._waiting: list[tuple[float, int, Process]] = []
-        self._training: tuple[Process, int] | None = None
-        self._training_left_ns = 0.0
+    `progress_ns` is how far a worker got that computed all the time. Of all workers, `spent_ns` is
+    the CPU time, and `alone_ns` what it would be with one CPU in use.
+    """
+
+    cpus: float
+    worker_cpus: float
+    others: float
+    growth: float
+    step_slowed: float
+    now_ns: float = 0.0
+    progress_ns: float = 0.0
+    spent_ns: float = 0.0
+    alone_ns: float = 0.0
+    _order: Iterator[int] = field(default_factory=count)
+    _computing: list[tuple[float, int, Process]] = field(default_factory=list)
+    _waiting: list[tuple[float, int, Process]] = field(default_factory=list)
+    _training: tuple[Process, int] | None = None
+    _training_left_ns: float = 0.0
 
     def compute(self, worker: Process, cpu_ns: float) -> None:
         """Resume `worker` once it has computed for so long."""
@@ -167,9 +168,8 @@ class _DataLoader:
         pins: bool,
     ) -> None:
         self._machine, self._in_order, self._pins = machine, in_order, pins
-        waits_ns = costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns
-        columns = [costs.cpu_ns, costs.read_ns, waits_ns, costs.receive_ns, costs.pin_ns]
-        columns += [costs.index_ns, costs.lock_ns, costs.step_ns, costs.step_cpu_ns]
+        costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
+        columns = [costs[name] for name in Batch._fields[2:]]
         self._rows = cycle(list(zip(*(column.tolist() for column in columns), strict=True)))
         self._threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
         self._depth = workers * ahead

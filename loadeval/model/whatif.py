@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from loadeval.data.run import Run
 from loadeval.estimate.memory import memory_there
+from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
 from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, Model
 from loadeval.words import duration, share, size, times
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from loadeval.data.run import Run
-    from loadeval.estimate.stats import Estimate
 
 UNLIKE = 0.1
 """It is told when a simulation of the present settings is further from what was measured."""
@@ -92,12 +89,12 @@ def predicted(model: Model, change: Change = AS_IT_IS) -> WhatIf:
         limit=model.limit(change),
         memory_bytes=memory,
         shared_memory_bytes=shared,
-        shortages=tuple(shortages(model, change)),
+        shortages=tuple(shortages(model.run, memory, shared)),
         assumptions=tuple(assumptions(model, change)),
     )
 
 
-def memory_bytes(model: Model, change: Change = AS_IT_IS) -> tuple[float | None, float | None]:
+def memory_bytes(model: Model, change: Change) -> tuple[float | None, float | None]:
     """What workers and batches in the queue take, and what of it lies in /dev/shm.
 
     None where that is not known.
@@ -114,10 +111,9 @@ def memory_bytes(model: Model, change: Change = AS_IT_IS) -> tuple[float | None,
     return None if each is None else workers * each + queued, 0.0 if is_piped else queued
 
 
-def shortages(model: Model, change: Change = AS_IT_IS) -> list[str]:
-    """What the change needs more of than the machine of the run has."""
-    memory, shared = memory_bytes(model, change)
-    there, free = memory_there(model.run), model.run.header.environment.get("shm_free_bytes")
+def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]:
+    """What of it the machine of the run has too little for, of memory and /dev/shm."""
+    there, free = memory_there(run), run.header.environment.get("shm_free_bytes")
     told = []
     if memory and there and memory > there:
         told.append(
@@ -131,7 +127,7 @@ def shortages(model: Model, change: Change = AS_IT_IS) -> list[str]:
     return told
 
 
-def assumptions(model: Model, change: Change = AS_IT_IS) -> list[str]:  # noqa: C901 - one for each
+def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one for each
     """What a prediction takes for granted, for the run does not show it."""
     settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
     growths = [guess.growth for guess in model.guesses]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadeval.data.columns import Columns, column_of, listed, values_of
+from loadeval.data.columns import Columns, column_of, listed
 
 TABLE = Columns({"epoch": [0, 0, 1], "wait_ns": [5, -1, 7], "share": [0.5, np.nan, 1.0]})
 
@@ -47,6 +47,5 @@ def test_what_is_not_known_stays_so() -> None:
         "nbytes": [None, None, None, 64],
     }
     assert column_of([3, None]).tolist() == [3, -1]
-    assert np.isnan(values_of([0.5, None])).tolist() == [False, True]
     assert listed(np.array([-1, -1])) is None
     assert plain(Columns.empty(["epoch"])) == {"epoch": []}

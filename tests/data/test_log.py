@@ -25,17 +25,15 @@ from loadeval.data.lines import (
     Window,
     encode,
 )
-from loadeval.data.log import Follower, read_run
+from loadeval.data.log import read_run
 from loadeval.errors import RunLogError
 from tests.runs import BLUR, DALI, DEMO, SPDL
 from tests.runs.given import make_header, save_metrics, write_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from loadeval.data.lines import Line
-    from loadeval.data.log import Appended
 
 FIRST = Block(0, "real", [0, 17], [10, 10], [7, None], [4, None])
 LAST = Block(0, "ideal", [40, 60], [10, 3], pair=5)
@@ -248,76 +246,3 @@ def test_a_run_comes_back_from_its_metrics(path: Path) -> None:
         assert getattr(again, name) == getattr(run, name)
     figures = json.loads(path.with_suffix(".json").read_text())
     assert {name: figures[name] for name in metrics_of(run)} == metrics_of(run)
-
-
-# While it is written
-
-
-def read(follower: Follower) -> Appended:
-    appended = follower.read()
-    assert appended is not None
-    return appended
-
-
-def append(path: Path, content: bytes) -> None:
-    with path.open("ab") as file:
-        file.write(content)
-
-
-def test_a_log_that_is_followed_comes_line_by_line(path: Path, tmp_path: Path) -> None:
-    """Each once; half a line waits for its end, and one that is damaged is passed over."""
-    content, follower = path.read_bytes() + b"garbage\n", Follower(tmp_path / "followed")
-    assert follower.read() is None
-    lines: list[Line] = []
-    for start in range(0, len(content), 7):
-        append(follower.path, content[start : start + 7])
-        appended = read(follower)
-        assert appended.anew is not bool(lines)
-        lines += appended.lines
-    assert lines == [make_header(), *LINES, RunEnd(6)]
-    assert read(follower).lines == []
-
-
-def test_a_long_log_comes_in_parts(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each says that there is more, but for the last one, and when the file was written."""
-    monkeypatch.setattr(data_log, "PART_BYTES", 10)
-    os.utime(path, (1_000, 2_000))
-    follower, count = Follower(path), len(LINES) + 2
-    parts = [read(follower) for _ in range(count + 1)]
-    assert [len(part.lines) for part in parts] == [1] * count + [0]
-    assert [part.more for part in parts] == [True] * count + [False]
-    assert {part.written_s for part in parts} == {2_000}
-
-
-def in_place(path: Path, content: bytes) -> None:
-    path.write_bytes(content.replace(b'"run_id":"', b'"run_id":"f'))
-
-
-def as_another_file(path: Path, content: bytes) -> None:
-    path.with_suffix(".new").write_bytes(content)
-    path.with_suffix(".new").replace(path)
-
-
-def shorter(path: Path, content: bytes) -> None:
-    path.write_bytes(content.split(b"\n", 1)[0] + b"\n")
-
-
-@pytest.mark.parametrize("replaced", [in_place, as_another_file, shorter])
-def test_a_log_that_is_replaced_is_begun_anew(
-    path: Path, replaced: Callable[[Path, bytes], None]
-) -> None:
-    follower, content = Follower(path), path.read_bytes()
-    read(follower)
-    replaced(path, content)
-    again = read(follower)
-    assert (again.anew, again.lines[0]) == (True, read(Follower(path)).lines[0])
-
-
-@pytest.mark.parametrize("content", [b"garbage\n", encode(FIRST)])
-def test_what_is_followed_must_be_a_log(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "other"
-    path.write_bytes(content)
-    with pytest.raises(RunLogError, match=r"other, line 1 is no header of a run log; give"):
-        Follower(path).read()
-    with pytest.raises(RunLogError, match="Is a directory"):
-        Follower(tmp_path).read()

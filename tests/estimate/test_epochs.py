@@ -42,19 +42,6 @@ def test_a_table_by_epoch() -> None:
     assert table.batches_per_s.tolist() == pytest.approx([3 / 0.16, 2 / 0.065])
 
 
-def test_real_batches_of_an_alternating_run_are_told() -> None:
-    run = alternating(wait=5, first=105)
-    assert epochs(run).batches.tolist() == [25] * 8
-    replay = logged([0.0] * 9, mode="replay")
-    assert epochs(replay).batches.tolist() == [9]
-
-
-def test_samples_that_are_not_known_make_no_throughput() -> None:
-    table = epochs(run_of([steps("real", 5, 10, 3, samples=[4, UNKNOWN, 4])], mode="log"))
-    assert np.isnan(table.samples_per_s).all()
-    assert table.batches_per_s.tolist() == pytest.approx([3 / 0.045])
-
-
 def test_epoch_starts_are_those_of_the_loader() -> None:
     """A batch that was ready when the loader was wrapped shows none."""
     run = alternating(wait=5, first=105)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.lines import EpochEnd, Prefetch
 from loadeval.errors import UsageError
-from loadeval.estimate.gap import Gap, gap, throughput
-from loadeval.estimate.steady import steady
+from loadeval.estimate.gap import gap, throughput
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 if TYPE_CHECKING:
@@ -182,19 +181,6 @@ def test_epochs_too_short_for_two_blocks_are_blocks() -> None:
     assert times(result.speedup) == pytest.approx((400 + 4 * 2 + 5 * 22 + 30) / 5 / 20)
 
 
-def test_steps_in_which_training_did_something_else_are_left_out() -> None:
-    """An evaluation took ten seconds."""
-    waits, taken = [5.0] * 60, [10.0] * 60
-    taken[30] += 10_000
-    when = Event(int((31 * 5 + 30 * 10 + 1_000) * MS), "an evaluation", "within a step")
-    result = gap(logged(waits, taken, events=(when,)))
-    assert ms(result.real) == 15
-    often = tuple(
-        Event(int((15 * n + 6) * MS), "an evaluation", "within a step") for n in range(60)
-    )
-    assert ms(gap(logged(waits, [10.0] * 60, events=often)).real) == 15
-
-
 def test_a_log_alone_has_no_ideal() -> None:
     result = gap(logged([100.0] + [5.0] * 59))
     assert result.ideal is result.lost is result.speedup is result.contention is None
@@ -223,13 +209,6 @@ def test_the_wrong_way_round_is_an_error_that_says_so() -> None:
         gap(alternating(), ideal)
 
 
-@pytest.mark.parametrize("pair", [UNKNOWN, 0])
-def test_without_a_pair_nothing_is_compared(pair: int) -> None:
-    result = gap(run_of([steps("real", 5, 10, 8, pair=pair)]))
-    assert result.speedup is result.real is None
-    assert result.pairs == 0
-
-
 def test_throughputs_of_the_arms_and_of_whole_epochs() -> None:
     """Of 4 images each 15 ms, in epochs of 33 that begin 100 ms later."""
     run = alternating(wait=5, alone=20, first=105)
@@ -249,13 +228,6 @@ def test_the_loader_alone_is_timed_with_what_copying_takes() -> None:
     assert ms(gap(run).loader_only) == 10
 
 
-def test_what_is_kept_of_a_run_cannot_be_changed() -> None:
-    run = alternating()
-    with pytest.raises(ValueError, match="read-only"):
-        steady(run)[0] = False
-    assert gap(run) is gap(run)
-
-
 def test_a_window_of_a_run_is_computed_anew() -> None:
     """In the second half waits are twice as long."""
     early, late = alternating(wait=5, pairs=8), alternating(wait=10, pairs=8)
@@ -264,20 +236,3 @@ def test_a_window_of_a_run_is_computed_anew() -> None:
     half_s = float(both.steps.request_ns[len(early.steps)]) / 1e9
     assert ms(gap(both.between(0, half_s)).waiting) == 5
     assert ms(gap(both.between(half_s, 1e6)).waiting) == 10
-
-
-def of_parts(result: Gap) -> float:
-    return sum(part.value for _, part in result.parts())
-
-
-def test_parts_add_up() -> None:
-    result = gap(alternating(wait=5, step=12, first=105, spread=0.2))
-    assert result.lost is not None
-    assert of_parts(result) == pytest.approx(result.lost.value)
-
-
-def test_columns_of_a_run_are_left_as_they_were() -> None:
-    run = alternating(wait=5, spread=0.1)
-    before = Columns({name: run.steps[name].copy() for name in run.steps.names})
-    gap(run)
-    assert all((before[name] == run.steps[name]).all() for name in before.names)

@@ -86,11 +86,6 @@ def test_a_mean_of_the_driver_is_over_a_second(
     )
 
 
-def test_what_was_never_read_in_an_arm_is_left_out() -> None:
-    """No quantity, and no number that stands for none."""
-    assert quantities(read([0.01, 0.02], [1.0, 2], blocks=[steps("real", 1, 1, 3)])) == ()
-
-
 def test_a_log_is_all_of_the_real_arm_and_its_replay_of_the_ideal_one() -> None:
     real, ideal = [steps("real", 20, 80, 10)], [steps("ideal", 20, 80, 10)]
     log = read([500, 600], [7.0, 9.0], blocks=real, mode="log", warmup=0)

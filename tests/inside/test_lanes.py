@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,15 +57,6 @@ def test_without_long_waits_the_stretch_that_took_the_median_time_is_shown() -> 
     stretch = stretch_of(looked_into(rows, prefetch_depth=1))
     assert stretch.says == "Epoch 0, batches 301 to 500 of 900, which took the median time"
     assert not stretch.batches.head_of_line_ns.any()
-
-
-def test_an_epoch_of_one_batch_has_a_stretch() -> None:
-    assert stretch_of(looked_into(stage_rows(10, 1))).says == "Epoch 0, all 1 batches"
-
-
-def test_a_run_that_was_not_looked_into_has_none() -> None:
-    run = looked_into(stage_rows(10, 20))
-    assert lanes(replace(run, stages=run.stages.take(slice(0)))) is None
 
 
 def test_a_batch_goes_through_its_stages_one_after_the_other() -> None:

@@ -53,10 +53,6 @@ def report_of(run: Run) -> Operators:
     return report
 
 
-def test_a_run_whose_operators_were_not_timed_has_none() -> None:
-    assert operators(by_turns()) is None
-
-
 def test_a_task_is_a_mean_and_waits_for_a_thread() -> None:
     """That wait is no part of what the operator does for a batch."""
     first = {"time_ns": SECOND, "elapsed_ns": SECOND, "task": 800, "run": 400, "cpu": 100}

@@ -248,12 +248,6 @@ def test_ticks_of_the_kernel_are_no_more_than_the_time_that_passed() -> None:
     assert (result.cpu_ns, result.run_queue_ns, result.blocked_ns) == (10 * MS, 0, 0)
 
 
-def test_what_is_not_known_is_none() -> None:
-    result = inside(looked_into(one_worker(4)))
-    names = ("cpu_ns", "blocked_ns", "read_bytes", "disk_bytes", "major_faults", "opened_files")
-    assert {getattr(result, name) for name in names} == {None}
-
-
 def test_files_and_connections_are_for_a_sample() -> None:
     counts = {"opened_files": [-1, 12, -1, -1], "connections": [-1, 2, -1, -1]}
     result = inside(looked_into(one_worker(4, **counts)))
@@ -382,7 +376,6 @@ def test_shares_are_of_the_time_that_is_divided() -> None:
     result = inside(looked_into(one_worker(20)))
     assert result.charged_share("fetch", "collate") == pytest.approx(1)
     assert result.charged_share("pin") == 0
-    assert result.share(None) is None
 
 
 def test_of_one_batch_nothing_is_charged() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from loadeval.launch.made_at import is_library, note_made
+from loadeval.launch.hook import is_library, note_made
 from loadeval.runtime.adapter import PLACES, made_at
 
 REBUILDERS = {"rebuilder"}

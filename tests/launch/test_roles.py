@@ -279,6 +279,6 @@ def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert session is not None
     with monkeypatch.context() as patched:
         patched.setattr(session, "_pid", 1)
-        session.saved()
+        torch.save({}, folder / "model.pt")
     del loader
     assert log(folder, loaders_by_role(folder)["training"]).events == ()

@@ -117,7 +117,8 @@ def run_of(blocks: Iterable[Block] = (), *, gpu_idle: Iterable[GpuIdle] = (), **
     header = known.pop("header", HEADER)
     of_header = set(Header.__struct_fields__) & known.keys()
     header = replace(header, **{name: known.pop(name) for name in of_header})
-    steps = completed(steps_of([*blocks]), known.get("ends", ()), [*gpu_idle])
+    in_order = sorted(blocks, key=lambda block: block.epoch)
+    steps = completed(steps_of(in_order), known.get("ends", ()), [*gpu_idle])
     return Run(header, steps, **tables(known))
 
 

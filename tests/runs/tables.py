@@ -12,7 +12,7 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns, constant, listed
 from loadeval.data.lines import Block, GpuIdle, Padding, Readings, StageTimes
-from loadeval.data.run import ARMS, Run, padding_of, readings_of, stages_of_lines
+from loadeval.data.run import ARMS, Run, readings_of, stages_of_lines, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ class Rows:
 
     def __init__(self, epoch: int = 0, **columns: Any) -> None:
         self.epoch = epoch
-        for name in StageTimes.BY_TRANSFORM:
+        for name in StageTimes.BY_NAME:
             given = columns.pop(name, None) or {}
             arrays = {each: np.array(values, dtype=np.float64) for each, values in given.items()}
             setattr(self, name, arrays)
@@ -73,7 +73,7 @@ def tables(known: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(known.get("readings", {}), Mapping):
         known["readings"], known["missing"] = readings_of(known["readings"])
     if not isinstance(known.get("padding", Columns({})), Columns):
-        known["padding"] = padding_of(known["padding"])
+        known["padding"] = table_of(Padding, known["padding"])
     return known
 
 
