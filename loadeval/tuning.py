@@ -29,7 +29,7 @@ from loadeval.launch.folder import trainings_in
 from loadeval.launch.settings import RunSettings
 from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
-from loadeval.model.whatif import shortages
+from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
 from loadeval.runtime.registry import adapter_for
@@ -365,7 +365,7 @@ def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> 
             continue
         if model is not None and changes.keys() <= PREDICTED:
             change = asked_for(changes, {}, model.settings, model.costs, model.parts)
-            if shortages(model, change):
+            if shortages(model.run, *memory_bytes(model, change)):
                 continue
             speedups[code] = model.simulate(change)
         trials[code] = Trial(changes, speedups.get(code))

@@ -14,7 +14,7 @@ INSIDE = {
     *("probes.py", "promises/test_reproductions.py"),
     *("gpu/stand_in.py", "gpu/test_nvml.py", "gpu/visible.py"),
     *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
-    *("findings_page.py", "json_page.py"),
+    *("findings_page.py", "json_page.py", "screen.py"),
 }
 """Each says why beside its import; those that record logs or write pages are no judges."""
 READS_JSON = {"judge.py", "before_after.py", "fuzz/commands.py", "ranks.py"}

@@ -256,7 +256,7 @@ def attached(
         seen,
         headline=_headline(seen),
         findings=findings_of(Context(seen, observation, can_have_workers)),
-        to_measure=f"loadeval run --mode alternate -- {printable(shlex.join(words))}",
+        to_measure=f"loadeval diagnose -- {printable(shlex.join(words))}",
     )
 
 

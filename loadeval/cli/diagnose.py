@@ -98,7 +98,10 @@ class Enough:
         if is_known(known):
             say(f"loadeval: {counted(known.pairs or 0, 'pair')} of blocks are enough")
             return True
-        return self._began_s is not None and began_s - self._began_s >= LONGEST_S
+        is_late = self._began_s is not None and began_s - self._began_s >= LONGEST_S
+        if is_late:
+            say("loadeval: two minutes are over, and must be enough")
+        return is_late
 
 
 def is_known(measured: Gap) -> bool:

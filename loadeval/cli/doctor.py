@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.cli.console import FAILED, AsJson, errors_printed, new_console, print_json
+from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.doctor import checkup
 from loadeval.probes.machine import read_machine
@@ -30,7 +31,8 @@ def doctor(
     fit into memory. Exits with 1 when something is to be changed.
     """
     with errors_printed():
-        loaded = None if run is None else read_run(run)
+        log = logs_in(run)[0] if run is not None and run.is_dir() else run
+        loaded = None if log is None else read_run(log)
     machine = read_machine()
     checks = checkup(machine, loaded)
     in_order = all(check.status != "change" for check in checks)

@@ -542,10 +542,15 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
 
 
 def _may_gain(c: Context, do: Set | Do, done: Change, reached: float) -> bool:
-    """Whether it is worth trying on top of what is done: nothing predicts that it is not."""
+    """Whether it is worth trying on top of what is done: nothing predicts that it is not.
+
+    A setting that may as well lose is not.
+    """
     if c.model is None or do.change is None:
         return True
-    return c.model.simulate(done + do.change).value >= reached * (1 + WORTH)
+    then = c.model.simulate(done + do.change)
+    loses = isinstance(do, Set) and then.bounds[0] < reached * (1 - WORTH)
+    return then.value >= reached * (1 + WORTH) and not loses
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:

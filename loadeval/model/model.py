@@ -123,7 +123,7 @@ class Model:
             raise UsageError(
                 f"{name} was recorded with mode={run.header.mode!r}, which does not measure the "
                 "training step without loading, so nothing can be predicted from it; record one "
-                "that does: loadeval run --mode alternate -- COMMAND"
+                "that does: loadeval diagnose -- COMMAND"
             )
         if stages is None:
             raise UsageError(

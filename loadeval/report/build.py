@@ -413,7 +413,9 @@ def headline(r: Result) -> Section:
         ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
     ]
     if g.ideal is not None:
-        return Section(r.verdict.headline, [Facts(figures, large=True)], priority=1)
+        remedy = r.verdict.advice if r.verdict.level == "inconclusive" else ()
+        said: list[Block] = [Text(advice) for advice in remedy]
+        return Section(r.verdict.headline, [*said, Facts(figures, large=True)], priority=1)
     figures = [("now", Number(r.throughput.get("real"), f"{r.unit}/s"))]
     if g.real is None or g.waiting is None:
         return Section(
@@ -425,8 +427,8 @@ def headline(r: Result) -> Section:
         title += f", {share(starts)} for epochs to start"
     if "real" in r.throughput:
         title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
-    said = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
-    return Section(title, [said, Facts(figures, large=True)], priority=1)
+    cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
+    return Section(title, [cost, Facts(figures, large=True)], priority=1)
 
 
 def batch_time(r: Result) -> Section:
@@ -500,21 +502,25 @@ def findings(r: Result) -> Section:
         )
         for finding in r.diagnosis.findings
     ]
-    return Section("why", [Findings(found)] if found else [], priority=5)
+    return Section("why", [Findings(found)] if found else [], priority=6)
 
 
-def how_sure(r: Result) -> Section:
-    """What was measured, and what makes it mean less."""
+def batches_measured(r: Result) -> Section:
+    """How much was measured."""
     g = r.gap
     batches = f"{g.real_batches:,} real"
     if g.ideal is not None:
         batches += f" and {g.ideal_batches:,} ideal"
     pairs = "" if g.pairs is None else f" in {counted(g.pairs, 'pair')} of blocks"
-    said = [Text(f"Measured: {batches} batches{pairs}.")]
+    return Section("how sure", [Text(f"Measured: {batches} batches{pairs}.")], priority=5)
+
+
+def how_sure(r: Result) -> Section:
+    """What makes it mean less."""
     notes = [*r.run.notes, *(r.ideal.notes if r.ideal else ())]
-    said += [Text(note, "caution") for note in dict.fromkeys([*notes, *r.cautions])]
+    said = [Text(note, "caution") for note in dict.fromkeys([*notes, *r.cautions])]
     said += [Text(why, "note") for why in r.not_measured]
-    return Section("how sure", said, priority=6)
+    return Section("", said, priority=7)
 
 
 # The rest
@@ -1025,7 +1031,7 @@ def _fact(name: str, value: object) -> tuple[str, Cell]:
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (
-    *(headline, batch_time, what_to_do, findings, how_sure),
+    *(headline, batch_time, what_to_do, findings, batches_measured, how_sure),
     *(lost, arms, by_epoch, inside, operators_and_threads, timeline, system_metrics),
     *(nothing_found, settings),
 )

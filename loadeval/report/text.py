@@ -97,12 +97,27 @@ def lines(
         )
         chosen, left = set(), height
         for _, at in by_priority:
-            taken = len(every[at]) + (1 if chosen else 0)
-            if taken <= left or not chosen:
+            if len(every[at]) + 1 > left and chosen:
+                every[at] = _cut(sections[at], width, left - 1, ascii_only)
+            if every[at]:
+                left -= len(every[at]) + (1 if chosen else 0)
                 chosen.add(at)
-                left -= taken
     shown = [every[at] for at in sorted(chosen) if every[at]]
     return [line for part in shown for line in (Line(), *part)][1:]
+
+
+def _cut(section: Section, width: int, height: int, ascii_only: bool) -> list[Line]:
+    """As many of a section's findings as `height` has room for; of another section nothing."""
+    for block in section.blocks:
+        if not isinstance(block, Findings):
+            break
+        for count in range(len(block.found) - 1, 0, -1):
+            more = Text(f"and {len(block.found) - count} more")
+            some = Section(section.title, [Findings(block.found[:count]), more])
+            found = _of_section(some, width, True, ascii_only)
+            if len(found) <= height:
+                return found
+    return []
 
 
 def _of_section(section: Section, width: int, brief: bool, ascii_only: bool) -> list[Line]:

@@ -98,7 +98,7 @@ def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
     for allowed in ("sudo", "--cap-add SYS_PTRACE", "kernel.yama.ptrace_scope=0"):
         assert allowed in text
     assert f"training {sleeping}" in text
-    assert "loadeval run --mode alternate -- " in text
+    assert "loadeval diagnose -- " in text
 
 
 def test_without_py_spy_it_is_said_what_to_install(
