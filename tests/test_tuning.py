@@ -60,13 +60,19 @@ def _predicted(monkeypatch: pytest.MonkeyPatch) -> dict[int, Estimate]:
         def of(cls, _run: object) -> Model:
             return cls()
 
+        run = None
+
         def simulate(self, change: Change) -> Estimate:
             return speedups.get(change.settings.get("num_workers", 1), Estimate(0.5, 0.4, 0.6))
 
-    def shortages(_model: Model, change: Change) -> list[str]:
-        return ["64 are too many"] if change.settings.get("num_workers") == 64 else []
+    def memory_bytes(_model: Model, change: Change) -> tuple[float, float]:
+        return float(change.settings.get("num_workers", 0)), 0.0
+
+    def shortages(_run: object, memory: float, _shared: float) -> list[str]:
+        return ["64 are too many"] if memory == 64 else []
 
     monkeypatch.setattr(tuning, "Model", Model)
+    monkeypatch.setattr(tuning, "memory_bytes", memory_bytes)
     monkeypatch.setattr(tuning, "shortages", shortages)
     return speedups
 
