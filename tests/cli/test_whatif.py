@@ -192,8 +192,8 @@ REFUSED = {
     ),
     ("log-zero-workers", "--num-workers", "2"): (
         "run.jsonl was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: loadeval run --mode "
-        "alternate -- COMMAND"
+        "loading, so nothing can be predicted from it; record one that does: "
+        "loadeval diagnose -- COMMAND"
     ),
     ("before-dali",): (
         "run.jsonl does not tell what happens inside the loader, so nothing can be predicted from "

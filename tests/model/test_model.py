@@ -289,8 +289,8 @@ def test_runs_that_nothing_can_be_predicted_from() -> None:
         whatif(logged(fetch=60), num_workers=2)
     assert str(caught.value) == (
         "run was recorded with mode='log', which does not measure the training step without "
-        "loading, so nothing can be predicted from it; record one that does: loadeval run --mode "
-        "alternate -- COMMAND"
+        "loading, so nothing can be predicted from it; record one that does: "
+        "loadeval diagnose -- COMMAND"
     )
     with pytest.raises(UsageError, match="staged does not tell what happens inside the loader"):
         whatif(without_stages(STAGED))
