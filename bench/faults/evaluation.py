@@ -18,7 +18,7 @@ ALSO_RIGHT = {
     "slow transform": {"slow fetch"},
     "slow fetch": {"slow transform"},
     "waiting": {"slow fetch", "slow transform"},
-    "stalls": {"shallow queue", "slow fetch"},
+    "stalls": {"shallow queue", "slow fetch", "data format"},
     "slow samples": {"shallow queue"},
 }
 """Other findings that name the same thing to change, as `Program.named` checks."""

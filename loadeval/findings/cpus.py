@@ -187,6 +187,7 @@ def own_cpus(_: Context) -> Change:
     ),
     undo=own_cpus,
     of=("waiting", "contention"),
+    turn="first",
 )
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
@@ -232,12 +233,16 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
     beside_ns = (inside.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
     in_one = c.run.header.environment.get("omp_num_threads") == 1
     least = DESPITE_OMP if in_one else OTHER_THREADS
-    others = c.cpus.competing
+    others, cost = c.cpus.competing, None
     if workers and beside_ns >= least * (inside.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif others >= MUCH:
         do = Do("free CPUs that other programs use", f"they use {number(others)}")
+    elif (idle := c.cpus.workers["ideal"] or 0.0) >= MUCH:
+        because = f"they use {number(idle)} CPUs while nothing is loaded"
+        do = Do("free CPUs that other processes of this program use", because)
+        cost = c.waiting + c.contention  # they slow down both, and no simulation knows them
     elif usable is not None and workers > usable and (name := c.setting("num_workers")):
         do = Set(name, workers, usable)  # how fast these are is not seen where all are crowded
     else:
@@ -251,6 +256,7 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
             "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
             "training may use, CPUs": usable,
         },
+        cost=cost,
     )
 
 
