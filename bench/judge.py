@@ -320,7 +320,7 @@ def page_faults(log: Path, arm: str) -> float | None:
     blocks = [
         block
         for block in lines_of(log, "block")
-        if block["pair"] is not None and not block.get("instrumented")
+        if block.get("pair") is not None and not block.get("instrumented")
     ]
     pairs = {block["pair"] for block in blocks}
     counted = sum(_size(block) for block in blocks if block["arm"] == arm)
