@@ -31,7 +31,7 @@ LOOKS: dict[str, Any] = {
 class Commands(typer.core.TyperGroup):
     """Imports a command's module when it, or the help of all, is asked for.
 
-    Its types are those of the click that typer has, which is its own since 0.20.
+    Its types are those of the click that typer has: its own, or the package, by its version.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's

@@ -233,7 +233,8 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
         parts = dict(named[:3])
         facts |= {f"{name}, share": part for name, part in parts.items()}
         most = ", ".join(f"{name} {share(part)}" for name, part in parts.items())
-        do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
+        if not explains_waiting(c):  # else what to make cheaper is said with its line
+            do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
         cpu_ns = c.stages.cpu_ns or 0.0
         if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
             says = (
