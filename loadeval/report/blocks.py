@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from loadeval.data.columns import Columns
     from loadeval.words import Interval
 
-Kind = Literal[
-    "real beside ideal", "time per batch", "waits", "system metrics", "stages", "worker curve"
-]
-"""The six charts; charts.py says at each one's function which columns it is drawn from."""
+Kind = Literal["real beside ideal", "time per batch", "waits", "stages", "worker curve"]
+"""The charts; charts.py says at each one's function which columns it is drawn from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -879,11 +879,15 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
         f"The wait for each of {counted(len(steps), 'batch', 'batches')}, "
         f"{counted(int(outlier.sum()), 'outlier')} marked"
     )
-    return Chart("waits", f"Waits{of}", says, {"batches": table}, "duration", span)
+    tables = {"batches": table}
+    if span and run is r.run and (readings := _readings(run)) is not None:
+        tables["readings"] = readings
+        says += "; and what the probes read"
+    return Chart("waits", f"Waits{of}", says, tables, "duration", span)
 
 
 def system_metrics(r: Result) -> Section:
-    """What the probes read, in each arm, and along the run."""
+    """What the probes read, in each arm."""
     m = r.metrics
     rows: list[tuple[Cell, ...]] = [
         (
@@ -912,12 +916,11 @@ def system_metrics(r: Result) -> Section:
         *(Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing),
         *grows,
         Facts(facts),
-        *_metrics_chart(r.run),
     )
 
 
-def _metrics_chart(run: Run) -> list[Chart]:
-    """A panel for each quantity that changes along the run, or for all where none does."""
+def _readings(run: Run) -> Columns | None:
+    """Quantities that change along the run, or all where none does; None where none was read."""
     lines = [
         (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
         for (probe, subject), table in run.readings.items()
@@ -926,9 +929,9 @@ def _metrics_chart(run: Run) -> list[Chart]:
         if np.isfinite(np.asarray(table[name], float)).any()
     ]
     if not lines:
-        return []
+        return None
     changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
-    readings = Columns.concat(
+    return Columns.concat(
         [
             Columns(
                 {
@@ -943,9 +946,6 @@ def _metrics_chart(run: Run) -> list[Chart]:
             if panel in changing or not changing
         ]
     )
-    span = (float(readings.time_s.min()), float(readings.time_s.max()))
-    says = "What the probes read along the run"
-    return [Chart("system metrics", "System metrics", says, {"readings": readings}, "", span)]
 
 
 UNITS = {

@@ -135,14 +135,16 @@ class Report:
             for block in section.blocks
             if isinstance(block, Bars | Chart)
         ]
+        for at, chart in enumerate(charts):  # a page has room for what probes read
+            tables = {name: table for name, table in chart.tables.items() if name != "readings"}
+            charts[at] = replace(chart, tables=tables)
         notes = [
             f"Caution: {block.text}"
             for section in every
             for block in section.blocks
             if isinstance(block, Text) and block.kind == "caution"
         ]
-        shown = [chart for chart in charts if chart.kind != "system metrics"]
-        save(path, every[0].title, shown, notes)
+        save(path, every[0].title, charts, notes)
         return path
 
     def write_page(self, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -244,9 +244,11 @@ def waits(count: int = 384, epoch: int = 32) -> Chart:
     )
 
 
-def system_metrics(span_s: float = 15.0, count: int = 150) -> Chart:
-    random = np.random.default_rng(8)
-    time_s = np.linspace(0.1, span_s, count)
+def system_metrics(count: int = 150) -> Chart:
+    """Waits above what was read meanwhile."""
+    chart, random = waits(), np.random.default_rng(8)
+    assert chart.span_s is not None
+    time_s = np.linspace(0.1, chart.span_s[1], count)
     lines = [
         ("GPU busy", "%", "GPU 0", 60 + 30 * np.sin(time_s)),
         ("GPU busy", "%", "GPU 1", 50 + 30 * np.cos(time_s)),
@@ -254,22 +256,17 @@ def system_metrics(span_s: float = 15.0, count: int = 150) -> Chart:
         ("CPU in use", "cores", "workers", 1.9 + 0.1 * random.random(count)),
         ("memory of the workers", "GB", "workers", np.linspace(1.0, 1.4, count)),
     ]
-    return Chart(
-        "system metrics",
-        "System metrics",
-        "GPU use, CPU use and memory over the run.",
+    readings = Columns(
         {
-            "readings": Columns(
-                {
-                    "panel": np.repeat([line[0] for line in lines], count),
-                    "unit": np.repeat([line[1] for line in lines], count),
-                    "subject": np.repeat([line[2] for line in lines], count),
-                    "time_s": np.tile(time_s, len(lines)),
-                    "value": np.concatenate([line[3] for line in lines]),
-                }
-            )
-        },
-        span_s=(0.0, span_s),
+            "panel": np.repeat([line[0] for line in lines], count),
+            "unit": np.repeat([line[1] for line in lines], count),
+            "subject": np.repeat([line[2] for line in lines], count),
+            "time_s": np.tile(time_s, len(lines)),
+            "value": np.concatenate([line[3] for line in lines]),
+        }
+    )
+    return replace(
+        chart, title="Waits and system metrics", tables={**chart.tables, "readings": readings}
     )
 
 
@@ -341,7 +338,6 @@ def every_chart() -> list[Chart]:
         real_beside_ideal(),
         backends(),
         time_per_batch(),
-        waits(),
         system_metrics(),
         stages(),
         worker_curve(),
@@ -400,7 +396,7 @@ def report() -> list[Section]:
                 ),
             ],
         ),
-        Section("Waits", [waits()]),
+        Section("Along the run", [system_metrics()]),
         Section(
             "Inside the loader",
             [
@@ -423,7 +419,6 @@ def report() -> list[Section]:
                 Text("A stage can take longer than training waits for it.", "entry"),
             ],
         ),
-        Section("System metrics", [system_metrics()]),
         Section("Other numbers of workers", [worker_curve()]),
         Section(
             "Settings",

@@ -9,7 +9,7 @@ import pytest
 from loadeval.data.columns import Columns
 from loadeval.data.log import read_run
 from loadeval.report.blocks import Chart, Text
-from loadeval.report.build import inside, result_of, system_metrics, what_to_do
+from loadeval.report.build import inside, result_of, timeline, what_to_do
 from tests.builder import alternating
 from tests.runs import DEMO, SPDL
 
@@ -38,7 +38,5 @@ def test_what_stays_the_same_along_the_run_is_not_drawn() -> None:
     """It is in the table of readings."""
     read = Columns({"time_ns": [1, 2], "cpu_cores": [0.5, 1.5], "major_faults_per_s": [0.0, 0.0]})
     run = replace(alternating(), readings={("host", "process"): read})
-    (chart,) = [
-        block for block in system_metrics(result_of(run)).blocks if isinstance(block, Chart)
-    ]
+    (chart,) = [block for block in timeline(result_of(run)).blocks if isinstance(block, Chart)]
     assert set(chart.tables["readings"].panel) == {"cpu"}

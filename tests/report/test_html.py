@@ -263,11 +263,11 @@ def test_a_table_is_sorted_by_the_keyboard(opened: Open) -> None:
 @pytest.mark.check
 def test_sections_fold_and_links_unfold_them(opened: Open) -> None:
     with opened() as tab:
-        chart = tab.locator("section", has_text="Waits").locator("svg.wide, .wide svg").first
+        chart = tab.locator("section", has_text="Along the run").locator("svg").first
         assert chart.is_visible()
         tab.get_by_role("button", name="Fold all").click()
         assert not chart.is_visible()
-        tab.get_by_role("link", name="Waits").click()
+        tab.get_by_role("link", name="Along the run").click()
         assert chart.is_visible()
         tab.get_by_role("button", name="Fold all").click()
         tab.get_by_role("button", name="Unfold all").click()
@@ -310,7 +310,7 @@ def test_a_mark_tells_what_it_is(opened: Open) -> None:
     """What is under the pointer has the title of the mark."""
     told = "([x, y]) => document.elementFromPoint(x, y).querySelector('title').textContent"
     with opened() as tab:
-        bar = tab.locator(".wide svg[aria-label='Time per batch'] path:has(title)").nth(2)
+        bar = tab.locator("svg[aria-label='Time per batch'] path:has(title)").nth(2)
         bar.scroll_into_view_if_needed()
         box = bar.bounding_box()
         assert box is not None
