@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import chain, repeat
-from threading import RLock, get_ident
+from threading import RLock
 from typing import Any, Protocol, cast
 
 from loadeval.core.annotate import Annotation
@@ -181,7 +181,7 @@ def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
     """What a training loop iterates: an epoch, and what else is read of the loader's iterator.
 
-    It asks `epoch` for each batch, after an exception too, at no cost but that of `next`.
+    It asks `epoch` for each batch, after an exception too, at no cost but that of a call.
     """
 
     _source: Iterator[Any]
@@ -189,7 +189,7 @@ class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
     @classmethod
     def of(cls, epoch: Iterator[Any], source: Iterator[Any]) -> MeasuredEpoch:
         """The batches of `epoch`, as an iterator like `source`."""
-        made = cls(next, repeat(epoch))
+        made = cls(type(epoch).__next__, repeat(epoch))
         made._source = source
         return made
 
@@ -229,8 +229,9 @@ class Serving:
     what is done between the spans.
 
     What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
-    served unmeasured. So it is where a second thread reads it, or one that is in here already, as
-    the handler of a signal may be. What the loader raises passes, and the next call asks it again.
+    served unmeasured. So it is where a second thread asks while the first one waits, or the same
+    one, as the handler of a signal may. What the loader raises passes, and the next call asks it
+    again.
     """
 
     _is_over = True
@@ -249,8 +250,8 @@ class Serving:
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
         self._lock = RLock()
-        self._thread: int | None = None  # the one that reads it; 0 once it is not measured
-        self._is_inside = False
+        self._is_busy = False  # a batch is asked for, or nothing is measured any more
+        self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
@@ -274,13 +275,13 @@ class Serving:
         return self
 
     def __next__(self) -> Any:
-        if (get_ident() != self._thread or self._is_inside) and not self._may_enter():
+        if self._is_busy:
             return self._next_unmeasured()
-        self._is_inside = True
-        request, batch = self._asked_ns, MISSING
+        self._is_busy = True
+        request, batch = None, MISSING
         try:
             request = self._clock()
-            while request is not None:
+            while True:
                 if self._left:
                     try:
                         batch = next(self._batches)
@@ -292,8 +293,9 @@ class Serving:
                         raise
                     else:
                         deliver = self._clock()
-                        if self._count is not None:
-                            counted = self._count(batch)
+                        count = self._count
+                        if count is not None:
+                            counted = count(batch)
                             if counted is not self._counted:
                                 self._counted = counted
                                 self._counts.append((len(self._marks) // 2, counted))
@@ -303,13 +305,16 @@ class Serving:
                         marks.append(request)
                         marks.append(deliver)
                         self._left -= 1
+                        self._is_busy = self._is_shared
                         return batch
                 request = self._go_on(request)
+                if request is None:
+                    break
         except BaseException as error:
-            if not self._ends(error, request, batch):
+            is_ours = self._ends(error, request, batch)
+            self._is_busy = self._is_shared or self._is_over
+            if not is_ours:
                 raise
-        finally:
-            self._is_inside = False
         return self._next_unmeasured()
 
     def _begin_counting(self, batch: Any) -> None:
@@ -420,28 +425,18 @@ class Serving:
         """Measure no more, once."""
         if self._is_over:
             return
-        self._is_over, self._thread = True, 0
+        self._is_over = self._is_busy = True
         self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
         if self._spans is not None:
             self._spans.close()
         if self._epoch is not None:
             self._epoch.end(cause, asked_ns, now_ns)
 
-    def _may_enter(self) -> bool:
-        """Whether nobody has read it until now."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = get_ident()
-                return True
-            if self._thread and not self._is_over:
-                self._thread = 0
-                self._rest = self._plan.remainder()
-            return False
-
     def _next_unmeasured(self) -> Any:
-        if not self._is_over and not self._is_inside:
+        """A batch for one of several threads, or of an epoch that is not measured any more."""
+        if not (self._is_over or self._is_shared):
             with self._guard, self._lock:
-                self._leave()
+                self._share()
         try:
             return self._unserved.popleft()
         except IndexError:
@@ -449,24 +444,26 @@ class Serving:
         try:
             return next(self._rest)
         except StopIteration:
-            if self._is_over:  # else a thread that is in here may have taken batches ahead
+            if self._is_over:  # else who is in here may have taken batches ahead
                 self._rest = iter(())
             raise
 
+    def _share(self) -> None:
+        """Serve what is left to several threads; one that is in here still measures its batch."""
+        if not (self._is_over or self._is_shared):  # by another thread, just now
+            self._rest = self._plan.remainder()
+            self._is_shared = True
+            if self._epoch is not None:
+                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
+
     def _leave(self) -> None:
-        """End what several threads have read, or what nobody reads any more."""
+        """End what nobody reads any more."""
         epoch = self._epoch
-        if self._is_over:  # by another thread, just now
-            return
         if epoch is not None and epoch.failure is not None:
             self._is_over = True
             epoch.end_failed()
-        elif self._thread == 0:
-            if epoch is not None:
-                epoch.recorder.note(SEVERAL_THREADS.format(epoch.number))
-            self._end("unmeasured")
         else:
-            self._end("broken off")
+            self._end("unmeasured" if self._is_shared else "broken off")
 
     def __del__(self) -> None:
         """Who drops an epoch has broken it off."""
