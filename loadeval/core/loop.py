@@ -281,51 +281,59 @@ class Serving:
         request, batch = None, MISSING
         try:
             request = self._clock()
-            while True:
-                if self._left:
+            if self._left:
+                batch = next(self._batches)
+                deliver = self._clock()
+                if self._count is not None:
+                    counted = self._count(batch)
+                    if counted is not self._counted:
+                        self._note_count(counted)
+                marks = self._marks
+                marks.append(request)
+                marks.append(deliver)
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
+        except BaseException as error:
+            is_end = type(error) is StopIteration and request is not None and batch is MISSING
+            if is_end:
+                self._left = 0
+            elif not self._ends(error, request, batch):
+                raise
+        return self._next_unmeasured() if self._is_over else self._next_of_span(request)
+
+    def _next_of_span(self, request: int | None) -> Any:
+        """The first batch of the next span that has one, or the first one after an exception."""
+        batch = MISSING
+        try:
+            while not self._left and request is not None:
+                request = self._go_on(request)
+                if self._left and request is not None:
                     try:
                         batch = next(self._batches)
                     except StopIteration:
                         self._left = 0
-                    except BaseException as error:
-                        if self._is_loaders:
-                            of_the_loader(error)
-                        raise
-                    else:
-                        deliver = self._clock()
-                        count = self._count
-                        if count is not None:
-                            counted = count(batch)
-                            if counted is not self._counted:
-                                self._counted = counted
-                                self._counts.append((len(self._marks) // 2, counted))
-                        elif not self._has_begun:
-                            self._begin_counting(batch)
-                        marks = self._marks
-                        marks.append(request)
-                        marks.append(deliver)
-                        self._left -= 1
-                        self._is_busy = self._is_shared
-                        return batch
-                request = self._go_on(request)
-                if request is None:
-                    break
+                        continue
+                    deliver = self._clock()
+                    if not self._has_begun:
+                        cast("OpenEpoch", self._epoch).started()
+                        self._count = self._counter_for(batch)
+                        self._has_begun = True
+                    if self._count is not None:
+                        self._note_count(self._count(batch))
+                    self._marks += request, deliver
+                    self._left -= 1
+                    self._is_busy = self._is_shared
+                    return batch
         except BaseException as error:
-            is_ours = self._ends(error, request, batch)
-            self._is_busy = self._is_shared or self._is_over
-            if not is_ours:
+            if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured()
 
-    def _begin_counting(self, batch: Any) -> None:
-        """Count the epoch's first batch, by which counting those after it is chosen."""
-        epoch = cast("OpenEpoch", self._epoch)
-        self._count = self._counter_for(batch)
-        epoch.started()
-        self._has_begun = True
-        if self._count is not None:
-            self._counted = self._count(batch)
-            self._counts.append((0, self._counted))
+    def _note_count(self, counted: Count) -> None:
+        if counted is not self._counted:
+            self._counted = counted
+            self._counts.append((len(self._marks) // 2, counted))
 
     def _go_on(self, request: int) -> int | None:
         """Go on with the span after an exception, or to the next one.
@@ -401,10 +409,13 @@ class Serving:
         """
         if batch is not MISSING:
             self._unserved.append(batch)
+        elif self._left and self._is_loaders and request is not None:
+            of_the_loader(error)
         if self._guard.ends(error):
             with self._guard:
                 self._end("unmeasured")
             return True
+        self._is_busy = self._is_shared
         self._left, self._is_interrupted, self._asked_ns = 0, True, request
         with self._guard:
             if self._span is not None:
