@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain
+from itertools import chain, repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -320,8 +320,11 @@ def is_iterable(loader: Any) -> bool:
 
 
 def begun(epoch: Iterator[Any]) -> Iterator[Any]:
-    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either."""
-    return chain(Begun(epoch))
+    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either.
+
+    Several threads may read them, if they may read `epoch`.
+    """
+    return map(next, repeat(epoch))
 
 
 class Begun:

@@ -114,7 +114,7 @@ class MeasuredLoader:
             failed(error)
             return iterators[0] if iterators else original(loader)
         if not iterators:
-            return MeasuredEpoch.of([epoch], cast("Iterator[Any]", _Replayed(loader)))
+            return MeasuredEpoch.of(epoch, cast("Iterator[Any]", _Replayed(loader)))
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch
