@@ -116,9 +116,9 @@ def lanes(run: Run) -> Lanes | None:
     first = min(max(first, 0), max(len(shown) - MOST_BATCHES, 0))
     stretch = shown.replace(head_of_line_ns=_held_up_ns(shown))
     stretch = stretch.take(slice(first, first + MOST_BATCHES))
-    which, numbers = f"all {len(shown)} batches", stretch.batch
+    which = f"all {len(shown)} batches" if len(shown) > 1 else "its one batch"
     if why:
-        which = f"batches {numbers[0]} to {numbers[-1]} of {len(shown)}{why}"
+        which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}{why}"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)

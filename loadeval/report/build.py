@@ -62,6 +62,8 @@ MOST_OUTLIERS = 10
 MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
+LEAST_GAIN = 0.005
+"""A part of the time lost that is negative by less is not said: it reads as -0%."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 NO_BOUNDS = (np.nan, np.nan)
@@ -117,8 +119,8 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
         diagnosis=diagnose(run, ideal, **others),
         cautions=tuple(cautions(measured, run, ideal)),
         not_measured=tuple(not_measured(measured, run)),
-        throughput=throughput(run, by_sample),
-        unit=measured.unit if by_sample else BATCHES,
+        throughput=throughput(measured),
+        unit=run.header.unit if by_sample else BATCHES,
         epochs=epochs(run),
         workers_started=workers_started(run),
         outliers=outliers(run),
@@ -252,7 +254,7 @@ def backends_sections(
 def rates_of(runs: Mapping[str, Run]) -> dict[str, Mapping[str, Estimate]]:
     """What `Result.throughput` has, of several runs in the one unit that all of them know."""
     by_sample = unit_of(list(runs.values())) != BATCHES
-    return {name: throughput(run, by_sample) for name, run in runs.items()}
+    return {name: throughput(gap(run), by_sample) for name, run in runs.items()}
 
 
 def _fastest(of_fastest: Sequence[Difference]) -> str:
@@ -413,14 +415,13 @@ def headline(r: Result) -> Section:
         ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
     ]
     if g.ideal is not None:
-        remedy = r.verdict.advice if r.verdict.level == "inconclusive" else ()
-        said: list[Block] = [Text(advice) for advice in remedy]
+        said: list[Block] = []
+        if r.verdict.level == "inconclusive":
+            said.append(Text(r.verdict.remedy))
         return Section(r.verdict.headline, [*said, Facts(figures, large=True)], priority=1)
     figures = [("now", Number(r.throughput.get("real"), f"{r.unit}/s"))]
     if g.real is None or g.waiting is None:
-        return Section(
-            r.verdict.headline, [Text(advice) for advice in r.verdict.advice], priority=1
-        )
+        return Section(r.verdict.headline, [Text(r.verdict.remedy)], priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
@@ -441,7 +442,15 @@ def batch_time(r: Result) -> Section:
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
-    return Section("a batch's time", [Bars(bars)], priority=2)
+    blocks: list[Block] = [Bars(bars)]
+    gains = [
+        f"{name} {duration(part.value)} ({share(part.value / whole)})"
+        for name, part in g.parts()
+        if part.value <= -LEAST_GAIN * whole
+    ]
+    if gains:
+        blocks.append(Text(f"Taken off the step above: {', '.join(gains)}.", "note"))
+    return Section("a batch's time", blocks, priority=2)
 
 
 def bars_chart(title: str, bars: Bars) -> Chart:
@@ -546,10 +555,10 @@ def lost(r: Result) -> Section:
     ]
     if g.gpu_idle is not None:
         facts.append(("GPU without work in the wait", Number(g.gpu_idle, "duration")))
-    advice = [Text(advice, "entry") for advice in r.verdict.advice]
-    return Section(
-        "whole epochs", [Table(("", "per batch", "of the time"), rows), Facts(facts), *advice]
-    )
+    blocks: list[Block] = [Table(("", "per batch", "of the time"), rows), Facts(facts)]
+    if r.verdict.remedy:
+        blocks.append(Text(r.verdict.remedy))
+    return Section("whole epochs", blocks)
 
 
 def nothing_found(r: Result) -> Section:
@@ -648,7 +657,14 @@ def by_epoch(r: Result) -> Section:
         facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    return _section("epochs", Table(head, rows, "each epoch", folded=True), Facts(facts))
+    counted_are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
+    if r.gap.pairs is not None:
+        counted_are = (
+            "Batches: those with real loading, whether they are in a pair that counts or not; the "
+            f"rest were served with ideal loading. {counted_are}"
+        )
+    table_of = Table(head, rows, "each epoch", folded=True)
+    return _section("epochs", table_of, Text(counted_are, "note"), Facts(facts))
 
 
 def inside(r: Result) -> Section:
