@@ -30,8 +30,7 @@ from loadeval.estimate.gap import (
 )
 from loadeval.estimate.stats import Estimate, Jackknife
 from loadeval.estimate.steady import epoch_lengths, pairs_that_count
-from loadeval.estimate.verdict import FEWEST_BATCHES, MODERATE_SHARE, Outcome, drift_ns, gate
-from loadeval.words import share
+from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -269,10 +268,6 @@ def before_after(
     if not is_sure or (_pace_of(judged) == "undecided" and _pace_of(steady.ratio) == "slower"):
         judged, period = steady.ratio, "in the steady state"
     pace, says = _pace_of(judged), _in_words(judged, period)
-    drift = max(
-        drift_ns(run) / own.real.value if own.real else 0.0
-        for run, own in zip(runs, gaps, strict=True)
-    )
     counts = [own.real_batches for own in gaps]
     objection = ""
     if judged is None:
@@ -281,11 +276,6 @@ def before_after(
         objection = (
             f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
             f"least {FEWEST_BATCHES}"
-        )
-    elif drift >= MODERATE_SHARE and drift > abs(judged.value - 1):
-        objection = (  # then the machine changed between the runs too
-            f"iterations drifted by {share(drift)} within a run, more than the "
-            f"{share(abs(judged.value - 1))} between the two"
         )
     elif judged.low is None:
         objection = f"{says}, too few measurements for a 95% CI"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 
 from loadeval.data.lines import Arm
 from loadeval.data.redaction import is_hidden
@@ -24,6 +25,7 @@ LEAST_LIMITED = 0.05
 """Of the periods of a control group: its limit matters from here on."""
 OTHER_CLOCK = 0.1
 """Steps take as much longer as the clock is slower."""
+GPU_SLOWDOWNS = ("thermal_slowdown_flag", "hardware_slowdown_flag")
 SLOWED = 0.05
 """Of the time: a GPU that is slowed down for longer is said to be."""
 LEAST_STARTS_SHARE = 0.02
@@ -151,46 +153,33 @@ def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
                 "faster. Set MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ to 2000000000 so "
                 "that the C library keeps its memory."
             )
-    in_use = of_machine("cpu_cores")
-    stolen = max(
-        (
-            cores / (cores + in_use[arm])
-            for arm, cores in of_machine("stolen_cores").items()
-            if in_use.get(arm)
-        ),
-        default=0.0,
-    )
-    if stolen >= LEAST_STOLEN:
+    in_use, clock = of_machine("cpu_cores"), of_machine("cpu_clock_hz")
+    stolen = {
+        arm: cores / (cores + in_use[arm])
+        for arm, cores in of_machine("stolen_cores").items()
+        if in_use.get(arm)
+    }
+    if (most := max(stolen.values(), default=0.0)) >= LEAST_STOLEN:
         yield (
-            f"Other virtual machines took {share(stolen)} of the CPU time that this one wanted "
+            f"Other virtual machines took {share(most)} of the CPU time that this one wanted "
             f"(steal): {MOVES}."
         )
-    limited = max(of_machine("cgroup_throttled_share").values(), default=0.0)
-    if limited >= LEAST_LIMITED:
+    if (most := max(of_machine("cgroup_throttled_share").values(), default=0.0)) >= LEAST_LIMITED:
         yield (
-            f"The cgroup's CPU limit throttled the processes in {share(limited)} of its periods: "
+            f"The cgroup's CPU limit throttled the processes in {share(most)} of its periods: "
             "the figures would differ with another limit."
         )
-    heated = max(of_machine("thermal_throttles_per_s").values(), default=0.0)
-    if heated > 0:
-        yield (
-            f"Heat throttled the CPUs, {number(heated)} times a second: {MOVES}. Check the cooling."
-        )
-    clock = of_machine("cpu_clock_hz")
+    if (most := max(of_machine("thermal_throttles_per_s").values(), default=0.0)) > 0:
+        yield f"Heat throttled the CPUs, {number(most)} times a second: {MOVES}. Check the cooling."
     slower = min(clock, key=clock.__getitem__, default=None)
     if slower and clock[slower] <= (1 - OTHER_CLOCK) * max(clock.values()):
         yield (
             f"The clock of the CPUs was {share(1 - clock[slower] / max(clock.values()))} lower in "
             f"the {slower} arm: part of the difference between the arms comes from that."
         )
-    of_gpus = [
-        mean
-        for (_, name), means in levels.items()
-        if name in ("thermal_slowdown_flag", "hardware_slowdown_flag")
-        for mean in means.values()
-    ]
-    if (slowed := max(of_gpus, default=0.0)) >= SLOWED:
+    slowed = [means.values() for (_, name), means in levels.items() if name in GPU_SLOWDOWNS]
+    if (most := max(chain.from_iterable(slowed), default=0.0)) >= SLOWED:
         yield (
-            f"Heat or its hardware slowed a GPU down for {share(slowed)} of the time: {MOVES}. "
+            f"Heat or its hardware slowed a GPU down for {share(most)} of the time: {MOVES}. "
             "Check its cooling and power."
         )

@@ -17,7 +17,7 @@ from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
-from loadeval.estimate.gap import Gap, arms_of, mean_of
+from loadeval.estimate.gap import Gap
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
@@ -26,8 +26,7 @@ MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
 FEWEST_BATCHES = 20
 """With fewer measured batches in an arm nothing is concluded."""
 FEWEST_PAIRS = 3
-"""With fewer pairs nothing is concluded where each epoch is a block; the smallest blocks of two
-have too few batches."""
+"""The smallest blocks of fewer pairs have too few batches."""
 USUAL_BATCHES = 250
 """So many batches of an alternating run nearly always suffice."""
 LEAST_MORE, MOST_MORE = 2.0, 10.0
@@ -120,13 +119,10 @@ def _objections(
     """Why nothing is concluded: a rule, in which words, and what settles it. The first is it."""
     more = _more(gap, run, ideal)
     unknown = f"how much time is lost to data loading is not known ({lost:share})"
-    if not gap.of_epochs and _fewest_batches(gap, run) < FEWEST_BATCHES:
+    if _fewest_batches(gap, run) < FEWEST_BATCHES:
         counts = f"{gap.real_batches:,} real and {gap.ideal_batches:,} ideal"
         why = f"too few batches: {counts}, and each needs at least {FEWEST_BATCHES}"
         yield "too few batches", why, more
-    if gap.of_epochs and (gap.pairs or 0) < FEWEST_PAIRS:
-        why = f"too few pairs ({gap.pairs}) of epochs so short that each is a block"
-        yield "too few epochs", f"{unknown}: {why}", more
     cpus = busy_in_ideal(run)
     # Busy workers slow the ideal arm down: a share that is high all the same is higher.
     if cpus is not None and (lost.low is None or lost.low < HIGH_SHARE):
@@ -140,18 +136,6 @@ def _objections(
             "mode='replay', which stops the workers."
         )
         yield "workers busy in the ideal arm", why, remedy
-    drift = 0.0 if ideal is None else max(map(drift_ns, (run, ideal)))
-    real_ns, lost_ns = (0.0 if time is None else time.value for time in (gap.real, gap.lost))
-    if drift > abs(lost_ns) and drift >= MODERATE_SHARE * real_ns:
-        why = (
-            f"iterations drifted by {share(drift / real_ns)} within a run, more than the "
-            f"{share(abs(lost.value))} between the two runs"
-        )
-        remedy = (
-            "Measure one run with mode='alternate', which compares neighbouring blocks; or longer "
-            "runs on an idle machine."
-        )
-        yield "drift within a run", why, remedy
     if lost.low is None:
         why = "fewer than two whole pairs for a 95% CI"
         yield "no confidence interval", f"{unknown}: {why}", more
@@ -206,21 +190,6 @@ def busy_in_ideal(run: Run) -> float | None:
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     is_much = used > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
     return used if is_much else None
-
-
-def drift_ns(run: Run) -> float:
-    """How much slower or faster the second half of a run is, a batch, beyond noise."""
-    for arm in arms_of(run).values():  # the real one, of an alternating run
-        iterations = arm.replace(total_ns=arm.wait_ns + arm.step_ns, amount=np.ones(len(arm)))
-        middle = len(arm) // 2
-        halves = iterations.take(slice(middle)), iterations.take(slice(middle, None))
-        if not all(half.total_ns.any() for half in halves):
-            return 0.0
-        first, second = (mean_of(half, positive=False) for half in halves)
-        change = second - first
-        low, high = change.bounds
-        return 0.0 if change.low is None or low <= 0 <= high else abs(change.value)
-    return 0.0
 
 
 def rare_stalls(gap: Gap, run: Run) -> str:
