@@ -63,7 +63,7 @@ MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
 LEAST_GAIN = 0.005
-"""A part of the time lost that is negative by less is not said: it reads as -0%."""
+"""A part of a batch's time that is negative by a smaller share of it is not shown."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 NO_BOUNDS = (np.nan, np.nan)
@@ -437,25 +437,26 @@ def batch_time(r: Result) -> Section:
     g = r.gap
     if g.real is None:
         return Section("")
-    parts = {name: part.value for name, part in g.parts() if part.value > 0}
     whole = (g.whole or g.real).value
+    parts = {
+        name: part.value
+        for name, part in sorted(g.parts(), key=lambda each: each[1].value > 0)
+        if part.value > 0 or part.value <= -LEAST_GAIN * whole
+    }  # what is negative takes off the step beside it
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
-    blocks: list[Block] = [Bars(bars)]
-    gains = [
-        f"{name} {duration(part.value)} ({share(part.value / whole)})"
-        for name, part in g.parts()
-        if part.value <= -LEAST_GAIN * whole
-    ]
-    if gains:
-        blocks.append(Text(f"Taken off the step above: {', '.join(gains)}.", "note"))
-    return Section("a batch's time", blocks, priority=2)
+    return Section("a batch's time", [Bars(bars)], priority=2)
 
 
 def bars_chart(title: str, bars: Bars) -> Chart:
     """Bars as a chart, for what has no other way to draw them."""
-    rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
+    rows: list[tuple[str, str, float]] = []
+    for row, parts in bars.rows:
+        gained = sum(value for value in parts.values() if value < 0)
+        first = next(iter(parts))
+        drawn = {**parts, first: max(parts[first] + gained, 0.0)}
+        rows += [(row, part, value) for part, value in drawn.items() if value >= 0]
     parts = _columns(("row", "part", "value"), rows)
     return Chart("time per batch", title, "", {"parts": parts}, bars.unit)
 
