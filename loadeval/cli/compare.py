@@ -115,6 +115,6 @@ def gates(
                 "--fail-slower compares a run with an earlier one; expected two runs of the same "
                 "loader in the same mode, the earlier one first"
             )
-        change = before_after(before.run, result.run, before.gap, result.gap)
+        change = before_after(before.run, result.run)
         found.append(change.gate(fail_slower / PERCENT))
     return found

@@ -20,7 +20,6 @@ from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import Run
 from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
 from loadeval.estimate.gap import (
-    Gap,
     arms_of,
     gap,
     means_of,
@@ -51,8 +50,9 @@ TOLD_BY_FACTS = (
     *("persistent_workers", "in_order"),
 )
 """Settings that show in the loader's facts, whoever chose them."""
-OVER_EPOCHS = "over whole epochs"
 
+Pace = Literal["slower", "faster", "equal", "undecided"]
+Period = Literal["over whole epochs", "in the steady state"]
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
@@ -199,7 +199,7 @@ class Compared(NamedTuple):
 class Changed(NamedTuple):
     """A setting, a version or a fact of the machine that differs; `what` it is of."""
 
-    what: str
+    what: Literal["loader", "versions", "machine", "measurement"]
     name: str
     before: object
     now: object
@@ -210,16 +210,16 @@ class BeforeAfter(NamedTuple):
 
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
     state. `lost`, `wait` and `step` are in nanoseconds per batch of the later run, those of the
-    earlier one for as many samples. `pace` is "slower", "faster", "equal" or "undecided" and goes
-    by the throughput that was `judged`, of `period`; where it is undecided `reason` says why, and
-    `objection` why not even the interval is to be trusted. `cautions` are sentences.
+    earlier one for as many samples. `pace` goes by the throughput that was `judged`, of
+    `period`, which `says` has in words; `objection` is why not even its interval is to be trusted,
+    or "". `cautions` are sentences.
     """
 
-    pace: str
+    pace: Pace
     headline: str
     judged: Estimate | None
-    period: str
-    reason: str
+    period: Period
+    says: str
     objection: str
     unit: str
     epochs: Compared
@@ -236,79 +236,77 @@ class BeforeAfter(NamedTuple):
         objection = self.objection
         if objection:
             objection += ". Measure more batches or epochs, on a machine that does nothing else."
-        return gate(slower, bound, "slower", _in_words(self.judged, self.period), objection)
+        return gate(slower, bound, "slower", self.says, objection)
 
 
-def before_after(
-    before: Run, now: Run, before_gap: Gap | None = None, now_gap: Gap | None = None
-) -> BeforeAfter:
-    """A run against an earlier one; their gaps, where they were compared with ideal loading."""
-    runs = (now, before)
-    unit = unit_of(runs)
+def before_after(before: Run, now: Run) -> BeforeAfter:
+    """A run against an earlier one."""
+    unit, gaps = unit_of([now, before]), (gap(now), gap(before))
     by_sample = unit != BATCHES
-    gaps = [gap(run) for run in runs]
-    lost = [(given or own).lost for given, own in zip((now_gap, before_gap), gaps, strict=True)]
-    rates = [throughput(own, by_sample) for own in gaps]
+    now_rates, before_rates = (throughput(own, by_sample) for own in gaps)
     now_size, before_size = ((by_sample and own.samples_per_batch) or 1.0 for own in gaps)
 
-    def compared(values: Sequence[Estimate | None], scale: float = 1.0) -> Compared:
-        later, earlier = values
+    def compared(later: Estimate | None, earlier: Estimate | None, scale: float = 1.0) -> Compared:
         earlier = earlier and earlier * scale
-        is_known = later is not None and earlier is not None and earlier.value > 0
-        return Compared(later, earlier, later / earlier if later and earlier and is_known else None)
+        if later is None or earlier is None or earlier.value <= 0:
+            return Compared(later, earlier, None)
+        return Compared(later, earlier, later / earlier)
 
-    def for_as_many(values: Sequence[Estimate | None]) -> Compared:
-        return compared(values, now_size / before_size)
-
-    epochs, steady = (compared([rate.get(name) for rate in rates]) for name in ("whole", "real"))
+    epochs, steady, lost, wait, step = (
+        compared(now_rates.get("whole"), before_rates.get("whole")),
+        compared(now_rates.get("real"), before_rates.get("real")),
+        compared(*(own.lost for own in gaps), now_size / before_size),
+        compared(*(own.real_wait for own in gaps), now_size / before_size),
+        compared(*(own.real_step for own in gaps), now_size / before_size),
+    )
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
-    judged, period = epochs.ratio, OVER_EPOCHS
+    judged: Estimate | None = epochs.ratio
+    period: Period = "over whole epochs"
     is_sure = judged is not None and judged.low is not None
     if not is_sure or (_pace_of(judged) == "undecided" and _pace_of(steady.ratio) == "slower"):
         judged, period = steady.ratio, "in the steady state"
-    pace, says = _pace_of(judged), _in_words(judged, period)
-    counts = [own.real_batches for own in gaps]
-    objection = ""
-    if judged is None:
-        objection = "one of the runs has no steady-state batches"
-    elif min(counts) < FEWEST_BATCHES:
+    pace, says = _pace_of(judged), f"not measured, {period}"
+    if judged is not None:
+        says = f"{judged:times} of its throughput, {period}"
+    counts, objection = [own.real_batches for own in gaps], ""
+    if min(counts) < FEWEST_BATCHES:
         objection = (
             f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
             f"least {FEWEST_BATCHES}"
         )
-    elif judged.low is None:
+    elif judged is None or judged.low is None:
         objection = f"{says}, too few measurements for a 95% CI"
     reason = objection
     if pace == "undecided" and not reason:
         beyond = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
         reason = f"{says}; the 95% CI is {beyond}"
+    headline = {
+        "slower": f"Slower than the baseline: {says}",
+        "faster": f"Faster than the baseline: {says}",
+        "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
+    }
     pace = "undecided" if reason else pace
     changes = tuple(_changes(now, before))
     return BeforeAfter(
         pace=pace,
-        headline={
-            "slower": f"Slower than the baseline: {says}",
-            "faster": f"Faster than the baseline: {says}",
-            "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
-            "undecided": f"Undecided against the baseline: {reason}",
-        }[pace],
+        headline=headline.get(pace, f"Undecided against the baseline: {reason}"),
         judged=judged,
         period=period,
-        reason=reason,
+        says=says,
         objection=objection,
         unit=unit,
         epochs=epochs,
         steady=steady,
-        lost=for_as_many(lost),
-        wait=for_as_many([own.real_wait for own in gaps]),
-        step=for_as_many([own.real_step for own in gaps]),
+        lost=lost,
+        wait=wait,
+        step=step,
         changes=changes,
         cautions=tuple(_cautions(changes, unit, period)),
     )
 
 
-def _pace_of(judged: Estimate | None) -> str:
+def _pace_of(judged: Estimate | None) -> Pace:
     """What is concluded from a ratio of throughputs, which has an interval or has not."""
     if judged is None or judged.low is None:
         return "undecided"
@@ -321,18 +319,13 @@ def _pace_of(judged: Estimate | None) -> str:
     return "equal" if is_equal else "undecided"
 
 
-def _in_words(judged: Estimate | None, period: str) -> str:
-    ratio = "not measured" if judged is None else f"{judged:times}"
-    return f"{ratio} of its throughput, {period}"
-
-
-def _cautions(changes: Sequence[Changed], unit: str, period: str) -> Iterator[str]:
+def _cautions(changes: Sequence[Changed], unit: str, period: Period) -> Iterator[str]:
     """What makes the two less comparable, the weightiest first."""
     if any(change.what == "machine" and change.name in MACHINE_FACTS for change in changes):
         yield "The runs are from different machines, whose difference counts as one of the runs."
     if unit == BATCHES:
         yield f"Samples are not known in both runs: {BY_BATCH}."
-    if period != OVER_EPOCHS:
+    if period == "in the steady state":
         yield (
             "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
             "differ little."
@@ -356,7 +349,7 @@ def _changes(now: Run, before: Run) -> Iterator[Changed]:
             yield Changed("loader", name, *values)
 
 
-def _facts(run: Run) -> dict[tuple[str, str], Any]:
+def _facts(run: Run) -> dict[tuple[Any, str], Any]:
     header, loader = run.header, asdict(run.loader)
     environment = header.environment
     packages = environment.get("packages")

@@ -142,7 +142,7 @@ def sections(r: Result, commands: Sequence[str] = ()) -> list[Section]:
 
 def change_sections(before: Result, now: Result, commands: Sequence[str] = ()) -> list[Section]:
     """Whether a run is slower than an earlier one, and what changed; then all of the later run."""
-    told = before_after(before.run, now.run, before.gap, now.gap)
+    told = before_after(before.run, now.run)
     rates = ("whole epochs", told.epochs), ("steady state", told.steady)
     times_ns = ("lost a batch", told.lost), ("wait a batch", told.wait), ("step", told.step)
     rows: list[tuple[Cell, ...]] = [
