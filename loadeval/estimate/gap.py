@@ -125,7 +125,7 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
     starts, length = starts_of(run) if counts["real"] else None, length_of_epochs(run) or 1.0
     of_epochs = starts is not None and "pair" in starts
     if alternates and not of_epochs:  # else their sizes are the same
-        tables = _at_equal_sizes(tables)
+        tables = _with_sizes(tables)
     if starts is not None:
         number = (
             np.searchsorted(pairs_that_count(run), starts.pair)
@@ -294,6 +294,8 @@ def means_of(tables: Mapping[str, Columns]) -> list[float]:
     interpolated at the places of the real batches.
     """
     real, ideal = tables.get("real"), tables.get("ideal")
+    if real is not None and ideal is not None and "size_square" in real:
+        real, ideal = _at_equal_sizes(real, ideal)
     means: list[float] = []
     for arm in (real, ideal):
         if arm is None or not (arm.wait_ns.any() or arm.step_ns.any()):
@@ -310,37 +312,40 @@ def means_of(tables: Mapping[str, Columns]) -> list[float]:
     return means
 
 
-def _at_equal_sizes(arms: dict[str, Columns]) -> dict[str, Columns]:
-    """The arms as if each batch had the mean size of all, if steps follow the size in both.
+def _with_sizes(arms: dict[str, Columns]) -> dict[str, Columns]:
+    """The arms with what it takes to compare them at equal sizes, if steps follow these in both.
 
-    Times are moved along each arm's own line over bytes, which is that within blocks: drift moves
-    whole blocks (Lin, Annals of Applied Statistics 7, 2013).
+    That is how times and bytes vary together within blocks: drift moves whole blocks.
     """
-    if len(arms) < len(ARMS):
-        return arms
-    size, amount = (
-        sum(float(a[name].sum()) for a in arms.values()) for name in ("nbytes", "amount")
-    )
-    moved = {}
+    sized = {}
     for name, arm in arms.items():
         if len(arm) < FEWEST_SIZES or (arm.nbytes == UNKNOWN).any():
             return arms
         own = _within_blocks(arm, "nbytes")
-        square = float((own**2).sum())
-        spread = math.sqrt(square / len(arm)) / max(float(arm.nbytes.mean()), 1.0)
-        if spread < LEAST_SPREAD:
-            return arms
         wait, step = _within_blocks(arm, "wait_ns"), _within_blocks(arm, "step_ns")
-        wait_slope, step_slope = (
-            float((wait * own).sum()) / square,
-            float((step * own).sum()) / square,
-        )
-        error = math.sqrt(float((((step - step_slope * own) * own) ** 2).sum())) / square
-        if step_slope <= BEYOND_CHANCE * error:
+        square = float((own**2).sum())
+        if math.sqrt(square / len(arm)) < LEAST_SPREAD * max(float(arm.nbytes.mean()), 1.0):
             return arms
-        above = arm.nbytes - size / amount * arm.amount
-        moved[name] = arm.replace(
-            wait_ns=arm.wait_ns - wait_slope * above, step_ns=arm.step_ns - step_slope * above
+        slope = float((step * own).sum()) / square
+        error = math.sqrt(float((((step - slope * own) * own) ** 2).sum())) / square
+        if slope <= BEYOND_CHANCE * error:
+            return arms
+        sized[name] = arm.replace(size_square=own**2, wait_size=wait * own, step_size=step * own)
+    return sized if len(sized) == len(ARMS) else arms
+
+
+def _at_equal_sizes(*arms: Columns) -> list[Columns]:
+    """Both arms as if each batch had the mean size of all, for its samples.
+
+    Each is moved along its own line over bytes (Lin, Annals of Applied Statistics 7, 2013).
+    """
+    size, amount = (sum(float(arm[name].sum()) for arm in arms) for name in ("nbytes", "amount"))
+    moved = []
+    for arm in arms:
+        above = (arm.nbytes - size / amount * arm.amount) / arm.size_square.sum()
+        wait_ns = arm.wait_ns - arm.wait_size.sum() * above
+        moved.append(
+            arm.replace(wait_ns=wait_ns, step_ns=arm.step_ns - arm.step_size.sum() * above)
         )
     return moved
 
