@@ -58,6 +58,7 @@ LONGEST_LINE_BYTES = 100_000_000
 # Writing
 
 STDERR = 2
+REMOVED = "it was removed"
 WHY = {
     errno.ENXIO: "it is a pipe that nobody reads",
     errno.EBADF: "the program closed its file descriptor",
@@ -154,7 +155,7 @@ class RunLog:
             self.is_lost = is_removed or is_changed
             if self.is_lost:
                 cut_off = "it was cut off, or another program writes to it"
-                raise OSError(errno.ENODATA, "it was removed" if is_removed else cut_off)
+                raise OSError(errno.ENODATA, REMOVED if is_removed else cut_off)
         return self._file
 
     def close(self) -> None:

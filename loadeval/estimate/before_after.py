@@ -241,10 +241,12 @@ class BeforeAfter(NamedTuple):
 
 def before_after(before: Run, now: Run) -> BeforeAfter:
     """A run against an earlier one."""
-    unit, gaps = unit_of([now, before]), (gap(now), gap(before))
+    unit, now_gap, before_gap = unit_of([now, before]), gap(now), gap(before)
     by_sample = unit != BATCHES
-    now_rates, before_rates = (throughput(own, by_sample) for own in gaps)
-    now_size, before_size = ((by_sample and own.samples_per_batch) or 1.0 for own in gaps)
+    now_rates, before_rates = (throughput(each, by_sample) for each in (now_gap, before_gap))
+    scale = 1.0  # as many samples
+    if by_sample and now_gap.samples_per_batch and before_gap.samples_per_batch:
+        scale = now_gap.samples_per_batch / before_gap.samples_per_batch
 
     def compared(later: Estimate | None, earlier: Estimate | None, scale: float = 1.0) -> Compared:
         earlier = earlier and earlier * scale
@@ -255,9 +257,9 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     epochs, steady, lost, wait, step = (
         compared(now_rates.get("whole"), before_rates.get("whole")),
         compared(now_rates.get("real"), before_rates.get("real")),
-        compared(*(own.lost for own in gaps), now_size / before_size),
-        compared(*(own.real_wait for own in gaps), now_size / before_size),
-        compared(*(own.real_step for own in gaps), now_size / before_size),
+        compared(now_gap.lost, before_gap.lost, scale),
+        compared(now_gap.real_wait, before_gap.real_wait, scale),
+        compared(now_gap.real_step, before_gap.real_step, scale),
     )
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
@@ -269,7 +271,7 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
     pace, says = _pace_of(judged), f"not measured, {period}"
     if judged is not None:
         says = f"{judged:times} of its throughput, {period}"
-    counts, objection = [own.real_batches for own in gaps], ""
+    counts, objection = (now_gap.real_batches, before_gap.real_batches), ""
     if min(counts) < FEWEST_BATCHES:
         objection = (
             f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "

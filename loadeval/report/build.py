@@ -457,8 +457,8 @@ def bars_chart(title: str, bars: Bars) -> Chart:
         first = next(iter(parts))
         drawn = {**parts, first: max(parts[first] + gained, 0.0)}
         rows += [(row, part, value) for part, value in drawn.items() if value >= 0]
-    parts = _columns(("row", "part", "value"), rows)
-    return Chart("time per batch", title, "", {"parts": parts}, bars.unit)
+    table = _columns(("row", "part", "value"), rows)
+    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
 
 
 def what_to_do(r: Result) -> Section:
