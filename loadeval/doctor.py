@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept
-from loadeval.estimate.steady import epoch_lengths, steady
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady
 from loadeval.model.costs import worker_bytes
 from loadeval.probes.machine import DALI, NVML, WITHOUT_LIMIT
 from loadeval.words import counted, duration, size

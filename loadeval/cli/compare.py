@@ -16,7 +16,7 @@ from loadeval.cli.console import (
     print_json,
 )
 from loadeval.estimate.before_after import before_after
-from loadeval.estimate.verdict import Outcome, gate
+from loadeval.estimate.verdict import Outcome, gate_of
 from loadeval.report import text
 from loadeval.report.report import Report, Window, report_of
 from loadeval.words import printable
@@ -108,13 +108,13 @@ def gates(
                 "--fail-above needs the share of time lost to data loading; expected a run of "
                 "mode alternate, or one of mode log and one of mode replay"
             )
-        found.append(gate(result.verdict, result.gap.lost_share, fail_above / PERCENT))
+        found.append(gate_of(result.verdict, result.gap.lost_share, fail_above / PERCENT))
     if fail_slower is not None:
         if result is None or before is None:
             raise typer.BadParameter(
                 "--fail-slower compares a run with an earlier one; expected two runs of the same "
                 "loader in the same mode, the earlier one first"
             )
-        change = before_after(before.run, result.run, before.gap, result.gap)
+        change = before_after(before.run, result.run)
         found.append(change.gate(fail_slower / PERCENT))
     return found

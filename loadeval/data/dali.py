@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -14,10 +16,6 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import Block, CacheInfo, Count, EpochEnd, Header, LoaderInfo
 from loadeval.data.run import NOT_RECORDED, SECOND_NS, Run, completed, steps_of
 from loadeval.errors import RunLogError
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable
 
 LONGEST_S = 1e9
 """32 years: more is no time that a batch took."""

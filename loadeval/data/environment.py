@@ -6,12 +6,10 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 Fact = TypeVar("Fact")
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours

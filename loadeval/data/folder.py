@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -13,9 +14,6 @@ from loadeval.data.columns import Columns
 from loadeval.data.log import read_run
 from loadeval.data.run import STAGES, Run
 from loadeval.errors import RunLogError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Role = Literal["training", "validation", "other"]
 LOG = ".jsonl"

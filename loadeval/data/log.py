@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -25,6 +26,7 @@ from loadeval.data.lines import (
     Event,
     GpuIdle,
     Header,
+    Line,
     OperatorTimes,
     Padding,
     Prefetch,
@@ -38,11 +40,6 @@ from loadeval.data.lines import (
 )
 from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from loadeval.data.lines import Line
 
 AnyLine = TypeVar("AnyLine")
 
@@ -62,7 +59,6 @@ LONGEST_LINE_BYTES = 100_000_000
 
 STDERR = 2
 REMOVED = "it was removed"
-CHANGED = "it was cut off, or another program writes to it"
 WHY = {
     errno.ENXIO: "it is a pipe that nobody reads",
     errno.EBADF: "the program closed its file descriptor",
@@ -158,7 +154,8 @@ class RunLog:
             is_changed = not self._seen_bytes <= state.st_size <= self._taken_bytes
             self.is_lost = is_removed or is_changed
             if self.is_lost:
-                raise OSError(errno.ENODATA, REMOVED if is_removed else CHANGED)
+                cut_off = "it was cut off, or another program writes to it"
+                raise OSError(errno.ENODATA, REMOVED if is_removed else cut_off)
         return self._file
 
     def close(self) -> None:

@@ -16,14 +16,11 @@ import re
 import secrets
 from dataclasses import replace as changed
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
-from loadeval.data.lines import CodeSamples, EpochEnd, Event, Header, Readings
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Line
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, Header, Line, Readings
 
 SALT = "LOADEVAL_SALT"
 """The variable with the salt of a job, which is the same for all its ranks."""

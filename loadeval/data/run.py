@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from loadeval.data.columns import UNKNOWN, Columns, column_of, constant
-from loadeval.data.lines import Block, GpuIdle, Padding, StageTimes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import numpy.typing as npt
-
-    from loadeval.data.columns import Column
-    from loadeval.data.lines import (
-        Arm,
-        CodeSamples,
-        EpochEnd,
-        Event,
-        Header,
-        LoaderInfo,
-        OperatorTimes,
-        Prefetch,
-        Readings,
-        Window,
-        WorkerStart,
-    )
+from loadeval.data.columns import UNKNOWN, Column, Columns, column_of, constant
+from loadeval.data.lines import (
+    Arm,
+    Block,
+    CodeSamples,
+    EpochEnd,
+    Event,
+    GpuIdle,
+    Header,
+    LoaderInfo,
+    OperatorTimes,
+    Padding,
+    Prefetch,
+    Readings,
+    StageTimes,
+    Window,
+    WorkerStart,
+)
 
 SECOND_NS = 1_000_000_000
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 STAGES = ("epoch", *StageTimes.COLUMNS)
-TRANSFORMS = ("epoch", "batch", "ns", "calls")
 NOT_RECORDED = "not recorded"
 """It stands for text that every run log has and a file of another tool does not."""
 
@@ -211,34 +208,28 @@ def stages_of_lines(
     """What `lines` say of batches, of transforms, and of sizes: see Run."""
     stages = table_of(StageTimes, lines)
     stages = stages.take(np.lexsort((stages.batch, stages.epoch)))
-    by_transform: dict[str, list[Columns]] = {}
+    transforms = defaultdict[str, list[Columns]](list)
+    before, after = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for line in lines:
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
-            table = Columns(
-                {
-                    "epoch": constant(line.epoch, len(ns)),
-                    "batch": np.array(line.batch),
-                    "ns": np.array(ns, dtype=np.float64),
-                    "calls": np.array(calls, dtype=np.float64),
-                }
-            )
-            known = ~np.isnan(table.ns)
-            if known.any():
-                by_transform.setdefault(name, []).append(table.take(known))
-    sizes: dict[str, tuple[list[float], list[float]]] = {}
-    for line in lines:
-        for at, elements in enumerate((line.elements_before, line.elements_after)):
+            columns = {
+                "epoch": constant(line.epoch, len(ns)),
+                "batch": np.array(line.batch),
+                "ns": np.array(ns, dtype=np.float64),
+                "calls": np.array(calls, dtype=np.float64),
+            }
+            transforms[name].append(Columns(columns).take(~np.isnan(columns["ns"])))
+        for sizes, elements in ((before, line.elements_before), (after, line.elements_after)):
             for name, values in elements.items():
-                known_values = [value for value in values if value is not None]
-                sizes.setdefault(name, ([], []))[at].extend(known_values)
+                sizes[name] += [value for value in values if value is not None]
     return (
         stages,
-        {name: Columns.concat(parts) for name, parts in by_transform.items()},
+        {name: Columns.concat(parts) for name, parts in transforms.items() if any(map(len, parts))},
         {
-            name: (float(np.mean(before)), float(np.mean(after)))
-            for name, (before, after) in sizes.items()
-            if before and after
+            name: (float(np.mean(values)), float(np.mean(after[name])))
+            for name, values in before.items()
+            if values and after[name]
         },
     )
 
@@ -247,18 +238,14 @@ def readings_of(
     lines: Sequence[Readings],
 ) -> tuple[dict[tuple[str, str], Columns], dict[tuple[str, str], str]]:
     """What was read of each subject by each probe, in order; and why nothing, or no more, was."""
-    parts: dict[tuple[str, str], list[Readings]] = {}
+    parts = defaultdict[tuple[str, str], list[Columns]](list)
+    missing: dict[tuple[str, str], str | None] = {}
     for line in lines:
-        parts.setdefault((line.probe, line.subject), []).append(line)
-    tables, missing = {}, {}
-    for key, of_subject in parts.items():
-        columns: dict[str, Any] = {
-            "time_ns": column_of(list(chain.from_iterable(line.time_ns for line in of_subject)))
-        }
-        for name in dict.fromkeys(name for line in of_subject for name in line.values):
-            of_lines = (line.values.get(name, [None] * len(line.time_ns)) for line in of_subject)
-            columns[name] = np.array(list(chain.from_iterable(of_lines)), dtype=np.float64)
-        tables[key] = Columns(columns)
-        if of_subject[-1].missing is not None:
-            missing[key] = of_subject[-1].missing
-    return tables, missing
+        key = line.probe, line.subject
+        values = {name: np.array(each, dtype=np.float64) for name, each in line.values.items()}
+        parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
+        missing[key] = line.missing
+    return (
+        {key: Columns.concat(of_subject) for key, of_subject in parts.items()},
+        {key: why for key, why in missing.items() if why is not None},
+    )

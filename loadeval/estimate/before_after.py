@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
+from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.run import Run
 from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
 from loadeval.estimate.gap import (
-    Gap,
     arms_of,
-    gap_by,
+    gap,
     means_of,
     samples_known,
     throughput,
@@ -29,20 +29,7 @@ from loadeval.estimate.gap import (
 )
 from loadeval.estimate.stats import Estimate, Jackknife
 from loadeval.estimate.steady import epoch_lengths, pairs_that_count
-from loadeval.estimate.verdict import (
-    FEWEST_BATCHES,
-    MODERATE_SHARE,
-    STILL_TRUSTED,
-    WIDEST_SHARE,
-    Outcome,
-    drift_ns,
-    side_of,
-)
-from loadeval.words import share
-
-if TYPE_CHECKING:
-    from loadeval.data.columns import Columns
-    from loadeval.data.run import Run
+from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
 
 BATCHES = "batches"
 LEAST_CHANGE = 0.02
@@ -50,7 +37,7 @@ LEAST_CHANGE = 0.02
 
 Twice the default of Criterion.rs, whose benchmarks do less with the machine than a training does.
 """
-EQUAL_WITHIN = WIDEST_SHARE
+EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
 LOADER_FACTS = (
     *("backend", "workers", "prefetch_depth", "batch_size", "pinned", "device", "length"),
@@ -63,12 +50,10 @@ TOLD_BY_FACTS = (
     *("persistent_workers", "in_order"),
 )
 """Settings that show in the loader's facts, whoever chose them."""
-AS_PROGRAMMED = "the program's"
 
-Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 Pace = Literal["slower", "faster", "equal", "undecided"]
 Period = Literal["over whole epochs", "in the steady state"]
-OVER_EPOCHS: Period = "over whole epochs"
+Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
 def kind_of(runs: Sequence[Run]) -> Kind:
@@ -88,6 +73,9 @@ def kind_of(runs: Sequence[Run]) -> Kind:
     return "before and after" if same_loader and not took_turns(runs) else "backends"
 
 
+# Backends
+
+
 def took_turns(runs: Sequence[Run]) -> bool:
     """Whether the runs took turns in the rounds of one comparison."""
     comparisons = {run.header.settings.get("comparison") for run in runs}
@@ -102,31 +90,12 @@ def unit_of(runs: Sequence[Run]) -> str:
     return units.pop() if known and len(units) == 1 else BATCHES
 
 
-def throughput_ratio(run: Run, baseline: Run, by_sample: bool) -> Estimate | None:
-    """The steady throughput of `run` over that of `baseline`; None where one has none.
-
-    Where both took turns they are compared round by round, and drift slower than a round is gone.
-    """
-    rounds = np.intersect1d(pairs_that_count(run), pairs_that_count(baseline))
-    if not took_turns([run, baseline]) or not len(rounds):
-        rates = [throughput(each, by_sample).get("real") for each in (run, baseline)]
-        return rates[0] / rates[1] if rates[0] and rates[1] else None
-
-    def in_rounds(run: Run) -> Columns:
-        arm = arms_of(run)["real"]
-        pair = pairs_that_count(run)[arm.block]
-        block, place = np.searchsorted(rounds, pair), pair.astype(np.float64)
-        return with_amounts(arm.replace(block=block, place=place), by_sample).take(
-            np.isin(pair, rounds)
-        )
-
-    def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
-        wait, step, other_wait, other_step = means_of(tables)
-        return [(wait + step) / (other_wait + other_step)]
-
-    tables = {"real": in_rounds(baseline), "ideal": in_rounds(run)}
-    sampled = Jackknife(figures, tables, [("real", "ideal")] if len(rounds) > 1 else [])
-    return sampled.estimate(sampled.values[0], positive=True)
+def names_of(runs: Sequence[Run]) -> list[str]:
+    """The runs' names, or their paths where names are not different; numbered at worst."""
+    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
 
 
 class Difference(NamedTuple):
@@ -137,25 +106,40 @@ class Difference(NamedTuple):
     ratio: Estimate
 
 
-def names_of(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different; numbered at worst."""
-    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
-
-
 def differences(backends: Mapping[str, Run]) -> list[Difference]:
     """Between every two backends that were measured, the fastest first."""
     by_sample = unit_of(list(backends.values())) != BATCHES
-    rates = {name: throughput(run, by_sample).get("real") for name, run in backends.items()}
-    known = {name: rate.value for name, rate in rates.items() if rate is not None}
-    found = []
-    for one, other in combinations(sorted(known, key=lambda name: -known[name]), 2):
-        ratio = throughput_ratio(backends[one], backends[other], by_sample)
-        if ratio is not None:
-            found.append(Difference(one, other, ratio))
-    return found
+    rates = {name: throughput(gap(run), by_sample).get("real") for name, run in backends.items()}
+    known = {name: rate for name, rate in rates.items() if rate is not None}
+    return [
+        Difference(one, other, _ratio(backends[one], backends[other], by_sample))
+        for one, other in combinations(sorted(known, key=lambda name: -known[name].value), 2)
+    ]
+
+
+def _ratio(run: Run, other: Run, by_sample: bool) -> Estimate:
+    """The steady throughput of `run` over that of the other.
+
+    Where both took turns they are compared round by round, and drift slower than a round is gone.
+    """
+    rounds = np.intersect1d(pairs_that_count(run), pairs_that_count(other))
+    if not took_turns([run, other]) or not len(rounds):
+        return throughput(gap(run), by_sample)["real"] / throughput(gap(other), by_sample)["real"]
+
+    def in_rounds(run: Run) -> Columns:
+        arm = arms_of(run)["real"]
+        pair = pairs_that_count(run)[arm.block]
+        block, place = np.searchsorted(rounds, pair), pair.astype(np.float64)
+        placed = with_amounts(arm.replace(block=block, place=place), by_sample)
+        return placed.take(np.isin(pair, rounds))
+
+    def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
+        wait, step, other_wait, other_step = means_of(tables)
+        return [(wait + step) / (other_wait + other_step)]
+
+    tables = {"real": in_rounds(other), "ideal": in_rounds(run)}
+    sampled = Jackknife(figures, tables, [("real", "ideal")] if len(rounds) > 1 else [])
+    return sampled.estimate(sampled.values[0], positive=True)
 
 
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
@@ -198,6 +182,9 @@ def _sizes_of_epochs(run: Run, unit: str) -> set[int]:
     return {int(samples.sum()) for samples in counts if (samples != UNKNOWN).all()}
 
 
+# Before and after
+
+
 class Compared(NamedTuple):
     """A quantity in the later run and in the earlier one, and the first over the second.
 
@@ -223,15 +210,17 @@ class BeforeAfter(NamedTuple):
 
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
     state. `lost`, `wait` and `step` are in nanoseconds per batch of the later run, those of the
-    earlier one for as many samples. `pace` goes by the throughput that was `judged`, of `period`;
-    where it is undecided `rule` and `reason` say why. `cautions` are sentences.
+    earlier one for as many samples. `pace` goes by the throughput that was `judged`, of
+    `period`, which `says` has in words; `objection` is why not even its interval is to be trusted,
+    or "". `cautions` are sentences.
     """
 
     pace: Pace
+    headline: str
     judged: Estimate | None
     period: Period
-    rule: str
-    reason: str
+    says: str
+    objection: str
     unit: str
     epochs: Compared
     steady: Compared
@@ -241,115 +230,85 @@ class BeforeAfter(NamedTuple):
     changes: tuple[Changed, ...]
     cautions: tuple[str, ...]
 
-    @property
-    def headline(self) -> str:
-        """Whether the run is slower than the earlier one, in one sentence."""
-        throughput = _throughput_in_words(self.judged, self.period)
-        return {
-            "slower": f"Slower than the baseline: {throughput}",
-            "faster": f"Faster than the baseline: {throughput}",
-            "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {throughput}",
-            "undecided": f"Undecided against the baseline: {self.reason}",
-        }[self.pace]
-
     def gate(self, bound: float) -> tuple[Outcome, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
         slower = None if self.judged is None else 1 - self.judged
-        outcome = side_of(slower, bound, self.rule in STILL_TRUSTED)
-        limit, throughput = f"{bound * 100:g}%", _throughput_in_words(self.judged, self.period)
-        return outcome, {
-            "above": (
-                f"More than {limit} slower: {throughput}; the whole 95% CI is beyond the limit"
-            ),
-            "not above": (
-                f"Not more than {limit} slower: {throughput}; the 95% CI ends at or before the "
-                "limit"
-            ),
-            "spans the bound": (
-                f"Undecided whether more than {limit} slower: {throughput}; the 95% CI spans the "
-                "limit. Measure more batches or epochs for a narrower interval."
-            ),
-            "inconclusive": (
-                f"Undecided whether more than {limit} slower: {self.reason}. Measure more batches "
-                "or epochs, on a machine that does nothing else."
-            ),
-        }[outcome]
+        objection = self.objection
+        if objection:
+            objection += ". Measure more batches or epochs, on a machine that does nothing else."
+        return gate(slower, bound, "slower", self.says, objection)
 
 
-def before_after(
-    before: Run, now: Run, before_gap: Gap | None = None, now_gap: Gap | None = None
-) -> BeforeAfter:
-    """A run against an earlier one; their gaps, where they were compared with ideal loading."""
-    runs = (now, before)
-    unit = unit_of(runs)
+def before_after(before: Run, now: Run) -> BeforeAfter:
+    """A run against an earlier one."""
+    unit, now_gap, before_gap = unit_of([now, before]), gap(now), gap(before)
     by_sample = unit != BATCHES
-    rates = [throughput(run, by_sample) for run in runs]
-    epochs, steady = (_compared(*(rate.get(name) for rate in rates)) for name in ("whole", "real"))
-    measured = [gap_by(run, None, by_sample) for run in runs]
-    lost = [
-        (given or each).lost for given, each in zip((now_gap, before_gap), measured, strict=True)
-    ]
-    sizes = [each.samples_per_batch or 1.0 for each in measured]
+    now_rates, before_rates = (throughput(each, by_sample) for each in (now_gap, before_gap))
+    scale = 1.0  # as many samples
+    if by_sample and now_gap.samples_per_batch and before_gap.samples_per_batch:
+        scale = now_gap.samples_per_batch / before_gap.samples_per_batch
 
+    def compared(later: Estimate | None, earlier: Estimate | None, scale: float = 1.0) -> Compared:
+        earlier = earlier and earlier * scale
+        if later is None or earlier is None or earlier.value <= 0:
+            return Compared(later, earlier, None)
+        return Compared(later, earlier, later / earlier)
+
+    epochs, steady, lost, wait, step = (
+        compared(now_rates.get("whole"), before_rates.get("whole")),
+        compared(now_rates.get("real"), before_rates.get("real")),
+        compared(now_gap.lost, before_gap.lost, scale),
+        compared(now_gap.real_wait, before_gap.real_wait, scale),
+        compared(now_gap.real_step, before_gap.real_step, scale),
+    )
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
-    judged, period = epochs.ratio, OVER_EPOCHS
+    judged: Estimate | None = epochs.ratio
+    period: Period = "over whole epochs"
     is_sure = judged is not None and judged.low is not None
-    if not is_sure or (pace_of(judged) == "undecided" and pace_of(steady.ratio) == "slower"):
+    if not is_sure or (_pace_of(judged) == "undecided" and _pace_of(steady.ratio) == "slower"):
         judged, period = steady.ratio, "in the steady state"
-    drift = max(
-        drift_ns(run) / each.real.value if each.real else 0.0
-        for run, each in zip(runs, measured, strict=True)
-    )
-    counts = [each.real_batches for each in measured]
-    pace, why = pace_of(judged), _throughput_in_words(judged, period)
-    rule, reason = "concluded", ""
-    if judged is None:
-        rule, reason = "not measured", "one of the runs has no steady-state batches"
-    elif min(counts) < FEWEST_BATCHES:
-        rule = "too few batches"
-        reason = (
+    pace, says = _pace_of(judged), f"not measured, {period}"
+    if judged is not None:
+        says = f"{judged:times} of its throughput, {period}"
+    counts, objection = (now_gap.real_batches, before_gap.real_batches), ""
+    if min(counts) < FEWEST_BATCHES:
+        objection = (
             f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
             f"least {FEWEST_BATCHES}"
         )
-    elif drift >= MODERATE_SHARE and drift > abs(judged.value - 1):
-        rule = "drift within a run"  # then the machine changed between the runs too
-        reason = (
-            f"iterations drifted by {share(drift)} within a run, more than the "
-            f"{share(abs(judged.value - 1))} between the two"
-        )
-    elif judged.low is None:
-        rule, reason = "no confidence interval", f"{why}, too few measurements for a 95% CI"
-    elif pace == "undecided":
-        rule = "wide confidence interval"
-        reason = (
-            f"{why}; the 95% CI is neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
-        )
+    elif judged is None or judged.low is None:
+        objection = f"{says}, too few measurements for a 95% CI"
+    reason = objection
+    if pace == "undecided" and not reason:
+        beyond = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
+        reason = f"{says}; the 95% CI is {beyond}"
+    headline = {
+        "slower": f"Slower than the baseline: {says}",
+        "faster": f"Faster than the baseline: {says}",
+        "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
+    }
+    pace = "undecided" if reason else pace
     changes = tuple(_changes(now, before))
     return BeforeAfter(
-        pace="undecided" if reason else pace,
+        pace=pace,
+        headline=headline.get(pace, f"Undecided against the baseline: {reason}"),
         judged=judged,
         period=period,
-        rule=rule,
-        reason=reason,
+        says=says,
+        objection=objection,
         unit=unit,
         epochs=epochs,
         steady=steady,
-        lost=_compared(*lost, scale=sizes[0] / sizes[1]),
-        wait=_compared(*(each.real_wait for each in measured), scale=sizes[0] / sizes[1]),
-        step=_compared(*(each.real_step for each in measured), scale=sizes[0] / sizes[1]),
+        lost=lost,
+        wait=wait,
+        step=step,
         changes=changes,
         cautions=tuple(_cautions(changes, unit, period)),
     )
 
 
-def _compared(now: Estimate | None, before: Estimate | None, *, scale: float = 1.0) -> Compared:
-    """Both, and their ratio; the earlier one for as much as the later one."""
-    before = before and before * scale
-    return Compared(now, before, now / before if now and before and before.value > 0 else None)
-
-
-def pace_of(judged: Estimate | None) -> Pace:
+def _pace_of(judged: Estimate | None) -> Pace:
     """What is concluded from a ratio of throughputs, which has an interval or has not."""
     if judged is None or judged.low is None:
         return "undecided"
@@ -362,18 +321,13 @@ def pace_of(judged: Estimate | None) -> Pace:
     return "equal" if is_equal else "undecided"
 
 
-def _throughput_in_words(judged: Estimate | None, period: str) -> str:
-    ratio = "not measured" if judged is None else f"{judged:times}"
-    return f"{ratio} of its throughput, {period}"
-
-
 def _cautions(changes: Sequence[Changed], unit: str, period: Period) -> Iterator[str]:
     """What makes the two less comparable, the weightiest first."""
     if any(change.what == "machine" and change.name in MACHINE_FACTS for change in changes):
         yield "The runs are from different machines, whose difference counts as one of the runs."
     if unit == BATCHES:
         yield f"Samples are not known in both runs: {BY_BATCH}."
-    if period != OVER_EPOCHS:
+    if period == "in the steady state":
         yield (
             "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
             "differ little."
@@ -390,16 +344,17 @@ def _changes(now: Run, before: Run) -> Iterator[Changed]:
     for (what, name), value in _facts(before).items():
         if differs(value, facts_now.get((what, name))):
             yield Changed(what, name, value, facts_now[what, name])
-    overrides = [run.loader.overrides or {} for run in (before, now)]
-    for name in {**overrides[0], **overrides[1]}:
-        values = [chosen.get(name, AS_PROGRAMMED) for chosen in overrides]
+    chosen = [run.loader.overrides or {} for run in (before, now)]
+    for name in {**chosen[0], **chosen[1]}:
+        values = [overrides.get(name, "the program's") for overrides in chosen]
         if name not in TOLD_BY_FACTS and values[0] != values[1]:
             yield Changed("loader", name, *values)
 
 
 def _facts(run: Run) -> dict[tuple[Any, str], Any]:
     header, loader = run.header, asdict(run.loader)
-    environment, packages = header.environment, header.environment.get("packages")
+    environment = header.environment
+    packages = environment.get("packages")
     parts: dict[str, Mapping[str, Any]] = {
         "loader": {name: loader[name] for name in LOADER_FACTS},
         "versions": {

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from itertools import chain
 
-from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.lines import Arm
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import quantities
-from loadeval.estimate.stats import spearman
-from loadeval.estimate.steady import WITHIN_STEP, steady, steps_left_out
+from loadeval.estimate.steady import WITHIN_STEP, steps_left_out
 from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
 from loadeval.words import duration, number, share
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval.data.lines import Arm
-
-STRONG = 0.5
-SIGNIFICANT = 3.3
-"""So many standard errors come about by chance once in a thousand times."""
 MANY_FAULTS = 1000
 """So many page faults in a batch take less than a millisecond."""
 FAR_MORE = 3
@@ -34,15 +25,11 @@ LEAST_LIMITED = 0.05
 """Of the periods of a control group: its limit matters from here on."""
 OTHER_CLOCK = 0.1
 """Steps take as much longer as the clock is slower."""
+GPU_SLOWDOWNS = ("thermal_slowdown_flag", "hardware_slowdown_flag")
 SLOWED = 0.05
 """Of the time: a GPU that is slowed down for longer is said to be."""
-GPU_SLOWDOWNS = ("thermal_slowdown_flag", "hardware_slowdown_flag")
 LEAST_STARTS_SHARE = 0.02
 """Where an epoch's start and end add less than this share, it hardly matters that they vary."""
-HIDDEN_SHARE = 0.5
-"""Waits tell little of what was lost where the GPU was idle for a smaller share of them."""
-LEAST_WAIT_SHARE = 0.01
-"""Waiting for a smaller share of the iterations needs no explanation."""
 REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""
 MACHINE_FACTS = ("host", "cpus_usable")
@@ -68,16 +55,6 @@ def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
         )
     if stalls := rare_stalls(gap, run):
         yield f"Stalls were too rare to be estimated: {stalls}."
-    hidden = steady(run, "real") & (run.steps.gpu_idle_ns != UNKNOWN)
-    if hidden.any():
-        steps = run.steps.take(hidden)
-        wait_ns, idle_ns = float(steps.wait_ns.mean()), float(steps.gpu_idle_ns.mean())
-        matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + float(steps.step_ns.mean()))
-        if matters and idle_ns < HIDDEN_SHARE * wait_ns:
-            yield (
-                f"Of the {duration(wait_ns)} that training waited per batch, the GPU was idle for "
-                f"{duration(idle_ns)}: the rest was hidden by GPU work and cost nothing."
-            )
     starts_share = abs(gap.share("epoch starts"))
     if gap.speedup and gap.epochs == 1 and starts_share >= LEAST_STARTS_SHARE:
         yield (
@@ -124,8 +101,8 @@ def not_measured(gap: Gap, run: Run) -> Iterator[str]:
 
 
 def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
-    machines = [run.header.environment for run in (real, ideal)]
-    loaders = [asdict(run.loader) for run in (real, ideal)]
+    machines = real.header.environment, ideal.header.environment
+    loaders = asdict(real.loader), asdict(ideal.loader)
     for what, names, (of_real, of_ideal) in (
         ("are from different machines", MACHINE_FACTS, machines),
         ("used different loaders", REPLAYED_FACTS, loaders),
@@ -141,16 +118,6 @@ def _about_two_runs(real: Run, ideal: Run) -> Iterator[str]:
         yield f"The runs count {units[0]} and {units[1]}: {BY_BATCH}."
     elif not all(samples_known(arm) for run in (real, ideal) for arm in arms_of(run).values()):
         yield f"Samples are unknown in at least one of the runs: {BY_BATCH}."
-    by_size = max((_dependence(run, run.steps.nbytes) for run in (real, ideal)), key=abs)
-    depends_on = {
-        "its place in the epoch": _dependence(real, real.steps.batch),
-        "its size in bytes": by_size,
-    }
-    for what, correlation in depends_on.items():
-        if correlation:
-            yield (
-                f"A step's time depends on {what}: the kept batches may not represent the epoch."
-            )
     yield (
         "The runs are separate: machine drift between them counts as a loading difference, and the "
         "95% CI does not cover it."
@@ -163,14 +130,6 @@ def differs(one: object, other: object) -> bool:
     return one != other and not unknown
 
 
-def _dependence(run: Run, column: Column) -> float:
-    """The rank correlation of the steady steps with `column`; 0.0 if weak, or maybe chance."""
-    rows = steady(run) & (column != UNKNOWN)
-    correlation = spearman(run.steps.step_ns[rows], column[rows])
-    is_sure = abs(correlation) * math.sqrt(max(int(rows.sum()) - 1, 0)) >= SIGNIFICANT
-    return correlation if is_sure and abs(correlation) >= STRONG else 0.0
-
-
 def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
     """What of the machine moved the figures: it differs from one measurement to the next."""
     levels: dict[tuple[str, str], dict[Arm, float]] = {}
@@ -178,8 +137,8 @@ def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
         known = {arm: mean for arm, mean in each.means.items() if mean is not None}
         levels.setdefault((each.subject, each.name), {}).update(known)
 
-    def most(subject: str, name: str) -> float:
-        return max(levels.get((subject, name), {}).values(), default=0.0)
+    def of_machine(name: str) -> Mapping[Arm, float]:
+        return levels.get(("machine", name), {})
 
     faults = levels.get(("process", "minor_faults_per_s"), {})
     if gap.pairs is not None and gap.real and gap.ideal and len(faults) == len(ARMS):
@@ -194,34 +153,33 @@ def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
                 "faster. Set MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ to 2000000000 so "
                 "that the C library keeps its memory."
             )
-    stolen, in_use = (levels.get(("machine", f"{name}_cores"), {}) for name in ("stolen", "cpu"))
-    shares = [cores / (cores + in_use[arm]) for arm, cores in stolen.items() if in_use.get(arm)]
-    if max(shares, default=0.0) >= LEAST_STOLEN:
+    in_use, clock = of_machine("cpu_cores"), of_machine("cpu_clock_hz")
+    stolen = {
+        arm: cores / (cores + in_use[arm])
+        for arm, cores in of_machine("stolen_cores").items()
+        if in_use.get(arm)
+    }
+    if (most := max(stolen.values(), default=0.0)) >= LEAST_STOLEN:
         yield (
-            f"Other virtual machines took {share(max(shares))} of the CPU time that this one "
-            f"wanted (steal): {MOVES}."
+            f"Other virtual machines took {share(most)} of the CPU time that this one wanted "
+            f"(steal): {MOVES}."
         )
-    limited = most("machine", "cgroup_throttled_share")
-    if limited >= LEAST_LIMITED:
+    if (most := max(of_machine("cgroup_throttled_share").values(), default=0.0)) >= LEAST_LIMITED:
         yield (
-            f"The cgroup's CPU limit throttled the processes in {share(limited)} of its periods: "
+            f"The cgroup's CPU limit throttled the processes in {share(most)} of its periods: "
             "the figures would differ with another limit."
         )
-    heated = most("machine", "thermal_throttles_per_s")
-    if heated > 0:
-        yield (
-            f"Heat throttled the CPUs, {number(heated)} times a second: {MOVES}. Check the cooling."
-        )
-    clock = levels.get(("machine", "cpu_clock_hz"), {})
+    if (most := max(of_machine("thermal_throttles_per_s").values(), default=0.0)) > 0:
+        yield f"Heat throttled the CPUs, {number(most)} times a second: {MOVES}. Check the cooling."
     slower = min(clock, key=clock.__getitem__, default=None)
     if slower and clock[slower] <= (1 - OTHER_CLOCK) * max(clock.values()):
         yield (
             f"The clock of the CPUs was {share(1 - clock[slower] / max(clock.values()))} lower in "
             f"the {slower} arm: part of the difference between the arms comes from that."
         )
-    slowed = max((most(*key) for key in levels if key[1] in GPU_SLOWDOWNS), default=0.0)
-    if slowed >= SLOWED:
+    slowed = [means.values() for (_, name), means in levels.items() if name in GPU_SLOWDOWNS]
+    if (most := max(chain.from_iterable(slowed), default=0.0)) >= SLOWED:
         yield (
-            f"Heat or its hardware slowed a GPU down for {share(slowed)} of the time: {MOVES}. "
+            f"Heat or its hardware slowed a GPU down for {share(most)} of the time: {MOVES}. "
             "Check its cooling and power."
         )

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from loadeval.data.run import ARMS
-from loadeval.estimate.metrics import quantities
+from loadeval.data.columns import Columns
+from loadeval.data.lines import Arm
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.metrics import ByArm, quantities
 from loadeval.estimate.steady import once_per_run, whole_windows
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Arm
-    from loadeval.data.run import Run
-    from loadeval.estimate.metrics import ByArm
 
 BUSY = 0.9
 """When this share of the CPUs is in use, nothing is left for anyone who wants more."""
+KeptBy = Literal["workers", "process", "starter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Cpus:
     theirs: int | None = None
     shared: int | None = None
     fewest: int | None = None
-    kept_by: Literal["workers", "process", "starter"] | None = None
+    kept_by: KeptBy | None = None
 
     def used(self, arm: Arm = "real") -> float | None:
         """What training and its workers use."""
@@ -92,24 +90,51 @@ class Cpus:
 @once_per_run
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
-    read: dict[str, ByArm] = {}
-    for quantity in quantities(run):
-        if quantity.name == "cpu_cores" and quantity.probe == "host":
-            read.setdefault(quantity.subject, quantity.means)
+    read: dict[str, ByArm] = {
+        each.subject: each.means
+        for each in quantities(run)
+        if each.name == "cpu_cores" and each.probe == "host"
+    }
     unread: ByArm = dict.fromkeys(ARMS)
-    environment = run.header.environment
-    usable, every = (environment.get(name) for name in ("cpus_usable", "cpus"))
-    workers = read.get("workers", unread)
-    known = Cpus(
-        usable=usable if isinstance(usable, int) and usable > 0 else None,
-        every=every if isinstance(every, int) else None,
-        training=read.get("process", unread),
-        workers=workers,
-        machine=read.get("machine", unread),
-        # No CPU time at all may mean that the workers are threads of the training process.
-        computing=workers_cpus(run, "real") or workers["real"],
+    training, workers, machine = (
+        read.get(subject, unread) for subject in ("process", "workers", "machine")
     )
-    return _with_affinity(run, known)
+    # No CPU time at all may mean that the workers are threads of the training process.
+    computing = workers_cpus(run, "real") or workers["real"]
+
+    def fact(name: str) -> int | None:
+        value = run.header.environment.get(name)
+        return value if isinstance(value, int) and value > 0 else None
+
+    def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
+        """The median of the CPUs that a process was seen to be allowed."""
+        values = run.readings.get(("host", subject), Columns({})).get(name, np.empty(0))
+        values = np.sort(values[~np.isnan(values)])
+        return int(values[len(values) // 2]) if len(values) else None
+
+    own, theirs = allowed("process"), allowed("workers")
+    shared = allowed("workers", "shared_allowed_cpus")
+    if own is None or theirs is None or shared is None:
+        usable, every = fact("cpus_usable"), fact("cpus")
+        return Cpus(usable, every, training, workers, machine, computing)
+    threads = allowed("process", "threads_allowed_cpus") or own
+    most = max(own, threads, fact("cpus_at_start") or 0)
+    all_cpus = max(allowed("machine") or 0, most, theirs)
+    kept_by: KeptBy | None = None
+    if theirs < all_cpus:
+        # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
+        is_bound = own < most or (bool(run.header.environment.get("cpu_binding")) and own == 1)
+        kept_by = "process" if is_bound else "starter"
+        if (theirs, shared) != (own, own):
+            kept_by = "workers"
+    # Each thread of a step may be bound to a CPU of its own, the main thread to one.
+    step = training["real"] if training["ideal"] is None else training["ideal"]
+    if round(step or 1.0) > 1:
+        own, shared = threads, min(theirs, threads)
+    fewest = allowed("workers", "fewest_allowed_cpus")
+    usable = own + theirs - shared
+    of_processes = (own, theirs, shared, fewest, kept_by)
+    return Cpus(usable, all_cpus, training, workers, machine, computing, *of_processes)
 
 
 def workers_cpus(run: Run, arm: Arm) -> float | None:
@@ -118,42 +143,3 @@ def workers_cpus(run: Run, arm: Arm) -> float | None:
     used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     return sum(used) / elapsed_ns if len(used) == len(windows) and elapsed_ns else None
-
-
-def _with_affinity(run: Run, known: Cpus) -> Cpus:
-    """The same with the CPUs that each process was seen to be allowed."""
-
-    def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
-        table = run.readings.get(("host", subject))
-        values = table[name] if table is not None and name in table else np.empty(0)
-        values = np.sort(values[~np.isnan(values)])
-        return int(values[len(values) // 2]) if len(values) else None
-
-    own, theirs = allowed("process"), allowed("workers")
-    shared = allowed("workers", "shared_allowed_cpus")
-    if own is None or theirs is None or shared is None:
-        return known
-    threads = allowed("process", "threads_allowed_cpus") or own
-    at_start = run.header.environment.get("cpus_at_start")
-    most = max(own, threads, at_start if isinstance(at_start, int) else 0)
-    every = max(allowed("machine") or 0, most, theirs)
-    kept_by: Literal["workers", "process", "starter"] | None = None
-    if theirs < every:
-        # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
-        is_bound = own < most or (bool(run.header.environment.get("cpu_binding")) and own == 1)
-        kept_by = "process" if is_bound else "starter"
-        if (theirs, shared) != (own, own):
-            kept_by = "workers"
-    # Each thread of a step may be bound to a CPU of its own, the main thread to one.
-    if round(known.step or 1.0) > 1:
-        own, shared = threads, min(theirs, threads)
-    return replace(
-        known,
-        usable=own + theirs - shared,
-        every=every,
-        own=own,
-        theirs=theirs,
-        shared=shared,
-        fewest=allowed("workers", "fewest_allowed_cpus"),
-        kept_by=kept_by,
-    )

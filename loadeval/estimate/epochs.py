@@ -5,16 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from loadeval.data.blocks import whole_epochs
-from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.estimate.steady import (
     closed_steps,
     epoch_lengths,
+    length_of_epochs,
     once_per_run,
     pairs_that_count,
     rows_of_epochs,
     steady,
-    usual_length,
     warmup_of,
 )
 
@@ -46,11 +46,6 @@ def ends_ns(run: Run) -> dict[int, int | None]:
     return ends | {epoch: prefetched[epoch] for epoch in ends.keys() & prefetched.keys()}
 
 
-def length_of_epochs(run: Run) -> float | None:
-    """How many batches an epoch has, as far as it shows, or as the loader says."""
-    return usual_length(run) or run.loader.length or None
-
-
 @once_per_run
 def starts_of(run: Run) -> Columns | None:
     """How epochs begin and end: `epoch`, the first `batches`, and the `ns` that they took.
@@ -62,37 +57,32 @@ def starts_of(run: Run) -> Columns | None:
     of each.
     """
     steps, closed, real = run.steps, closed_steps(run), ARMS.index("real")
-    of_epochs, ends = rows_of_epochs(run), ends_ns(run)
+    ends = ends_ns(run)
     known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
     usual_ns = sum(known) / len(known) if known else 0.0
-
-    def end_ns(epoch: int) -> float:
-        # An end that is not known takes as long as others.
-        return usual_ns if (wait_ns := ends.get(epoch)) is None else wait_ns
-
-    rows: list[tuple[float, ...]] = []
-    pairs = set(pairs_that_count(run).tolist())
-    for epoch, pair in whole_epochs(run).items():
-        of_epoch = of_epochs[epoch]
-        if pair in pairs and steps.arm[of_epoch.start] == real:
+    first = max(warmup_of(run), int(run.header.mode == "alternate"))
+    plain = (steps.arm == real) & closed & (steps.batch < first)
+    whole, pairs = whole_epochs(run), set(pairs_that_count(run).tolist())
+    blocks: list[tuple[float, ...]] = []
+    begun: list[tuple[float, ...]] = []
+    for epoch, rows in rows_of_epochs(run).items():
+        wait_ns, step_ns, own_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
+        end_ns = usual_ns if own_ns is None else own_ns
+        if whole.get(epoch) in pairs and steps.arm[rows.start] == real:
             # A step that was left out, or still open, is taken to be like others.
-            step_ns = steps.step_ns[of_epoch][closed[of_epoch]]
-            count = of_epoch.stop - of_epoch.start
-            stepped_ns = count * float(step_ns.mean()) if len(step_ns) else 0.0
-            waited_ns = float(steps.wait_ns[of_epoch].sum()) + end_ns(epoch)
-            rows.append((epoch, count, waited_ns + stepped_ns, pair))
-    if not rows and length_of_epochs(run) is not None:
-        first = max(warmup_of(run), int(run.header.mode == "alternate"))
-        plain = (steps.arm == real) & closed & (steps.batch < first)
-        iteration_ns = steps.wait_ns + steps.step_ns
-        for epoch, of_epoch in of_epochs.items():
-            count = int(np.logical_and.accumulate(plain[of_epoch]).sum())
-            was_ready = not epoch and run.loader.ready_batches
-            if not was_ready and (count or not first):  # without a warm-up they are steady
-                begin_ns = int(iteration_ns[of_epoch][:count].sum())
-                rows.append((epoch, count, begin_ns + end_ns(epoch)))
+            steps_ns = step_ns[closed[rows]].mean() * len(step_ns) if closed[rows].any() else 0.0
+            blocks.append((epoch, len(step_ns), wait_ns.sum() + steps_ns + end_ns, whole[epoch]))
+        count = int(np.logical_and.accumulate(plain[rows]).sum())
+        was_ready = not epoch and run.loader.ready_batches
+        if not was_ready and (count or not first):  # without a warm-up they are steady
+            begin_ns = int((wait_ns + step_ns)[:count].sum())
+            begun.append((epoch, count, begin_ns + end_ns))
+    if blocks:
+        begun = blocks
+    elif length_of_epochs(run) is None:
+        return None
     names = ("epoch", "batches", "ns", "pair")
-    return Columns(dict(zip(names, np.array(rows).T, strict=False))) if rows else None
+    return Columns(dict(zip(names, np.array(begun).T, strict=False))) if begun else None
 
 
 @once_per_run
@@ -104,10 +94,10 @@ def epochs(run: Run) -> Columns:
     as far as it is known. Of an alternating run the real batches are told, and of a replay those
     that were kept. NaN is not known.
     """
-    steps, ends, rows = run.steps, ends_ns(run), []
-    arm = ARMS.index("ideal" if run.header.mode == "replay" else "real")
+    ends, arm = ends_ns(run), ARMS.index("ideal" if run.header.mode == "replay" else "real")
+    rows: list[tuple[float, ...]] = []
     for epoch, of_rows in rows_of_epochs(run).items():
-        of_epoch = steps.take(of_rows).where(arm=arm)
+        of_epoch = run.steps.take(of_rows).where(arm=arm)
         if not len(of_epoch):
             continue
         closed = of_epoch.step_ns != UNKNOWN
@@ -117,11 +107,10 @@ def epochs(run: Run) -> Columns:
         mean_ns = float(iteration_ns.mean()) if len(iteration_ns) else np.nan
         std_ns = float(iteration_ns.std(ddof=1)) if len(iteration_ns) > 1 else np.nan
         known = (of_epoch.samples != UNKNOWN).all()
-        per_s = SECOND_NS / total_ns if total_ns else np.nan
-        samples_per_s = per_s * int(of_epoch.samples.sum()) if known else np.nan
-        rows.append(
-            (epoch, len(of_epoch), total_ns, mean_ns, std_ns, samples_per_s, per_s * len(of_epoch))
-        )
+        samples = float(of_epoch.samples.sum()) if known else np.nan
+        per_s = SECOND_NS / (total_ns or np.nan)
+        rates = samples * per_s, len(of_epoch) * per_s
+        rows.append((epoch, len(of_epoch), total_ns, mean_ns, std_ns, *rates))
     names = ("epoch", "batches", "total_ns", "mean_ns", "std_ns", "samples_per_s", "batches_per_s")
     table = np.array(rows, dtype=np.float64).reshape(-1, len(names)).T
     whole = {name: table[at].astype(np.int64) for at, name in enumerate(names[:3])}
@@ -144,35 +133,30 @@ def workers_started(run: Run) -> int | None:
 
 @once_per_run
 def outliers(run: Run) -> Columns:
-    """The iterations that took over twice the median of their arm, as a `row` of the run's steps.
+    """The iterations that count and took over twice their median, as a `row` of the run's steps.
 
-    `epoch`, `batch`, `arm`, `request_ns`, `wait_ns` and `step_ns` are those of the batch.
-    `times_median` is how many times as long it took, and `worker` which one had loaded it, where
-    the loader was looked into while it gave it. Of under 20 iterations none is an outlier.
+    They are those of the real arm. `epoch`, `batch`, `request_ns`, `wait_ns` and `step_ns` are
+    those of the batch. `times_median` is how many times as long it took, and `worker` which one had
+    loaded it, where the loader was looked into while it gave it. Of under 20 iterations none is an
+    outlier.
     """
     steps, stages = run.steps, run.stages
-    iteration_ns, rows = steps.wait_ns + steps.step_ns, []
-    for arm in ARMS:
-        of_arm = np.flatnonzero(steady(run, arm))
-        if len(of_arm) < FEWEST_FOR_OUTLIERS:
-            continue
-        median_ns = float(np.median(iteration_ns[of_arm]))
-        if median_ns:
-            slow = of_arm[iteration_ns[of_arm] > OUTLIER_TIMES_MEDIAN * median_ns]
-            rows += [(row, iteration_ns[row] / median_ns) for row in slow.tolist()]
-    table = np.array(rows, dtype=np.float64).reshape(-1, 2).T
-    row: Column = table[0].astype(np.int64)
+    of_arm = np.flatnonzero(steady(run, "real"))
+    iteration_ns = (steps.wait_ns + steps.step_ns)[of_arm]
+    median_ns = float(np.median(iteration_ns)) if len(of_arm) >= FEWEST_FOR_OUTLIERS else 0.0
+    slow = iteration_ns > (OUTLIER_TIMES_MEDIAN * median_ns or np.inf)
+    row = of_arm[slow]
     worker = np.full(len(row), UNKNOWN)
     if len(stages):
         # In an alternating run the loader numbers batches otherwise than training gets them.
         by_time = np.argsort(stages.delivered_ns, kind="stable")
         came_ns = steps.request_ns[row] + steps.wait_ns[row]
         last = np.searchsorted(stages.delivered_ns[by_time], came_ns, side="right") - 1
-        given = by_time[np.maximum(last, 0)]
+        given = by_time[last.clip(0)]
         own = (last >= 0) & (stages.delivered_ns[given] >= steps.request_ns[row])
-        worker = np.where(
-            own & (steps.arm[row] == ARMS.index("real")), stages.worker[given], UNKNOWN
-        )
-    names = ("epoch", "batch", "arm", "request_ns", "wait_ns", "step_ns")
-    of_batch = {name: steps[name][row] for name in names}
-    return Columns({"row": row, **of_batch, "times_median": table[1], "worker": worker})
+        worker = np.where(own, stages.worker[given], UNKNOWN)
+    of_batch = {
+        name: steps[name][row] for name in ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
+    }
+    times_median = iteration_ns[slow] / (median_ns or 1.0)
+    return Columns({"row": row, **of_batch, "times_median": times_median, "worker": worker})

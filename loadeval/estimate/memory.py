@@ -6,43 +6,27 @@ stands in where the system told no better.
 
 The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
 So the readings are halved: the slope is that of the second half, and growth is only reported when
-the first half grows too, which one step, at whatever time, cannot do to both. In a minute there are
-too few readings for that, for they are costly where much memory is in use: growth is then reported
-when they all grow about as fast.
-
-Workers that are started anew, at the beginning of an epoch say, begin a new stretch, for they begin
-with fresh memory. Nothing is concluded from one stretch to the next, and they cannot grow by more
-than they do in their longest. Workers that are only found one after the other have not been started
-anew. The training process has one stretch: its readings pause between epochs, and its memory does
-not.
+the first half grows too, which one step, at whatever time, cannot do to both. Where a worker comes
+or goes a new stretch begins, and nothing is concluded from one to the next.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.estimate.stats import slope
-
-if TYPE_CHECKING:
-    from loadeval.data.columns import Columns, Values
-    from loadeval.data.run import Run
-    from loadeval.estimate.stats import Estimate
-
-    Series: TypeAlias = tuple[Values, Values]
+from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.run import Run
+from loadeval.estimate.stats import Estimate, slope
 
 LEAST_SHARE = 0.01
 """Growth by less than this share of the total memory in an hour does not matter."""
 MOST_POINTS = 200
-"""At most so many readings of a stretch count; of more, medians of neighbours stand for them."""
-FEWEST_EVEN = 6
-"""Readings that may tell of growth without two halves: in as many the slope has an interval."""
+"""At most so many readings of a half count; of more, medians of neighbours stand for them."""
 EVEN = 0.5
-"""Growth is even if the slowest, or the last, is at least this share of the fastest."""
+"""Growth is even if the last is at least this share of the fastest."""
 HOUR_NS = 3.6e12
 PAGE = 4096
 """Forked memory is copied in pages of so many bytes, also where large ones are in use."""
@@ -58,16 +42,15 @@ LATEST = 3
 class Growth:
     """How the memory of `subject`, "process" or "workers", grows.
 
-    `bytes_per_hour` is None where it was not measured; `quantity` is what it is of, and
-    `limit_bytes` the total memory. `grows` tells whether it does so beyond chance and by as much as
-    matters, and `says` why not, or why it was not measured.
+    `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
+    tells whether it does so beyond chance and by as much as matters, and `says` why not, or why it
+    was not measured.
     """
 
     subject: str
     says: str
     grows: bool = False
     bytes_per_hour: Estimate | None = None
-    quantity: str | None = None
     limit_bytes: int | None = None
 
 
@@ -79,29 +62,49 @@ def growth(run: Run, subject: str) -> Growth:
         return Growth(subject, missing[0] if missing else f"no memory readings of the {subject}")
     if limit_bytes is None:
         return Growth(subject, "the machine's memory size is not known")
-    quantity, used = _memory(table, subject)
-    parts = _between_starts(table, used)
-    slopes = _slopes(parts)
-    if not slopes:
-        count = sum(len(times) for times, _ in parts)
-        few = f"too few memory readings for a trend ({count}); run for some minutes"
+    unknown = np.full(len(table), np.nan)
+    used: Values = table.get("rss_bytes", unknown)
+    if subject == "process" and "anonymous_bytes" in table:
+        used = table.anonymous_bytes
+    elif "pss_bytes" in table:
+        used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
+    known = np.isfinite(used)
+    table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
+    started, alive = (
+        table.get(f"{name}_workers", np.zeros(len(used))) for name in ("started", "alive")
+    )
+    cuts = np.flatnonzero((np.diff(started) != 0) | (np.diff(alive) != 0)) + 1
+    stretches = list(zip(np.split(hours, cuts), np.split(used, cuts), strict=True))
+    halves: tuple[list[tuple[Values, Values]], ...] = ([], [])
+    for times, values in stretches:
+        middle = len(times) // 2
+        halves[0].append(_thinned(times[:middle], values[:middle]))
+        halves[1].append(_thinned(times[middle:], values[middle:]))
+    first, second = map(slope, halves)
+    if first is None or second is None or None in (first.low, second.low):
+        few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
         return Growth(subject, few)
-    share = slopes[-1].value / limit_bytes
-    is_anew = len(parts) > 1
-    if {"started_workers", "alive_workers"} <= set(table.names):
-        is_anew = is_anew and bool((table.started_workers > table.alive_workers).any())
-    # How long it may go on growing, an hour at most: workers that are started anew begin again.
-    hours = min(1.0, max(float(np.ptp(times)) for times, _ in parts)) if is_anew else 1.0
+    # Workers that are started anew begin with fresh memory, and grow no longer than they live.
+    is_anew = bool((started > alive).any())
+    lives = min(1.0, max(float(np.ptp(each)) for each, _ in stretches)) if is_anew else 1.0
     grows = False
-    if not all(each.low and each.low > 0 for each in slopes):
+    if min(first.bounds[0], second.bounds[0]) <= 0:
         says = "any growth is within the noise"
-    elif share < LEAST_SHARE:
+    elif second.value < LEAST_SHARE * limit_bytes:
         says = "it grows by little"
-    elif share * hours < LEAST_SHARE:
+    elif second.value * lives < LEAST_SHARE * limit_bytes:
         says = "it grows, but the workers restart before that matters"
     else:
         says, grows = "it grows", True
-    return Growth(subject, says, grows, slopes[-1], quantity, limit_bytes)
+    return Growth(subject, says, grows, second, limit_bytes)
+
+
+def _thinned(times: Values, values: Values) -> tuple[Values, Values]:
+    if len(times) <= MOST_POINTS:
+        return times, values
+    parts = (np.array_split(column, MOST_POINTS) for column in (times, values))
+    times, values = (np.array([*map(np.median, part)]) for part in parts)
+    return times, values
 
 
 def memory_there(run: Run) -> int | None:
@@ -116,61 +119,10 @@ def memory_left(run: Run) -> int | None:
 
 
 def _last_read(run: Run, name: str) -> int | None:
-    table = run.readings.get(("host", "machine"))
-    read = np.empty(0) if table is None else table.get(name, np.empty(0))
+    table = run.readings.get(("host", "machine"), Columns({}))
+    read = table.get(name, np.empty(0))
     known = read[np.isfinite(read)]
     return int(known[-1]) if len(known) else None
-
-
-def _memory(table: Columns, subject: str) -> tuple[str, Values]:
-    if subject == "process" and "anonymous_bytes" in table:
-        return "anonymous_bytes", table.anonymous_bytes
-    unknown = np.full(len(table), np.nan)
-    if "pss_bytes" in table:
-        return "pss_bytes", table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
-    return "rss_bytes", table.get("rss_bytes", unknown)
-
-
-def _between_starts(table: Columns, used: Values) -> list[Series]:
-    """The known readings, by hours, cut where a worker has come or gone."""
-    known = np.isfinite(used)
-    table, used = table.take(known), used[known]
-    changes = np.zeros(max(len(used) - 1, 0), dtype=np.bool_)
-    for name in ("started_workers", "alive_workers"):
-        if name in table:
-            changes |= np.diff(table[name]) != 0
-    at = np.flatnonzero(changes) + 1
-    return list(zip(np.split(table.time_ns / HOUR_NS, at), np.split(used, at), strict=True))
-
-
-def _slopes(parts: list[Series]) -> list[Estimate]:
-    """The slopes of both halves; of few readings that grow evenly the slope of all.
-
-    Fewer than FEWEST_EVEN have none.
-    """
-    halves: tuple[list[Series], list[Series]] = ([], [])
-    for times, values in parts:
-        middle = len(times) // 2
-        halves[0].append(_thinned(times[:middle], values[:middle]))
-        halves[1].append(_thinned(times[middle:], values[middle:]))
-    slopes = [each for each in map(slope, halves) if each is not None and each.low is not None]
-    if len(slopes) == len(halves):
-        return slopes
-    times, values = max(parts, key=lambda part: len(part[0]))
-    if len(times) < FEWEST_EVEN:
-        return []
-    with np.errstate(all="ignore"):  # a line that is there twice: its rates are no numbers
-        rates = np.diff(values) / np.diff(times)
-    whole = slope([(times, values)]) if rates.min() >= EVEN * rates.max() > 0 else None
-    return [] if whole is None else [whole]
-
-
-def _thinned(times: Values, values: Values) -> Series:
-    if len(times) <= MOST_POINTS:
-        return times, values
-    groups = (np.array_split(column, MOST_POINTS) for column in (times, values))
-    times, values = (np.array([*map(np.median, parts)]) for parts in groups)
-    return times, values
 
 
 @dataclass(frozen=True, slots=True)

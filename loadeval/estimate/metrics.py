@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import ARMS, keys_of
+from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.lines import Arm
+from loadeval.data.run import ARMS, Run, keys_of
 from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.stats import Estimate, slope, student
-from loadeval.estimate.steady import after_warmup, closed_steps, once_per_run
+from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from loadeval.data.columns import Column
-    from loadeval.data.lines import Arm
-    from loadeval.data.run import Run
-    from loadeval.estimate.steady import Mask
-
-    ByArm: TypeAlias = Mapping[Arm, float | None]
-
+ByArm: TypeAlias = Mapping[Arm, float | None]
 THREADS = "threads"
 """The probe with many subjects, which `inside.operators` has in a table of its own."""
 MOSTLY = 0.9
 """An arm must have this share of the time that a reading is about."""
 OVER_NS = {"kernel_busy_percent": 1_000_000_000, "power_watts": 1_000_000_000}
 """How long before it is read a mean of a GPU's driver may begin."""
-
 FEWEST_BATCHES = 4
 """Of fewer nothing is said of padding."""
 MOST_POINTS = 400
@@ -41,9 +33,7 @@ MOST_POINTS = 400
 class Level:
     """Some readings of one quantity, in its own unit."""
 
-    count: int
     mean: float
-    p50: float
     p95: float
 
 
@@ -71,33 +61,23 @@ class Quantity:
 class Metrics:
     """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
 
-    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
-    arm; None where no device's clock told.
+    `growths` tell how memory grows.
     """
 
     quantities: tuple[Quantity, ...]
     missing: tuple[tuple[str, str], ...]
-    gpu_idle_ns: ByArm
     growths: tuple[Growth, ...]
 
 
 def metrics(real: Run, ideal: Run | None = None) -> Metrics:
     """The metrics of one run, or the real arm's from one and the ideal one's from another."""
     runs = [real] if ideal is None else [real, ideal]
-    gpu_idle_ns: dict[Arm, float | None] = {}
-    for arm, run in zip(ARMS, (runs[0], runs[-1]), strict=True):
-        idle_ns = run.steps.gpu_idle_ns[after_warmup(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
-        gpu_idle_ns[arm] = float(idle_ns.mean()) if len(idle_ns) else None
-    missing = {
-        (probe, why): None
-        for run in runs
-        for (probe, _), why in run.missing.items()
-        if probe != THREADS
-    }
+    missing = [
+        (probe, why) for run in runs for (probe, _), why in run.missing.items() if probe != THREADS
+    ]
     return Metrics(
         tuple(each for each in quantities(real, ideal) if each.probe != THREADS),
-        tuple(missing),
-        gpu_idle_ns,
+        tuple(dict.fromkeys(missing)),
         tuple(growth(run, subject) for run in runs for subject in ("process", "workers")),
     )
 
@@ -125,8 +105,7 @@ def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
                 served_ns = until(time_ns) - until(since_ns)
                 chosen = values[served_ns >= MOSTLY * np.maximum(time_ns - since_ns, 1)]
                 if len(chosen):
-                    p50, p95 = np.percentile(chosen, [50, 95]).tolist()
-                    of_arm[arm] = Level(len(chosen), float(chosen.mean()), p50, p95)
+                    of_arm[arm] = Level(float(chosen.mean()), float(np.percentile(chosen, 95)))
     return tuple(
         Quantity(*key, of_arm.get("real"), of_arm.get("ideal"))
         for key, of_arm in levels.items()
@@ -177,10 +156,10 @@ def padding(run: Run) -> PaddingShare | None:
     # Nothing else is possible, but in a file that was changed.
     told = told.take((told.padded <= told.positions) & (told.positions > 0))
     count = len(told)
-    if count < FEWEST_BATCHES:
+    if count < FEWEST_BATCHES or not len(steps):
         return None
     padded, positions = told.padded.astype(np.float64), told.positions.astype(np.float64)
-    share = float(padded.sum() / positions.sum())
+    mean_positions, share = float(positions.mean()), float(padded.sum() / positions.sum())
     squares = float(((padded - share * positions) ** 2).sum()) * count / (count - 1)
     half = student(count - 1) * math.sqrt(squares) / float(positions.sum())
     figures = PaddingShare(
@@ -189,11 +168,9 @@ def padding(run: Run) -> PaddingShare | None:
         length=int(told.length[0]) if (told.length == told.length[0]).all() else None,
         longest=float(np.median(told.longest)),
     )
-    if not len(steps):
-        return figures
     rows = np.searchsorted(keys_of(steps), keys_of(told)).clip(max=len(steps) - 1)
     known = (keys_of(steps)[rows] == keys_of(told)) & closed_steps(run)[rows]
-    mean_positions, positions, steps = positions.mean(), positions[known], steps.take(rows[known])
+    positions, steps = positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)
     arms = [np.flatnonzero(steps.arm == arm) for arm in range(len(ARMS))]
@@ -204,6 +181,6 @@ def padding(run: Run) -> PaddingShare | None:
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
     return replace(
         figures,
-        step_ns=rest_ns + each_ns.value * float(mean_positions),
-        saved_ns=each_ns * (share * float(mean_positions)),
+        step_ns=rest_ns + each_ns.value * mean_positions,
+        saved_ns=each_ns * (share * mean_positions),
     )

@@ -12,19 +12,14 @@ negative, have their intervals on the logarithmic scale. No random numbers are d
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.data.columns import Columns
+from loadeval.data.columns import Column, Columns, Values
 from loadeval.words import FORMATS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from loadeval.data.columns import Column, Values
 
 FEWEST_UNITS = 6
 """Fewer pairs are divided into parts, so that there are as many."""
@@ -131,11 +126,10 @@ class Jackknife:
     """Figures of everything that was measured, and of everything but each unit of it.
 
     `compute` makes the figures of tables by their name. Tables of one stratum are measured
-    together: their column `block` numbers the pair, from 0. What `compute` gets has a row for each
-    unit with the sums of the other columns; where it does not go by sums, the rows themselves.
-    `values` has a row for each figure, whose first entry is of everything; what is calculated of
-    such rows is again one. Without a stratum, or where one has a single unit, nothing tells the
-    error.
+    together: their column `block` numbers the pair, from 0, and what `compute` gets of them has the
+    sums of the other columns for each unit. `values` has a row for each figure, whose first entry
+    is of everything; what is calculated of such rows is again one. Without a stratum, or where one
+    has a single unit, nothing tells the error.
     """
 
     def __init__(
@@ -143,23 +137,18 @@ class Jackknife:
         compute: Callable[[Mapping[str, Columns]], Sequence[float]],
         tables: Mapping[str, Columns],
         strata: Sequence[Sequence[str]],
-        *,
-        by_sums: bool = True,
     ) -> None:
-        divided = {
-            name: table
-            for names in strata
-            for name, table in _divided([(name, tables[name]) for name in names], by_sums)
-        }
-        tables = {**tables, **divided}
+        tables = dict(tables)
+        for names in strata:
+            summed = _in_units([tables[name] for name in names])
+            tables.update(zip(names, summed, strict=True))
         rows = [compute(tables)]
         self._strata: list[list[tuple[slice, bool]]] = []
         for names in strata:
             blocks = int(tables[names[0]].block.max()) + 1
             ways = []
             for unit in ("unit", "block") if 1 < blocks < FEWEST_UNITS else ("unit",):
-                first = len(rows)
-                units = int(tables[names[0]][unit].max()) + 1
+                first, units = len(rows), int(tables[names[0]][unit].max()) + 1
                 for number in range(units if units > 1 else 0):
                     left = {name: tables[name].take(tables[name][unit] != number) for name in names}
                     rows.append(compute({**tables, **left}))
@@ -189,25 +178,24 @@ class Jackknife:
         return Estimate(value, value - half, value + half)
 
 
-def _divided(tables: Sequence[tuple[str, Columns]], by_sums: bool) -> Iterator[tuple[str, Columns]]:
-    """Tables of one stratum with the `unit` that each row is of: its pair, or a part of it."""
-    count = int(tables[0][1].block.max()) + 1
-    sizes = [np.bincount(table.block, minlength=count) for _, table in tables]
+def _in_units(tables: Sequence[Columns]) -> list[Columns]:
+    """The sums over the pairs, or over parts of them, and the `unit` that each is of."""
+    count = int(tables[0].block.max()) + 1
+    sizes = [np.bincount(table.block, minlength=count) for table in tables]
     least = min(int(size.min()) for size in sizes)
     parts = 1 if count >= FEWEST_UNITS else max(min(-(-FEWEST_UNITS // count), least), 1)
     units = min(count * parts, MOST_UNITS)
-    for (name, table), size in zip(tables, sizes, strict=True):
+    summed = []
+    for table, size in zip(tables, sizes, strict=True):
         order = np.argsort(table.block, kind="stable")
         place = np.empty(len(table), np.int64)
         place[order] = np.arange(len(table)) - np.repeat(np.cumsum(size) - size, size)
-        row = table.block * parts + place * parts // size[table.block]
-        divided = table
-        if by_sums:
-            known = np.bincount(row) > 0
-            sums = {each: np.bincount(row, table[each])[known] for each in table.names}
-            row = np.flatnonzero(known)
-            divided = Columns({**sums, "block": row // parts})
-        yield name, divided.replace(unit=row * units // (count * parts))
+        part = table.block * parts + place * parts // size[table.block]
+        (known,) = np.nonzero(np.bincount(part))
+        sums = {name: np.bincount(part, table[name])[known] for name in table.names}
+        unit = known * units // (count * parts)
+        summed.append(Columns({**sums, "block": known // parts, "unit": unit}))
+    return summed
 
 
 def _error(values: Values, units: slice, are_pairs: bool) -> tuple[float, float] | None:

@@ -1,21 +1,18 @@
-"""Which batches of a run count, and which of its epochs are blocks."""
+"""Which batches of a run count, and how long its epochs are."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from loadeval.data.blocks import whole_epochs
 from loadeval.data.columns import UNKNOWN, Column
+from loadeval.data.lines import Arm, Window
 from loadeval.data.run import ARMS, Run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from loadeval.data.lines import Arm, Window
 
 Mask = npt.NDArray[np.bool_]
 Rest = ParamSpec("Rest")
@@ -51,17 +48,12 @@ def once_per_run(
 def steady(run: Run, arm: Arm | None = None) -> Mask:
     """Which batches of `run` are steady: a mask over its steps.
 
-    Of an alternating run these are the batches of `arm` in pairs that count, or in any pair where
-    none counts; by default the real arm's, or the ideal one's where the real one has none. Of other
-    runs they are those after the warm-up of each epoch; of a replay those that were kept.
+    Of an alternating run these are the batches of `arm`, by default the real one, in pairs that
+    count, or in any pair where none counts. Of other runs they are those after the warm-up of each
+    epoch; of a replay those that were kept.
     """
-    alternates = run.header.mode == "alternate"
-    if arm is None:
-        of_real = steady(run, "real")
-        is_ideal = run.header.mode == "replay" or (alternates and not of_real.any())
-        return steady(run, "ideal") if is_ideal else of_real
-    pairs = pairs_that_count(run) if alternates else ()
-    rows = after_warmup(run, arm)
+    rows = after_warmup(run, arm or ("ideal" if run.header.mode == "replay" else "real"))
+    pairs = pairs_that_count(run) if run.header.mode == "alternate" else ()
     return np.asarray(rows & np.isin(run.steps.pair, pairs)) if len(pairs) else rows
 
 
@@ -130,14 +122,17 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
 
 def whole_windows(run: Run, arm: Arm) -> list[Window]:
     """The windows of one arm, in pairs that count, in which training did nothing else."""
-    steps, rows = run.steps, steps_left_out(run)
-    gone = set(zip(steps.pair[rows].tolist(), steps.epoch[rows].tolist(), strict=True))
+    left_out = run.steps.take(steps_left_out(run))
+    gone = set(zip(left_out.pair.tolist(), left_out.epoch.tolist(), strict=True))
     counted = set(pairs_that_count(run).tolist())
     return [
         window
         for window in run.windows
         if window.arm == arm and window.pair in counted and (window.pair, window.epoch) not in gone
     ]
+
+
+# Epochs
 
 
 @once_per_run
@@ -154,18 +149,17 @@ def epoch_lengths(run: Run) -> dict[int, int]:
     return {epoch: int(batch[rows.stop - 1]) + 1 for epoch, rows in rows_of_epochs(run).items()}
 
 
-def usual_length(run: Run) -> float | None:
-    """How many batches an epoch has, as far as it shows: by those that were served to their end.
+def length_of_epochs(run: Run) -> float | None:
+    """How many batches an epoch has, as far as it shows, or as the loader says.
 
-    Or by those that training left, where it left several; None where neither is known.
+    It shows by those that were served to their end, or that training left, where it left several.
     """
-    lengths, by_cause = epoch_lengths(run), dict[str, list[int]]()
-    for end in run.ends:
-        by_cause.setdefault(end.cause, []).append(lengths.get(end.epoch, 0))
-    if whole := by_cause.get("exhausted"):
+    lengths = epoch_lengths(run)
+    whole = [lengths.get(end.epoch, 0) for end in run.ends if end.cause == "exhausted"]
+    left = [lengths.get(end.epoch, 0) for end in run.ends if end.cause == "broken off"]
+    if whole:
         return sum(whole) / len(whole)
-    left = by_cause.get("broken off", [])
-    return float(np.median(left)) if len(left) >= FEWEST_LEFT else None
+    return float(np.median(left)) if len(left) >= FEWEST_LEFT else run.loader.length or None
 
 
 def warmup_of(run: Run) -> int:
@@ -178,6 +172,5 @@ def warmup_of(run: Run) -> int:
     longest = max(lengths.values(), default=0)
     if longest > warmup or warmup > (run.loader.prefetch_depth or 0) + 2:
         return warmup
-    known = usual_length(run) or run.loader.length or warmup + 1
-    are_short = len(lengths) > 1 and known <= warmup
+    are_short = len(lengths) > 1 and (length_of_epochs(run) or warmup + 1) <= warmup
     return min(longest - 1, 1) if are_short else warmup

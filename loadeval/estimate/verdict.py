@@ -1,4 +1,4 @@
-"""Whether a run is input-bound, or why that cannot be concluded, and what to do about it.
+"""Whether a run is input-bound, or why that cannot be concluded, and what would settle it.
 
 The thresholds are those of TensorFlow's input-pipeline analyser: under 5% of the step time not
 input-bound, 5% and over moderately, 20% and over highly. There the share is of time spent waiting
@@ -8,30 +8,25 @@ for input; here it is of all that loading costs.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
-from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
-from loadeval.estimate.gap import Gap, arms_of, mean_of
+from loadeval.estimate.gap import Gap
+from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
 from loadeval.words import counted, duration, share, times
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from loadeval.estimate.stats import Estimate
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
 FEWEST_BATCHES = 20
 """With fewer measured batches in an arm nothing is concluded."""
 FEWEST_PAIRS = 3
-"""With fewer pairs nothing is concluded where each epoch is a block; the smallest blocks of two
-have too few batches."""
+"""The smallest blocks of fewer pairs have too few batches."""
 USUAL_BATCHES = 250
 """So many batches of an alternating run nearly always suffice."""
 LEAST_MORE, MOST_MORE = 2.0, 10.0
@@ -54,59 +49,65 @@ FEWEST_STALLS = 3
 """Fewer stalls do not tell how often they come."""
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
+TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
+"""However wide an interval is, it is to be believed."""
 
-
-Level = Literal["not", "moderately", "highly"]
+Outcome = Literal["above", "not above", "spans the bound", "inconclusive"]
 
 
 class Verdict(NamedTuple):
     """What is concluded: `level` is "moderately to highly input-bound", say, or "inconclusive".
 
-    `rule` names the row of the table that decided, and `advice` is what to do, a sentence each.
+    `rule` names the row of the table that decided, and `remedy` is what would settle it, if
+    something is open.
     """
 
     level: str
     rule: str
     headline: str
     reason: str
-    advice: tuple[str, ...]
+    remedy: str
 
 
 def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
     """The verdict on the gap of a run, or of a real and an ideal one."""
-    if (lost := gap.lost_share) is None or gap.speedup is None:
-        why = _unmeasured(gap, run, ideal)
-        headline = why
-        if ideal is not None:
-            sides = [name for name, time in (("real", gap.real), ("ideal", gap.ideal)) if not time]
-            which = f"the {sides[0]}" if len(sides) == 1 else "either"
-            headline = f"no steady-state iteration was measured in {which} run"
-        more = _more(gap, run, ideal)
-        return Verdict("inconclusive", "not measured", f"Inconclusive: {headline}", why, (more,))
+    lost, speedup = gap.lost_share, gap.speedup
+    if lost is None or speedup is None:
+        why, more = _unmeasured(gap, run, ideal), _more(gap, run, ideal)
+        return Verdict("inconclusive", "not measured", f"Inconclusive: {why}", why, more)
     for rule, reason, remedy in _objections(gap, lost, run, ideal):
-        return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, (remedy,))
+        return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
     lowest, highest = map(level_of, lost.bounds)
     level = f"{' to '.join(dict.fromkeys((lowest, highest)))} input-bound"
-    faster = "no faster" if gap.speedup.value < NO_FASTER else f"{times(gap.speedup.value)} as fast"
-    low, high = map(times, gap.speedup.bounds)
+    faster = "no faster" if speedup.value < NO_FASTER else f"{times(speedup.value)} as fast"
+    low, high = map(times, speedup.bounds)
     headline = (
         f"{level.capitalize()}: training would be {faster} if loading were free "
         f"(95% CI [{low}, {high}])"
     )
-    advice = tuple(_advice(gap, lost))
-    if highest != "not" and (lowest != highest or not advice):
-        advice = (*advice, _more(gap, run, ideal))
     reason = lost_in_words(lost)
     if highest != "not" and lost.value > 0:
-        reason = f"{reason}, most of it to {_most_lost(gap)}"
-    return Verdict(level, "concluded", headline, reason, advice)
+        most = max(gap.parts(), key=lambda part: part[1].value)
+        reason = f"{reason}, most of it to {most[0]}"
+    remedy = "" if lowest == highest else _more(gap, run, ideal)
+    return Verdict(level, "concluded", headline, reason, remedy)
 
 
-def level_of(lost: float) -> Level:
+def level_of(lost: float) -> str:
     """How input-bound a run is at this share of the time lost."""
     if lost >= HIGH_SHARE - ROUNDING:
         return "highly"
     return "moderately" if lost >= MODERATE_SHARE - ROUNDING else "not"
+
+
+def lost_in_words(lost: Estimate) -> str:
+    """How much is lost; where that is under 0 by chance alone, how much it may be."""
+    if lost.value >= 0:
+        return f"{lost:share} of the training time is lost to data loading"
+    if lost.bounds[1] < MODERATE_SHARE:
+        return f"no time is lost to data loading ({lost:share})"
+    most = share(lost.bounds[1])
+    return f"up to {most} of the training time may be lost to data loading ({lost:share})"
 
 
 # Nothing is concluded
@@ -116,15 +117,12 @@ def _objections(
     gap: Gap, lost: Estimate, run: Run, ideal: Run | None
 ) -> Iterator[tuple[str, str, str]]:
     """Why nothing is concluded: a rule, in which words, and what settles it. The first is it."""
-    unknown = f"how much time is lost to data loading is not known ({lost:share})"
     more = _more(gap, run, ideal)
-    if not gap.of_epochs and _fewest_batches(gap, run) < FEWEST_BATCHES:
+    unknown = f"how much time is lost to data loading is not known ({lost:share})"
+    if _fewest_batches(gap, run) < FEWEST_BATCHES:
         counts = f"{gap.real_batches:,} real and {gap.ideal_batches:,} ideal"
         why = f"too few batches: {counts}, and each needs at least {FEWEST_BATCHES}"
         yield "too few batches", why, more
-    if gap.of_epochs and (gap.pairs or 0) < FEWEST_PAIRS:
-        why = f"too few pairs ({gap.pairs}) of epochs so short that each is a block"
-        yield "too few epochs", f"{unknown}: {why}", more
     cpus = busy_in_ideal(run)
     # Busy workers slow the ideal arm down: a share that is high all the same is higher.
     if cpus is not None and (lost.low is None or lost.low < HIGH_SHARE):
@@ -138,18 +136,6 @@ def _objections(
             "mode='replay', which stops the workers."
         )
         yield "workers busy in the ideal arm", why, remedy
-    drift = 0.0 if ideal is None else max(map(drift_ns, (run, ideal)))
-    real_ns, lost_ns = (0.0 if time is None else time.value for time in (gap.real, gap.lost))
-    if drift > abs(lost_ns) and drift >= MODERATE_SHARE * real_ns:
-        why = (
-            f"iterations drifted by {share(drift / real_ns)} within a run, more than the "
-            f"{share(abs(lost.value))} between the two runs"
-        )
-        remedy = (
-            "Measure one run with mode='alternate', which compares neighbouring blocks; or longer "
-            "runs on an idle machine."
-        )
-        yield "drift within a run", why, remedy
     if lost.low is None:
         why = "fewer than two whole pairs for a 95% CI"
         yield "no confidence interval", f"{unknown}: {why}", more
@@ -169,8 +155,23 @@ def _objections(
         yield "wide confidence interval", f"{unknown}: {why}", more
 
 
-STILL_TRUSTED = ("concluded", "stalls too rare", "wide confidence interval")
-"""However wide an interval is, it is to be believed."""
+def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
+    """Why there is nothing to compare, a clause for each run without an iteration."""
+    if gap.pairs is None and ideal is None:
+        return "ideal loading was not measured"
+    if gap.pairs is not None:
+        batches, epochs = run.batches, len(epoch_lengths(run))
+        return (
+            f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
+            f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
+        )
+    sides = [(run, gap.real), *([] if ideal is None else [(ideal, gap.ideal)])]
+    return "; ".join(
+        f"{each.path or each.header.name} has no steady-state batches: it has {each.batches:,}, "
+        f"and the first {each.header.warmup:,} of each epoch are warm-up"
+        for each, time in sides
+        if not time
+    )
 
 
 def _fewest_batches(gap: Gap, run: Run) -> int:
@@ -189,21 +190,6 @@ def busy_in_ideal(run: Run) -> float | None:
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     is_much = used > BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
     return used if is_much else None
-
-
-def drift_ns(run: Run) -> float:
-    """How much slower or faster the second half of a run is, a batch, beyond noise."""
-    for arm in arms_of(run).values():  # the real one, of an alternating run
-        iterations = arm.replace(total_ns=arm.wait_ns + arm.step_ns, amount=np.ones(len(arm)))
-        middle = len(arm) // 2
-        halves = iterations.take(slice(middle)), iterations.take(slice(middle, None))
-        if not all(half.total_ns.any() for half in halves):
-            return 0.0
-        first, second = (mean_of(half, positive=False) for half in halves)
-        change = second - first
-        low, high = change.bounds
-        return 0.0 if change.low is None or low <= 0 <= high else abs(change.value)
-    return 0.0
 
 
 def rare_stalls(gap: Gap, run: Run) -> str:
@@ -233,205 +219,71 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     missed_ns = longest_ns - (0.0 if measured else float(waits_ns.max(initial=0)))
     if missed_ns < MODERATE_SHARE * (gap.real.value * gap.real_batches + missed_ns):
         return ""
-    stalls = f"{counted(len(stalls_ns), 'stall', 'stalls')} of up to {duration(longest_ns)}"
+    stalls = f"{counted(len(stalls_ns), 'stall')} of up to {duration(longest_ns)}"
     return f"{stalls}, {measured} of them measured: too few to show how often one comes"
-
-
-def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
-    """Why there is nothing to compare, a clause for each run without an iteration."""
-    if gap.pairs is None and ideal is None:
-        return "ideal loading was not measured"
-    sides = [(run, gap.real if ideal else None, gap.real_batches)]
-    sides += [] if ideal is None else [(ideal, gap.ideal, gap.ideal_batches)]
-    return "; ".join(_why_no_iteration(each, batches) for each, time, batches in sides if not time)
-
-
-def _why_no_iteration(run: Run, batches: int) -> str:
-    name = run.path or run.header.name
-    if batches:
-        return f"{name} has measured batches, but no time passed between them"
-    if _are_blocks(run):
-        epochs, longest = len(epoch_lengths(run)), max(epoch_lengths(run).values())
-        return (
-            f"{name} is too short for a pair of a real and an ideal epoch: it has {epochs:,}, of "
-            f"{longest:,} batches, and the first is warm-up"
-        )
-    if run.header.mode == "alternate":
-        return (
-            f"{name} is too short for a pair of a real and an ideal block: it has {run.batches:,} "
-            "batches"
-        )
-    if run.batches and (run.steps.step_ns == UNKNOWN).all():
-        return f"{name} has no measured step; was its epoch interrupted?"
-    return (
-        f"{name} has no steady-state batches: it has {run.batches:,}, and the first "
-        f"{run.header.warmup:,} of each epoch are warm-up"
-    )
-
-
-def _are_blocks(run: Run) -> bool:
-    """Whether the epochs of an alternating run are too short for two blocks."""
-    lengths = list(epoch_lengths(run).values())
-    if run.header.mode != "alternate" or not lengths:
-        return False
-    ended = any(end.cause == "exhausted" for end in run.ends)
-    known = run.loader.length or (max(lengths) if ended else None)
-    return known is not None and max(known, *lengths) < two_blocks_for(
-        run.loader.prefetch_depth or 0
-    )
 
 
 def _more(gap: Gap, run: Run, ideal: Run | None) -> str:
     """What to measure more of."""
-    if gap.pairs is not None and (gap.of_epochs or (not gap.real_batches and _are_blocks(run))):
-        epochs = MORE_EPOCHS
-        if gap.pairs < FEWEST_PAIRS:
-            epochs = max(epochs_for(FEWEST_PAIRS) - len(epoch_lengths(run)), 1)
-        return f"Measure {epochs:,} more epochs at least: they are so short that each is a block."
-    if gap.pairs is None and ideal is None:
-        return "Measure one run with mode='alternate', or one more with mode='replay'."
-    if gap.pairs is None and (gap.speedup is None or _fewest_batches(gap, run) < FEWEST_BATCHES):
-        return "Run more batches per epoch or more epochs, or pass a smaller warmup=."
     if gap.pairs is None:
+        if ideal is None:
+            return "Measure one run with mode='alternate', or one more with mode='replay'."
+        if gap.speedup is None or _fewest_batches(gap, run) < FEWEST_BATCHES:
+            return "Run more batches per epoch or more epochs, or pass a smaller warmup=."
         return "Measure more batches in both runs, or one run with mode='alternate'."
-    batches = USUAL_BATCHES
-    if gap.lost_share is not None:
-        # The width of the interval falls with the square root of their number.
-        low, high = gap.lost_share.bounds
-        narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
-        needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
-        batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
-    else:
-        loaded = run.steps.where(arm=ARMS.index("real"))
-        if total_ns := int(loaded.wait_ns.sum() + loaded.step_ns.clip(0).sum()):
-            batches = batches_for(FEWEST_PAIRS, run.loader.prefetch_depth or 0)
-            return (
-                f"A verdict takes about {batches:,} batches, which take "
-                f"{duration(batches * total_ns / len(loaded))} at this pace."
-            )
+    lengths, depth = epoch_lengths(run).values(), run.loader.prefetch_depth or 0
+    longest = max(lengths, default=0)
+    has_ended = any(end.cause == "exhausted" for end in run.ends)
+    known = run.loader.length or (longest if has_ended else math.inf)
+    if gap.of_epochs or (not gap.real_batches and max(known, longest) < two_blocks_for(depth)):
+        few = gap.pairs < FEWEST_PAIRS
+        epochs = max(epochs_for(FEWEST_PAIRS) - len(lengths), 1) if few else MORE_EPOCHS
+        return f"Measure {epochs:,} more epochs at least: they are so short that each is a block."
+    if gap.lost_share is None:
+        batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
+        iteration_ns = loaded.wait_ns + loaded.step_ns.clip(0)
+        pace_ns = float(iteration_ns.mean()) if len(loaded) else 0.0
+        takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
+        return f"A verdict takes about {batches:,} batches{takes}."
+    # The width of the interval falls with the square root of their number.
+    low, high = gap.lost_share.bounds
+    narrower = ((high - low) / 2 / WIDEST_SHARE) ** 2
+    needed = int(run.batches * min(max(narrower, LEAST_MORE), MOST_MORE))
+    batches = max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
     return (
         f"Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
         "or batches if that ended the measurement."
     )
 
 
-# Something is concluded
+# Limits
 
 
-def lost_in_words(lost: Estimate) -> str:
-    """How much is lost; where that is under 0 by chance alone, how much it may be."""
-    if lost.value >= 0:
-        return f"{lost:share} of the training time is lost to data loading"
-    most = lost.bounds[1]
-    if most >= MODERATE_SHARE:
-        return (
-            f"up to {share(most)} of the training time may be lost to data loading ({lost:share})"
-        )
-    return f"no time is lost to data loading ({lost:share})"
+def gate(
+    part: Estimate | None, bound: float, what: str, says: str, objection: str = ""
+) -> tuple[Outcome, str]:
+    """Whether more than `bound`, between 0 and 1, "is lost", or whatever else `what` is; and why.
 
-
-def _most_lost(gap: Gap) -> str:
-    return max(gap.parts(), key=lambda part: part[1].value)[0]
-
-
-def keeps_up(required: Estimate) -> bool | None:
-    """Whether a loader that is `required` times too slow alone is fast enough.
-
-    None where its interval spans 1.
+    `says` is what was measured. Inconclusive without an interval, and where there is an
+    `objection`, which then is the reason.
     """
-    low, high = required.bounds
-    return True if high <= 1 + ROUNDING else None if low <= 1 else False
+    limit = f"{bound * 100:g}% {what}"
+    if part is None or part.low is None or part.high is None or objection:
+        return "inconclusive", f"Undecided whether more than {limit}: {objection or says}"
+    if part.low > bound + ROUNDING:
+        return "above", f"More than {limit}: {says}; the whole 95% CI is above the limit"
+    if part.high <= bound + ROUNDING:
+        return "not above", f"Not more than {limit}: {says}; the 95% CI ends at or below the limit"
+    return "spans the bound", (
+        f"Undecided whether more than {limit}: {says}; the 95% CI spans the limit. Measure more "
+        "batches or epochs for a narrower interval."
+    )
 
 
-def _advice(gap: Gap, lost: Estimate) -> Iterator[str]:  # noqa: C901 - a row each
-    """What to do, by where most is lost, and by whether the loader alone is fast enough."""
-    place, required, starts_share = _most_lost(gap), gap.required, gap.share("epoch starts")
-    enough = None if required is None else keeps_up(required)
-    if level_of(lost.bounds[1]) == "not":
-        yield "Loading keeps up: look at the training step instead."
-        return
-    if lost.value <= 0:
-        return
-    if place == "waiting" and not gap.loads_ahead:
-        yield (
-            "Without workers loading adds to the step, unless a thread loads ahead. The findings "
-            "say whether workers would help."
-        )
-    elif place == "waiting" and required is None:
-        yield (
-            "Training waits for batches, and the loader alone was not timed. The cause may be "
-            "decoding and transforms, a shallow queue, or too many or too few workers for the "
-            "CPUs: the findings say what this run supports."
-        )
-    elif place != "epoch starts" and required is not None:
-        low, high = required.bounds
-        if enough is None:
-            yield (
-                f"The loader alone is about as fast as the step: it loads a batch in {low:.2f} to "
-                f"{high:.2f} ideal iterations. Make it faster, so that it keeps up reliably: the "
-                "findings say what this run supports."
-            )
-        elif enough:
-            yield (
-                "The loader is fast enough on its own: it loads a batch in "
-                f"{required:.2f} ideal iterations."
-            )
-        else:
-            yield (
-                f"The loader is too slow even on its own: it must be {required:times} faster to "
-                "keep up. Use cheaper decoding and transforms, or a faster loader; add workers "
-                "only if CPUs are free. The findings say what this run supports."
-            )
-    if place == "waiting" and enough:
-        yield (
-            "Some batches take far longer than others, the queue is too shallow, or each batch "
-            "costs time in the training process: the findings say what this run supports."
-        )
-    if place == "contention":
-        yield (
-            "Steps are slower while the loader works: loading competes for CPU, memory bandwidth "
-            "or the GPU. Try fewer workers or threads, or a loader that needs less."
-        )
-    if place == "contention" and gap.pairs is None:
-        yield (
-            "If a step's time depends on its batch, measure with mode='alternate', which serves "
-            "every batch once."
-        )
-    if place == "epoch starts" or starts_share >= MODERATE_SHARE:
-        yield (
-            f"Epoch starts take {share(starts_share)} of the time: make epochs longer, or their "
-            "starts faster. They start workers, open files and fill shuffle buffers."
-        )
+def gate_of(found: Verdict, lost: Estimate | None, bound: float) -> tuple[Outcome, str]:
+    """Whether more than `bound` is lost, where `lost` had this verdict, and why.
 
-
-Outcome = Literal["above", "not above", "spans the bound", "inconclusive"]
-
-
-def side_of(lost: Estimate | None, bound: float, is_trusted: bool) -> Outcome:
-    """Where the 95% interval of a share lies."""
-    if lost is None or lost.low is None or lost.high is None or not is_trusted:
-        return "inconclusive"
-    if lost.low > bound + ROUNDING:
-        return "above"
-    return "not above" if lost.high <= bound + ROUNDING else "spans the bound"
-
-
-def gate(found: Verdict, lost: Estimate | None, bound: float) -> tuple[Outcome, str]:
-    """Whether more than `bound`, between 0 and 1, is lost, where `lost` had this verdict; and why.
-
-    Inconclusive without an interval, and where the verdict is for another reason than the width of
-    the interval.
+    Inconclusive where the verdict is for another reason than the width of the interval.
     """
-    outcome = side_of(lost, bound, found.rule in STILL_TRUSTED)
-    limit, words = f"{bound * 100:g}%", "" if lost is None else lost_in_words(lost)
-    return outcome, {
-        "above": f"Above {limit}: {words}; the whole 95% CI is above the limit",
-        "not above": f"Not above {limit}: {words}; the 95% CI ends at or below the limit",
-        "spans the bound": (
-            f"Undecided whether more than {limit} is lost: {words}; the 95% CI spans the limit. "
-            "Measure more batches or epochs for a narrower interval."
-        ),
-        "inconclusive": (
-            f"Undecided whether more than {limit} is lost: {found.reason}. {' '.join(found.advice)}"
-        ),
-    }[outcome]
+    objection = "" if found.rule in TRUSTED else f"{found.reason}. {found.remedy}"
+    return gate(lost, bound, "is lost", "" if lost is None else lost_in_words(lost), objection)

@@ -8,13 +8,12 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, Run
-from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
-from loadeval.estimate.steady import steady
+from loadeval.estimate.steady import length_of_epochs, steady
 from loadeval.findings.cpus import MUCH
 from loadeval.findings.engine import (
     DIAGNOSE,

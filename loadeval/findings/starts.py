@@ -9,8 +9,8 @@ import numpy as np
 
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import WorkerStart
-from loadeval.estimate.epochs import first_waits, length_of_epochs
-from loadeval.estimate.steady import epoch_lengths
+from loadeval.estimate.epochs import first_waits
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.findings.engine import MATTERS, MOSTLY, Context, Do, Finding, Set, Skip, rule
 from loadeval.findings.workers import SIMULATED
 from loadeval.model.changes import Change

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
-
-if TYPE_CHECKING:
-    from loadeval.data.columns import Column
-    from loadeval.data.run import Run
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.run import Run
 
 MOST_BATCHES = 200
 """Batches of a stretch: more are narrower than a pixel, and slow to draw."""
@@ -94,31 +90,25 @@ def lanes(run: Run) -> Lanes | None:
     """The stretch of `run` to look at; None where its loader was not looked into.
 
     This is the whole of an epoch that is short enough; else the part around the longest
-    head-of-line wait, if that was long, or the part that took the median time. It is taken from the
-    last of the longest epochs.
+    head-of-line wait, if that was long, or the middle. It is taken from the last of the longest
+    epochs.
     """
     batches = loaded(run)
     if not len(batches):
         return None
     epochs, lengths = np.unique(batches.epoch, return_counts=True)
     shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
-    first, why = 0, ""
-    if len(shown) > MOST_BATCHES:
-        worst = batches.where(epoch=batches.epoch[batches.head_of_line_ns.argmax()])
-        if _held_up_ns(worst).any():
-            shown, why = worst, ", around the longest head-of-line wait"
-            first = int(worst.head_of_line_ns.argmax()) - MOST_BATCHES // 2
-        else:
-            why = ", which took the median time"
-            starts = np.arange(1, len(shown) - MOST_BATCHES + 1, MOST_BATCHES // 4)
-            took_ns = shown.delivered_ns[starts + MOST_BATCHES - 1] - shown.requested_ns[starts]
-            first = int(starts[np.argsort(took_ns, kind="stable")[(len(starts) - 1) // 2]])
-    first = min(max(first, 0), max(len(shown) - MOST_BATCHES, 0))
+    centre, why = len(shown) // 2, ""
+    worst = batches.where(epoch=batches.epoch[batches.head_of_line_ns.argmax()])
+    if len(shown) > MOST_BATCHES and _held_up_ns(worst).any():
+        shown, why = worst, ", around the longest head-of-line wait"
+        centre = int(worst.head_of_line_ns.argmax())
+    first = max(min(centre - MOST_BATCHES // 2, len(shown) - MOST_BATCHES), 0)
     stretch = shown.replace(head_of_line_ns=_held_up_ns(shown))
     stretch = stretch.take(slice(first, first + MOST_BATCHES))
-    which, numbers = f"all {len(shown)} batches", stretch.batch
-    if why:
-        which = f"batches {numbers[0]} to {numbers[-1]} of {len(shown)}{why}"
+    which = f"all {len(shown)} batches" if len(shown) > 1 else "its one batch"
+    if len(shown) > MOST_BATCHES:
+        which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}{why}"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)

@@ -8,23 +8,16 @@ nothing is known about that queue, the ideal blocks do not.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 
-from loadeval.data.run import ARMS
-from loadeval.estimate.metrics import THREADS, quantities, served
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from loadeval.data.lines import Arm, OperatorTimes
-    from loadeval.data.run import Run
-    from loadeval.estimate.metrics import ByArm
-
-    Limit: TypeAlias = Literal["busy", "threads busy", "queues"]
+from loadeval.data.lines import Arm, OperatorTimes
+from loadeval.data.run import ARMS, Run
+from loadeval.estimate.metrics import THREADS, ByArm, quantities, served
 
 BUSY = 0.8
 """An operator limits the others if it does at least this share of what it can do at once."""
@@ -39,27 +32,20 @@ MOST_TRIES = 5
 class Operator:
     """One operator: means of a task in nanoseconds, and shares of the time; None: not known.
 
-    `work_share` is how much it did of what it may do at once, which may be more than 1 where
-    that is not exactly known; `queue_share` for how much of the time the queue behind it held
-    something. `batch_ns` is how long its tasks for a batch take in turn, without the wait for
-    threads.
+    `busy_share` is how much it did of what it may do at once; `queue_share` for how much of the
+    time the queue behind it held something. `batch_ns` is how long its tasks for a batch take in
+    turn, without the wait for threads.
     """
 
     name: str
-    order: int
     tasks_per_batch: float
     task_ns: float | None
     run_ns: float | None
     cpu_ns: float | None
     concurrency: int | None
-    work_share: float | None
+    busy_share: float | None
     queue_share: float | None
     batch_ns: float | None
-
-    @property
-    def busy_share(self) -> float | None:
-        """`work_share`, at most 1."""
-        return None if self.work_share is None else min(self.work_share, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +53,14 @@ class Operators:
     """The operators, from the source on, and which of them is the bottleneck, if one is.
 
     `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it, or it
-    always has work waiting while what comes after it waits. `loading_ns` is the time in which the
-    pipeline did not rest. `threads_share` is how much of it the pipeline's threads worked, where it
-    has as many as the loader has workers.
+    always has work waiting while what comes after it waits. `threads_share` is how much the
+    pipeline's threads worked while it did not rest, where it has as many as the loader has workers.
     """
 
     operators: tuple[Operator, ...]
-    batches: int
-    loading_ns: float
     threads_share: float | None
     bottleneck: Operator | None
-    limit: Limit | None
+    limit: Literal["busy", "threads busy", "queues"] | None
 
 
 def operators(run: Run) -> Operators | None:
@@ -85,36 +68,48 @@ def operators(run: Run) -> Operators | None:
     if not run.operators:
         return None
     epochs = list({line.epoch for line in run.operators})
-    batches = int(np.isin(run.steps.epoch, epochs).sum())
-    loading = _loading_ns(run)
-    made = []
-    for (order, name), group in groupby(sorted(run.operators, key=_place), key=_place):
+    batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
+    loading_ns = _loading_ns(run)
+    made: list[Operator] = []
+    limits: list[float] = []
+    for (_, name), group in groupby(sorted(run.operators, key=_place), key=_place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
         task_ns = _ratio((line.task_ns, line.tasks) for line in lines)
         run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
         work_ns = task_ns if run_ns is None else run_ns
-        could_ns = sum(loading[_time(line)] for line in lines) * (concurrency or 0)
-        made.append(
-            Operator(
-                name=name,
-                order=order,
-                tasks_per_batch=tasks / max(batches, 1),
-                task_ns=task_ns,
-                run_ns=run_ns,
-                cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
-                concurrency=concurrency,
-                work_share=None if work_ns is None or not could_ns else work_ns * tasks / could_ns,
-                queue_share=_ratio((line.queue_occupied_ns, line.elapsed_ns) for line in lines),
-                batch_ns=None if work_ns is None else tasks / max(batches, 1) * work_ns,
-            )
+        could_ns = sum(loading_ns[_time(line)] for line in lines) * (concurrency or 0)
+        did = None if work_ns is None or not could_ns else work_ns * tasks / could_ns
+        limits.append(did or 0.0)  # it may be more than 1 where that is not exactly known
+        operator = Operator(
+            name=name,
+            tasks_per_batch=tasks / batches,
+            task_ns=task_ns,
+            run_ns=run_ns,
+            cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
+            concurrency=concurrency,
+            busy_share=None if did is None else min(did, 1.0),
+            queue_share=_ratio((line.queue_occupied_ns, line.elapsed_ns) for line in lines),
+            batch_ns=None if work_ns is None else tasks / batches * work_ns,
         )
-    loading_ns, threads_share, workers = sum(loading.values()), None, run.loader.workers
+        made.append(operator)
+    threads_ns = sum(loading_ns.values()) * (run.loader.workers or 0)
     timed = [line for line in run.operators if line.run_ns is not None and line.concurrency]
-    if workers and timed and run.loader.start_method is None and loading_ns > 0:
-        threads_share = sum(line.run_ns or 0 for line in timed) / (loading_ns * workers)
-    bottleneck, limit = _bottleneck(made, threads_share)
-    return Operators(tuple(made), batches, loading_ns, threads_share, bottleneck, limit)
+    threads_share = None
+    if threads_ns > 0 and timed and run.loader.start_method is None:
+        threads_share = sum(line.run_ns or 0 for line in timed) / threads_ns
+    if max(limits) >= BUSY:
+        return Operators(tuple(made), threads_share, made[int(np.argmax(limits))], "busy")
+    if (threads_share or 0.0) >= BUSY:
+        most = max(made, key=lambda operator: operator.batch_ns or 0.0)
+        return Operators(tuple(made), threads_share, most, "threads busy")
+    starving, filled = None, 1.0  # a source always has something to do
+    for operator in made:
+        share = operator.queue_share
+        if filled >= FULL and share is not None and share <= EMPTY:
+            starving = operator
+        filled = share or 0.0
+    return Operators(tuple(made), threads_share, starving, "queues" if starving else None)
 
 
 def _place(line: OperatorTimes) -> tuple[int, str]:
@@ -147,23 +142,6 @@ def _ratio(parts: Iterable[tuple[int | None, int]]) -> float | None:
     return sum(value for value, _ in known) / count if count else None
 
 
-def _bottleneck(
-    operators: list[Operator], threads_share: float | None
-) -> tuple[Operator | None, Limit | None]:
-    busiest = max(operators, key=lambda operator: operator.work_share or 0.0)
-    if (busiest.work_share or 0.0) >= BUSY:
-        return busiest, "busy"
-    if (threads_share or 0.0) >= BUSY:
-        return max(operators, key=lambda operator: operator.batch_ns or 0.0), "threads busy"
-    starving, filled = None, 1.0  # a source always has something to do
-    for operator in operators:
-        queue_share = operator.queue_share
-        if filled >= FULL and queue_share is not None and queue_share <= EMPTY:
-            starving = operator
-        filled = queue_share or 0.0
-    return starving, None if starving is None else "queues"
-
-
 @dataclass(frozen=True, slots=True)
 class ThreadUse:
     """Threads of one name, in each arm; None: not read there.
@@ -189,12 +167,11 @@ class LockWait:
 class Threads:
     """The threads of the training process, the busiest in the real arm first.
 
-    `lock_wait` is None where an arm has no reading; `missing` why there are none at all.
+    `lock_wait` is None where an arm has no reading.
     """
 
     threads: tuple[ThreadUse, ...]
     lock_wait: Mapping[Arm, LockWait | None]
-    missing: str | None = None
 
 
 def threads(real: Run, ideal: Run | None = None) -> Threads | None:
@@ -215,10 +192,10 @@ def threads(real: Run, ideal: Run | None = None) -> Threads | None:
         )
         for name, read in levels.items()
     ]
+    runs = zip(ARMS, (real, ideal or real), strict=True)
     return Threads(
         tuple(sorted(uses, key=lambda use: -(use.cpu_cores["real"] or 0.0))),
-        {arm: _lock_wait(run, arm) for arm, run in zip(ARMS, (real, ideal or real), strict=True)},
-        next((why for (probe, _), why in real.missing.items() if probe == THREADS), None),
+        {arm: _lock_wait(run, arm) for arm, run in runs},
     )
 
 

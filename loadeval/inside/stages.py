@@ -9,19 +9,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.data.run import keys_of
-from loadeval.estimate.steady import warmup_of
+from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.run import Run, keys_of
+from loadeval.estimate.steady import Mask, warmup_of
 from loadeval.inside.lanes import loaded
-
-if TYPE_CHECKING:
-    from loadeval.data.columns import Column, Columns
-    from loadeval.data.run import Run
-    from loadeval.estimate.steady import Mask
 
 Stage = Literal["indices", "fetch", "collate", "pickle", "receive", "pin"]
 STAGES: dict[Stage, str] = {
@@ -50,8 +45,8 @@ LEAST_OWN_CODE = 0.05
 """Own code that takes a smaller share of fetching and collating only calls transforms."""
 CALLS = " > "
 """Stands between a line of code and what it calls, or is blocked in."""
-OF_A_BATCH = ("pickled_bytes", "read_bytes", "disk_bytes", "major_faults", "other_cpu_ns")
-OF_A_SAMPLE = ("opened_files", "connections", "requests")
+OF_A_BATCH = ("pickled_bytes", "read_bytes", "disk_bytes", "other_cpu_ns")
+OF_A_SAMPLE = ("connections", "requests")
 LOOK_INSIDE = 'to look inside, measure with stages=True or mode="alternate"'
 
 
@@ -171,7 +166,6 @@ class WorkerTime:
     batches: int
     batch_ns: float
     typical_ns: float
-    samples: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,10 +178,9 @@ class Stages:
     parts; `sample_ns` is the median over batches of their mean sample. `head_of_line_ns` is how
     long training waited while a later batch lay ready, `queue_ns` how long a batch lay in the
     queue. `read_bytes` are read by the workers, `disk_bytes` of them from the disk; `other_cpu_ns`
-    is CPU time of other threads of the workers while they fetched. `opened_files`, `connections`
-    and `requests` are for a sample, not a batch. `callers` are methods that do little but call
-    transforms, which are among `transforms` instead. `sizes` are known of some transforms, in the
-    order in which they are called.
+    is CPU time of other threads of the workers while they fetched. `connections` and `requests` are
+    for a sample, not a batch. `callers` are methods that do little but call transforms, which are
+    among `transforms` instead. `sizes` are known of some transforms, in the order of their calls.
     """
 
     basis: Literal["loader alone", "waits"]
@@ -210,8 +203,6 @@ class Stages:
     pickled_bytes: float | None
     read_bytes: float | None
     disk_bytes: float | None
-    major_faults: float | None
-    opened_files: float | None
     connections: float | None
     requests: float | None
     cpu_ns: float | None
@@ -270,12 +261,9 @@ def stages(run: Run) -> Stages | None:
     alone = _taken_back_to_back(run, batches)
     is_alone = bool(alone.any())
     rows = alone if is_alone else batches.batch >= max(warmup_of(run), 1)
+    count = max(int(rows.sum()), 1)
     charged_ns, total_ns = _charged(batches, rows, back_to_back=is_alone)
-    count = int(rows.sum())
     work = batches.take(batches.batch >= 1) if (batches.batch >= 1).any() else batches
-
-    def mean(name: str) -> float | None:
-        return _mean(work[name])
 
     def for_a_sample(name: str) -> float | None:
         known = (work[name] != UNKNOWN) & (work.samples > 0)
@@ -288,22 +276,22 @@ def stages(run: Run) -> Stages | None:
 
     shares = []
     for stage, column in STAGES.items():
-        work_ns, waited_ns = mean(column), charged_ns[stage] / max(count, 1)
+        work_ns, waited_ns = _mean(work[column]), charged_ns[stage] / count
         if work_ns is not None:
             of_it = parts(waited_ns) if stage in ("fetch", "collate") else []
             shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
-    total_ns /= max(count, 1)
-    fetch_ns, collate_ns = mean("fetch_ns") or 0.0, mean("collate_ns") or 0.0
+    fetch_ns, collate_ns = _mean(work.fetch_ns) or 0.0, _mean(work.collate_ns) or 0.0
     cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
     sample_ns = typical_sample_ns(work)
     transforms, callers = _transforms(run, work, fetch_ns + collate_ns)
+    code, calls = _code(run)
     return Stages(
         basis="loader alone" if is_alone else "waits",
-        batches=count,
-        total_ns=total_ns,
+        batches=int(rows.sum()),
+        total_ns=total_ns / count,
         stages=tuple(shares),
-        not_attributed_ns=total_ns - sum(share.charged_ns for share in shares),
+        not_attributed_ns=total_ns / count - sum(share.charged_ns for share in shares),
         transforms=transforms,
         callers=callers,
         sizes=tuple(
@@ -311,8 +299,8 @@ def stages(run: Run) -> Stages | None:
             for name, sizes in run.sizes.items()
             if not TransformTime(name, 0, 0, 0).calls_others
         ),
-        code=_code(run),
-        calls=_calls(run),
+        code=code,
+        calls=calls,
         slow_samples=_slow_samples(work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
@@ -323,7 +311,7 @@ def stages(run: Run) -> Stages | None:
         cpu_ns=cpu_ns,
         run_queue_ns=run_queue_ns,
         blocked_ns=blocked_ns,
-        **{name: mean(name) for name in OF_A_BATCH},
+        **{name: _mean(work[name]) for name in OF_A_BATCH},
         **{name: for_a_sample(name) for name in OF_A_SAMPLE},
     )
 
@@ -436,46 +424,42 @@ def _transforms(
     return tuple(shown), tuple(callers)
 
 
-def _code(run: Run) -> tuple[CodeLine, ...]:
-    """The functions that workers were seen in, the most frequent first."""
-    tallies = defaultdict[tuple[str, str], tuple[Counter[str], Counter[str], Counter[str]]](
-        lambda: (Counter(), Counter(), Counter())
-    )
+def _code(run: Run) -> tuple[tuple[CodeLine, ...], tuple[LibraryCall, ...]]:
+    """The functions that workers were seen in, and those that they called, the most frequent first.
+
+    A function is known by its file and name, and seen in some line of it, running or blocked.
+    """
+    lines, running, blocked, called = (defaultdict[object, Counter[str]](Counter) for _ in range(4))
     for samples in run.code:
-        for kind, counts in ((1, samples.running), (2, samples.blocked)):
+        for counts, more_of in ((samples.running, running), (samples.blocked, blocked)):
             for spot, count in counts.items():
                 place, _, more = spot.partition(CALLS)
                 where, _, function = place.partition(" ")
-                tally = tallies[where.rpartition(":")[0], function]
-                tally[0][place] += count
-                tally[kind][more] += count
-    total = max(sum(lines.total() for lines, _, _ in tallies.values()), 1)
-    code = [
-        CodeLine(
-            place=_most_common(lines),
-            leaf=_most_common(called),
-            share=lines.total() / total,
-            blocked_share=blocked.total() / total,
-            blocked_in=_most_common(blocked),
-        )
-        for lines, called, blocked in tallies.values()
-    ]
-    return tuple(sorted(code, key=lambda line: -line.share))
-
-
-def _calls(run: Run) -> tuple[LibraryCall, ...]:
-    """The functions that the program's lines called, the most frequent first."""
-    total, tallies = 0, defaultdict[str, Counter[str]](Counter)
-    for samples in run.code:
-        total += sum(samples.running.values()) + sum(samples.blocked.values())
+                key = where.rpartition(":")[0], function
+                lines[key][place] += count
+                more_of[key][more] += count
         for spot, count in samples.calls.items():
             place, _, function = spot.partition(CALLS)
-            tallies[function][place] += count
-    calls = [
-        LibraryCall(function, _most_common(places), places.total() / max(total, 1))
-        for function, places in tallies.items()
+            called[function][place] += count
+    total = max(sum(places.total() for places in lines.values()), 1)
+    code = [
+        CodeLine(
+            place=_most_common(places),
+            leaf=_most_common(running[key]),
+            share=places.total() / total,
+            blocked_share=blocked[key].total() / total,
+            blocked_in=_most_common(blocked[key]),
+        )
+        for key, places in lines.items()
     ]
-    return tuple(sorted(calls, key=lambda call: -call.share))
+    calls = [
+        LibraryCall(str(function), _most_common(places), places.total() / total)
+        for function, places in called.items()
+    ]
+    return (
+        tuple(sorted(code, key=lambda line: -line.share)),
+        tuple(sorted(calls, key=lambda call: -call.share)),
+    )
 
 
 def _most_common(counts: Counter[str]) -> str:
@@ -520,8 +504,7 @@ def _workers(batches: Columns) -> tuple[WorkerTime, ...]:
     for number, own in batches.take(batches.worker != UNKNOWN).by("worker"):
         work_ns = own.fetch_ns.clip(0) + own.collate_ns.clip(0)
         mean_ns, typical_ns = float(work_ns.mean()), float(np.median(work_ns))
-        samples = int(own.samples.clip(0).sum())
-        times.append(WorkerTime(number, len(own), mean_ns, typical_ns, samples))
+        times.append(WorkerTime(number, len(own), mean_ns, typical_ns))
     return tuple(times)
 
 

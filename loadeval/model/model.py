@@ -21,11 +21,10 @@ from loadeval.data.redaction import TORCHS_OWN
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import cpus
-from loadeval.estimate.epochs import length_of_epochs
 from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.stats import SIGMAS, Estimate
-from loadeval.estimate.steady import epoch_lengths
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.inside.code import LOCKS, SLEEPS, blockage
 from loadeval.inside.stages import Stages
 from loadeval.inside.stages import stages as stages_of
@@ -481,7 +480,7 @@ class Model:
 
     def _throughput_of(self, run: Run) -> Estimate:
         measured = gap_of(run)
-        rate = throughput(run, self.gap.samples_per_batch is not None)["real"]
+        rate = throughput(measured, self.gap.samples_per_batch is not None)["real"]
         if measured.real is None or measured.whole is None:
             return rate
         return rate * (measured.real.value / measured.whole.value)

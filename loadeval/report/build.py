@@ -62,6 +62,8 @@ MOST_OUTLIERS = 10
 MOST_RANKS = 64
 SEVERAL = ("the CPUs", "the workers", "the starts of epochs")
 """Limits of training that are more than one thing."""
+LEAST_GAIN = 0.005
+"""A part of a batch's time that is negative by a smaller share of it is not shown."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
 NO_BOUNDS = (np.nan, np.nan)
@@ -117,8 +119,8 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
         diagnosis=diagnose(run, ideal, **others),
         cautions=tuple(cautions(measured, run, ideal)),
         not_measured=tuple(not_measured(measured, run)),
-        throughput=throughput(run, by_sample),
-        unit=measured.unit if by_sample else BATCHES,
+        throughput=throughput(measured),
+        unit=run.header.unit if by_sample else BATCHES,
         epochs=epochs(run),
         workers_started=workers_started(run),
         outliers=outliers(run),
@@ -140,7 +142,7 @@ def sections(r: Result, commands: Sequence[str] = ()) -> list[Section]:
 
 def change_sections(before: Result, now: Result, commands: Sequence[str] = ()) -> list[Section]:
     """Whether a run is slower than an earlier one, and what changed; then all of the later run."""
-    told = before_after(before.run, now.run, before.gap, now.gap)
+    told = before_after(before.run, now.run)
     rates = ("whole epochs", told.epochs), ("steady state", told.steady)
     times_ns = ("lost a batch", told.lost), ("wait a batch", told.wait), ("step", told.step)
     rows: list[tuple[Cell, ...]] = [
@@ -252,7 +254,7 @@ def backends_sections(
 def rates_of(runs: Mapping[str, Run]) -> dict[str, Mapping[str, Estimate]]:
     """What `Result.throughput` has, of several runs in the one unit that all of them know."""
     by_sample = unit_of(list(runs.values())) != BATCHES
-    return {name: throughput(run, by_sample) for name, run in runs.items()}
+    return {name: throughput(gap(run), by_sample) for name, run in runs.items()}
 
 
 def _fastest(of_fastest: Sequence[Difference]) -> str:
@@ -413,14 +415,13 @@ def headline(r: Result) -> Section:
         ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
     ]
     if g.ideal is not None:
-        remedy = r.verdict.advice if r.verdict.level == "inconclusive" else ()
-        said: list[Block] = [Text(advice) for advice in remedy]
+        said: list[Block] = []
+        if r.verdict.level == "inconclusive":
+            said.append(Text(r.verdict.remedy))
         return Section(r.verdict.headline, [*said, Facts(figures, large=True)], priority=1)
     figures = [("now", Number(r.throughput.get("real"), f"{r.unit}/s"))]
     if g.real is None or g.waiting is None:
-        return Section(
-            r.verdict.headline, [Text(advice) for advice in r.verdict.advice], priority=1
-        )
+        return Section(r.verdict.headline, [Text(r.verdict.remedy)], priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
     title = f"Training waited for batches {share(g.waiting.value / whole + starts)} of the time"
     if starts >= MATTERS:
@@ -436,8 +437,12 @@ def batch_time(r: Result) -> Section:
     g = r.gap
     if g.real is None:
         return Section("")
-    parts = {name: part.value for name, part in g.parts() if part.value > 0}
     whole = (g.whole or g.real).value
+    parts = {
+        name: part.value
+        for name, part in sorted(g.parts(), key=lambda each: each[1].value > 0)
+        if part.value > 0 or part.value <= -LEAST_GAIN * whole
+    }  # what is negative takes off the step beside it
     bars = [("a batch", {"step": max(whole - sum(parts.values()), 0.0), **parts})]
     if g.ideal is not None:
         bars.append(("ideal", {"step": g.ideal.value}))
@@ -446,9 +451,14 @@ def batch_time(r: Result) -> Section:
 
 def bars_chart(title: str, bars: Bars) -> Chart:
     """Bars as a chart, for what has no other way to draw them."""
-    rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
-    parts = _columns(("row", "part", "value"), rows)
-    return Chart("time per batch", title, "", {"parts": parts}, bars.unit)
+    rows: list[tuple[str, str, float]] = []
+    for row, parts in bars.rows:
+        gained = sum(value for value in parts.values() if value < 0)
+        first = next(iter(parts))
+        drawn = {**parts, first: max(parts[first] + gained, 0.0)}
+        rows += [(row, part, value) for part, value in drawn.items() if value >= 0]
+    table = _columns(("row", "part", "value"), rows)
+    return Chart("time per batch", title, "", {"parts": table}, bars.unit)
 
 
 def what_to_do(r: Result) -> Section:
@@ -546,10 +556,10 @@ def lost(r: Result) -> Section:
     ]
     if g.gpu_idle is not None:
         facts.append(("GPU without work in the wait", Number(g.gpu_idle, "duration")))
-    advice = [Text(advice, "entry") for advice in r.verdict.advice]
-    return Section(
-        "whole epochs", [Table(("", "per batch", "of the time"), rows), Facts(facts), *advice]
-    )
+    blocks: list[Block] = [Table(("", "per batch", "of the time"), rows), Facts(facts)]
+    if r.verdict.remedy:
+        blocks.append(Text(r.verdict.remedy))
+    return Section("whole epochs", blocks)
 
 
 def nothing_found(r: Result) -> Section:
@@ -648,7 +658,14 @@ def by_epoch(r: Result) -> Section:
         facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    return _section("epochs", Table(head, rows, "each epoch", folded=True), Facts(facts))
+    counted_are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
+    if r.gap.pairs is not None:
+        counted_are = (
+            "Batches: those with real loading, whether they are in a pair that counts or not; the "
+            f"rest were served with ideal loading. {counted_are}"
+        )
+    table_of = Table(head, rows, "each epoch", folded=True)
+    return _section("epochs", table_of, Text(counted_are, "note"), Facts(facts))
 
 
 def inside(r: Result) -> Section:

@@ -91,7 +91,7 @@ class Report:
             )
         if self.before is not None:
             before, now = self.before, self.result
-            change = before_after(before.run, now.run, before.gap, now.gap)
+            change = before_after(before.run, now.run)
             return as_json({"before_after": change, "before": before, "now": now})
         if self.job is not None:
             return as_json({"job": self.job, "result": self.result})

@@ -135,8 +135,8 @@ def test_a_loss_above_the_limit_exits_with_3(alternated: Path, tmp_path: Path) -
     code, out, err = run(alternated, "--fail-above", 20, "--output", figure)
     assert code == 3
     assert err == (
-        "Above 20%: 75.0% [75.0%, 75.0%] of the training time is lost to data loading; the whole "
-        "95% CI is above the limit\n"
+        "More than 20% is lost: 75.0% [75.0%, 75.0%] of the training time is lost to data loading; "
+        "the whole 95% CI is above the limit\n"
     )
     assert figure.exists()
     assert out.startswith(run(alternated)[1])
@@ -147,7 +147,7 @@ def test_a_loss_above_the_limit_exits_with_3(alternated: Path, tmp_path: Path) -
 def test_a_loss_up_to_the_limit_exits_with_0(alternated: Path, limit: float) -> None:
     code, _, err = run(alternated, "--fail-above", limit)
     assert code == 0
-    assert err.startswith(f"Not above {limit:g}%: 75.0% [75.0%, 75.0%]")
+    assert err.startswith(f"Not more than {limit:g}% is lost: 75.0% [75.0%, 75.0%]")
 
 
 def test_a_run_that_is_too_short_exits_with_4(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_of_both_limits_the_worse_code_counts(tmp_path: Path) -> None:
     code, _, err = run(*logs, "--fail-slower", 5, "--fail-above", 20)
     assert code == 3
     said = [line.partition(":")[0] for line in err.splitlines()]
-    assert said == ["Above 20%", "Not more than 5% slower"]
+    assert said == ["More than 20% is lost", "Not more than 5% slower"]
     assert run(*logs, "--fail-slower", 5, "--fail-above", 80)[0] == 0
 
 

@@ -40,27 +40,27 @@ def test_each_arm_has_its_own_level() -> None:
     run = read([100, 200, 300, 1100, 1200, 1300], [40.0, 40, 44, 90, 90, 96])
     quantity = quantity_of(run)
     assert (quantity.probe, quantity.subject, quantity.name) == ("gpu", "GPU 0", "sm_clock_hz")
-    assert quantity.real == Level(2, 42.0, 42.0, 43.8)
-    assert quantity.ideal == Level(2, 93.0, 93.0, 95.7)
+    assert quantity.real == Level(42.0, 43.8)
+    assert quantity.ideal == Level(93.0, 95.7)
 
 
 def test_a_reading_counts_where_all_of_the_time_since_the_one_before_was_one_arms() -> None:
     """Nine tenths of it, that is."""
     quantity = quantity_of(read([500, 1049, 1500, 1600], [1.0, 2, 3, 4]))
-    assert (quantity.real, quantity.ideal) == (Level(1, 2, 2, 2), Level(2, 3.5, 3.5, 3.95))
+    assert (quantity.real, quantity.ideal) == (Level(2, 2), Level(3.5, 3.95))
     assert quantity_of(read([500, 1100, 1200], [1.0, 2, 3])).real is None
 
 
 def test_readings_in_a_pair_that_was_cut_off_count_too() -> None:
     blocks = [*BLOCKS, steps("real", 20, 80, 2, pair=1)]
     quantity = quantity_of(read([500, 1000, 2050, 2200], [1.0, 2, 3, 4], blocks=blocks))
-    assert quantity.real == Level(2, 3, 3, 3.9)
+    assert quantity.real == Level(3, 3.9)
 
 
 def test_rows_that_do_not_know_the_quantity_are_passed_over() -> None:
     """What is read less often reaches further back."""
     quantity = quantity_of(read([100, 500, 1150, 1500], [1.0, np.nan, 2, 3]))
-    assert (quantity.real, quantity.ideal) == (None, Level(1, 3, 3, 3))
+    assert (quantity.real, quantity.ideal) == (None, Level(3, 3))
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,7 @@ def test_a_mean_of_the_driver_is_over_a_second(
     run = run_of(BLOCKS, readings={("gpu", "GPU 0"): table})
     assert (name in {quantity.name for quantity in quantities(run)}) is is_known
     long = [steps("real", 200, 800, 10, pair=0)]
-    assert quantity_of(read([800, 1800], [40.0, 90], name, blocks=long)).real == Level(
-        1, 90, 90, 90
-    )
+    assert quantity_of(read([800, 1800], [40.0, 90], name, blocks=long)).real == Level(90, 90)
 
 
 def test_a_log_is_all_of_the_real_arm_and_its_replay_of_the_ideal_one() -> None:
@@ -92,7 +90,7 @@ def test_a_log_is_all_of_the_real_arm_and_its_replay_of_the_ideal_one() -> None:
     replay = read([500, 600], [7.0, 5.0], blocks=ideal, mode="replay", warmup=0)
     assert quantity_of(log).ideal is None
     (quantity,) = metrics(log, replay).quantities
-    assert (quantity.real, quantity.ideal) == (Level(1, 9, 9, 9), Level(1, 5, 5, 5))
+    assert (quantity.real, quantity.ideal) == (Level(9, 9), Level(5, 5))
 
 
 def test_why_a_probe_read_nothing_is_told() -> None:
@@ -103,14 +101,6 @@ def test_why_a_probe_read_nothing_is_told() -> None:
     assert metrics(run).missing == (("host", "no such file"),)
     busy = Columns({"time_ns": [100 * MS, 200 * MS], "cpu_cores": [1.0, 1.0]})
     assert metrics(run_of(BLOCKS, readings={("threads", "decode"): busy})).quantities == ()
-
-
-def test_the_gpu_is_idle_for_a_mean_over_the_batches_that_count() -> None:
-    """Those of which the device has told it; None where it told none."""
-    idle = steps("real", 20, 80, 4, pair=0, gpu_idle_ms=[10, 20, 30, 40])
-    first = steps("real", 20, 80, 1, gpu_idle_ms=5000)
-    run = run_of([first, idle, *BLOCKS])
-    assert metrics(run).gpu_idle_ns == {"real": 25 * MS, "ideal": None}
 
 
 # Padding

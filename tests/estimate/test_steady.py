@@ -10,9 +10,9 @@ import pytest
 from loadeval.data.lines import EpochEnd, Event, Window
 from loadeval.estimate.steady import (
     closed_steps,
+    length_of_epochs,
     steady,
     steps_left_out,
-    usual_length,
     warmup_of,
     whole_windows,
 )
@@ -31,7 +31,7 @@ def test_of_a_log_all_but_the_warm_up_of_each_epoch_count() -> None:
 
 
 def test_of_an_alternating_run_those_of_its_pairs_count() -> None:
-    """By default the real ones; the ideal ones where no real one counts."""
+    """By default the real ones."""
     blocks = [
         steps("real", 1, 1, 3),
         steps("ideal", 0, 1, 2, pair=0),
@@ -40,7 +40,6 @@ def test_of_an_alternating_run_those_of_its_pairs_count() -> None:
     run = run_of(blocks)
     assert steady(run).tolist() == steady(run, "real").tolist() == [False] * 5 + [True] * 2
     assert steady(run, "ideal").tolist() == [False] * 3 + [True] * 2 + [False] * 2
-    assert steady(run_of(blocks[:2])).tolist() == [False] * 3 + [True] * 2
 
 
 def test_of_a_replay_those_that_were_kept_count() -> None:
@@ -103,11 +102,11 @@ def test_of_epochs_that_end_before_the_queue_is_full_the_first_batch_is_warm_up(
 
 def test_how_long_epochs_are() -> None:
     """Those that ended count, or those that training left where there are several."""
-    assert usual_length(epochs_of(5, 2)) == 5
-    assert usual_length(epochs_of(5, 2, "broken off")) is None
+    assert length_of_epochs(epochs_of(5, 2)) == 5
+    assert length_of_epochs(epochs_of(5, 2, "broken off")) is None
     left = epochs_of(5, 3, "broken off")
-    assert usual_length(left) == 5
-    assert usual_length(replace(left, ends=(*left.ends[:2], EpochEnd(2, "exhausted")))) == 5
+    assert length_of_epochs(left) == 5
+    assert length_of_epochs(replace(left, ends=(*left.ends[:2], EpochEnd(2, "exhausted")))) == 5
 
 
 def test_an_epoch_whose_end_is_in_a_window_of_time_is_as_long_as_it_was() -> None:
@@ -116,7 +115,7 @@ def test_an_epoch_whose_end_is_in_a_window_of_time_is_as_long_as_it_was() -> Non
         EpochEnd(epoch, "exhausted", request_ns=(epoch + 1) * 200 * MS) for epoch in (0, 1)
     )
     run = replace(epochs_of(100, 2), ends=ends)
-    assert usual_length(run.between(0.15, 0.25)) == 100
+    assert length_of_epochs(run.between(0.15, 0.25)) == 100
 
 
 def test_a_window_of_time_has_the_warm_up_of_the_whole_run() -> None:
