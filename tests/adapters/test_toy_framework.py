@@ -159,10 +159,8 @@ def test_advice_names_its_settings(lanes: Any, tmp_path: Path) -> None:
             for _ in evaluator:
                 sum(range(20_000))
     registry.registered.cache_clear()
-    changes = [
-        change for finding in diagnose(read_run(path)).findings for change in finding.changes
+    (raised,) = [
+        action for action in diagnose(read_run(path)).actions if action.setting == "lanes"
     ]
-    raised = [change.values for change in changes if change.values.get("setting") == "lanes"]
-    assert raised
-    assert raised[0]["present"] == 1
-    assert int(str(raised[0]["proposed"])) > 1
+    assert raised.present == 1
+    assert raised.proposed > 1

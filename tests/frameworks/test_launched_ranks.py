@@ -91,7 +91,7 @@ def test_a_rank_that_dies_ends_the_others_as_without_us(launcher: str, tmp_path:
     assert set(done.batches) == {"rank0.jsonl", "rank1.jsonl"}
     # The other rank may have asked for its next batch.
     assert all(0 < count <= LAST + 1 for count in done.batches.values())
-    assert "rank1.jsonl (training)" in done.err
+    assert "rank1.jsonl  training" in done.err
     for process in done.processes:
         with pytest.raises(ProcessLookupError):
             os.kill(process.pid, 0)

@@ -74,8 +74,4 @@ def test_a_program_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
     done = tune(tmp_path, "--set", "no_such=1", "--", "python", PROGRAM)
     assert (done.returncode, done.stdout) == (1, "")
     *_, last = done.stderr.splitlines()
-    assert last.startswith(
-        "Error: Nothing was measured: a loader does not take the settings of --set (this "
-        "DataLoader has no no_such"
-    )
-    assert last.endswith("). See 01/output.txt")
+    assert "this DataLoader has no no_such" in last
