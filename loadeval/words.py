@@ -19,6 +19,7 @@ MOST_IN_FULL = 1_000_000
 """So many of the largest unit, ten days or an exabyte, are written out."""
 LEAST_SHARE = 0.001
 LEAST_RATIO = 0.1
+LEAST_WHOLE = 0.005
 """From here to 1 a factor has two digits, as many decimals as those over 1."""
 NOT_MEASURED = "not measured"
 
@@ -73,8 +74,8 @@ def share(part: float) -> str:
 
 
 def whole_share(part: float) -> str:
-    """`part`, 0 to 1, in whole percent, for a line that has several: 41%."""
-    return f"{round(part, 2) + 0.0:.0%}"
+    """`part`, 0 to 1, in whole percent, for a line that has several: 41%, under 1%."""
+    return "under 1%" if 0 < part < LEAST_WHOLE else f"{round(part, 2) + 0.0:.0%}"
 
 
 def times(ratio: float) -> str:

@@ -56,6 +56,8 @@ def test_a_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
         (words.share(0.456), "45.6%"),
         (words.share(-0.0001), "0.0%"),
         (words.whole_share(0.406), "41%"),
+        (words.whole_share(0.003), "under 1%"),
+        (words.whole_share(0.0), "0%"),
         (words.times(1.034), "1.03x"),  # two decimals above and below 1
         (words.times(0.9849), "0.98x"),
         (words.times(0.0123), "0.0123x"),

@@ -166,7 +166,9 @@ class Structure:
         """
         try:
             route = route_to_samples(batch)
-            steps, leaf = route or route_to(batch, lambda node: not is_container(node)) or ([], batch)
+            steps, leaf = (
+                route or route_to(batch, lambda node: not is_container(node)) or ([], batch)
+            )
             name = own_count_name(leaf) if route else None
             last = by_own_count(name) if name else attrgetter("shape") if route else type
             getters = [make(key) for make, key in steps]
@@ -227,9 +229,7 @@ class Structure:
         return counted if padding is None else (*counted, *padding)
 
 
-def _mark_of(
-    steps: list[Step], last: Callable[[Any], Any], *, sized: bool
-) -> Callable[[Any], Any]:
+def _mark_of(steps: list[Step], last: Callable[[Any], Any], *, sized: bool) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
     makes, keys = {make for make, _ in steps}, [key for _, key in steps]
     is_shape = type(last) is attrgetter

@@ -14,6 +14,7 @@ from loadeval.data.columns import Columns
 from loadeval.data.log import read_run
 from loadeval.data.run import STAGES, Run
 from loadeval.errors import RunLogError
+from loadeval.words import counted
 
 Role = Literal["training", "validation", "other"]
 LOG = ".jsonl"
@@ -95,6 +96,13 @@ def logs_in(folder: Path) -> list[Path]:
     Raises RunLogError where there is no log.
     """
     logs = logs_so_far(folder)
+    runs = {log.parent for log in folder.glob(f"*/*{LOG}")} if not logs else set()
+    if runs:
+        newest = max(runs, key=lambda run: run.stat().st_mtime)
+        raise RunLogError(
+            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give one of "
+            f"them, such as the newest: {newest}"
+        )
     if not logs:
         raise RunLogError(
             f"there is no run log in {folder}; expected one for each rank: "

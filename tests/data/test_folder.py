@@ -66,6 +66,14 @@ def test_a_folder_without_logs(tmp_path: Path) -> None:
         logs_in(tmp_path)
 
 
+def test_a_folder_of_runs_names_the_newest(tmp_path: Path) -> None:
+    """Such is loadeval-runs."""
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "rank0.jsonl").touch()
+    with pytest.raises(RunLogError, match=r"has 1 run in folders, .* the newest: .*/one"):
+        logs_in(tmp_path)
+
+
 def test_what_is_read_beside_batches_is_read_of_one_rank(job: Path) -> None:
     """A log that does not tell its rank has the one in its name."""
     runs = read_ranks(logs_in(job))
