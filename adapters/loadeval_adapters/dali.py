@@ -347,4 +347,5 @@ def _reader_length(reader: Any) -> int | None:
         return None
     shard, shards, size = meta["shard_id"], meta["number_of_shards"], meta["epoch_size_padded"]
     samples = size * (shard + 1) // shards - size * shard // shards
-    return math.ceil(samples / reader._batch_size)
+    batches: int = math.ceil(samples / reader._batch_size)
+    return batches

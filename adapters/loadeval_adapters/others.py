@@ -25,6 +25,9 @@ from loadeval import (
     adapter_for,
 )
 
+STAGES = ("take", "close", "look")
+"""What looks into a DataLoader has these, whatever holds it."""
+
 
 class OtherAdapter(IterableAdapter):
     """A row of the table: a subclass says where its loaders have what is told of them."""
@@ -71,12 +74,13 @@ class OtherAdapter(IterableAdapter):
     def stages(self, loader: Any) -> LoaderStages | None:
         """What times the stages of the DataLoader inside."""
         inside = self.inside(loader)
-        stages: Any = None if inside is None else adapter_for(inside).stages(inside)
-        if stages is not None:
-            begin = stages.begin
-            stages = SimpleNamespace(take=stages.take, close=stages.close, look=stages.look)
-            stages.begin = lambda loader: begin(self.inside(loader))
-        return stages
+        of_inside: Any = None if inside is None else adapter_for(inside).stages(inside)
+        if of_inside is None:
+            return None
+        stages: Any = SimpleNamespace(**{name: getattr(of_inside, name) for name in STAGES})
+        stages.begin = lambda loader: of_inside.begin(self.inside(loader))
+        known: LoaderStages = stages
+        return known
 
 
 class WebDatasetAdapter(OtherAdapter):
@@ -111,13 +115,10 @@ class WebDatasetAdapter(OtherAdapter):
         if getattr(loader, "repetitions", 1) == sys.maxsize:  # as `with_epoch` makes it
             known["length"] = max(loader.nsamples, 0) or info.length
         if _is_dataloader(source):
-            size = _size_after(None, source)
-            elements = (info.prefetch_depth or 0) * (size or 0)
+            inner, outer = _size_after(None, source), info.batch_size
             if rest:  # they may group anew
-                is_known = size and info.batch_size
-                known["prefetch_depth"] = (
-                    math.ceil(elements / info.batch_size) if is_known else None
-                )
+                elements = (info.prefetch_depth or 0) * (inner or 0)
+                known["prefetch_depth"] = math.ceil(elements / outer) if inner and outer else None
             return known
         urls = getattr(source, "urls", None)
         known["shards"] = len(urls) if isinstance(urls, list) else None

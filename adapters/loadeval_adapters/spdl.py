@@ -124,7 +124,8 @@ class StageClock:
 
     def since_last(self, epoch: int, now_ns: int, elapsed_ns: int) -> OperatorTimes:
         """What the stage did in the `elapsed_ns` since the last call."""
-        queue, counts = (), self._queue
+        counts = self._queue
+        queue: tuple[int, ...] = ()
         # The user's own queue counts nothing, and one that is about to start has no time yet.
         if getattr(counts, "_empty_t0", 0):
             at_s = time.monotonic() - (time.perf_counter_ns() - now_ns) / 1e9
