@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.console import ctrl_c_exits, errors_printed
@@ -42,24 +42,25 @@ def demo(
     "loadeval[demo]".
     """
     with ctrl_c_exits(), errors_printed():
-        before, photographs = output / "run.jsonl", output / "photographs"
-        if before.exists() and not photographs.exists():
+        before, now = output / "run.jsonl", output / "after.jsonl"
+        if before.exists() and not (output / "photographs").exists():
             raise UsageError(
                 f"{before} already exists, and no demo wrote it; give --output another folder"
             )
         if not after:
-            report = report_of([_trained(output, before.name, device)])
+            _train(before, device)
+            report = report_of([before])
             text.show(report.sections(report.commands()), height=SCREEN_LINES)
             typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
             return
         if not before.exists():
             raise UsageError(f"there is no {before}; run `loadeval demo -o {output}` first")
         change, promised = _first_change(before)
-        log = _trained(output, "after.jsonl", device, **{change.setting: change.proposed})
-        measured = before_after(read_run(before), read_run(log)).judged
+        _train(now, device, **{change.setting: change.proposed})
+        measured = before_after(read_run(before), read_run(now)).judged
         typer.echo(
             f"{change.says}: {worded(promised, 'times')} was promised, {worded(measured, 'times')} "
-            f"is measured.\nMore: loadeval compare {printable(before)} {printable(log)}"
+            f"is measured.\nMore: loadeval compare {printable(before)} {printable(now)}"
         )
 
 
@@ -74,8 +75,8 @@ def _first_change(log: Path) -> tuple[Set, Any]:
     raise UsageError(f"the first change that {log} advises is no setting: see loadeval compare")
 
 
-def _trained(output: Path, name: str, device: DemoDevice, **settings: Any) -> Path:
-    """The run log of a training, of which bars tell how far it is."""
+def _train(log: Path, device: DemoDevice, **settings: Any) -> None:
+    """Train with settings of the DataLoader, and write the run log."""
     try:
         from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
@@ -85,20 +86,13 @@ def _trained(output: Path, name: str, device: DemoDevice, **settings: Any) -> Pa
             f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
             'install them with: pip install "loadeval[demo]"'
         ) from error
-    columns = (
-        *(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()),
-        TimeElapsedColumn(),
-    )
-    # No thread draws the bars: it would take time from the training that is measured, and would be
+    # No thread draws the bar: it would take time from the training that is measured, and would be
     # alive while the loader forks its workers.
-    with Progress(*columns, auto_refresh=False) as bars:
-        tasks: dict[str, Any] = {}
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress("Training", *columns, auto_refresh=False) as bar:
+        task = bar.add_task("", total=None)
 
-        def show(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-            bars.update(tasks[stage], completed=done)
-            if done % max(total // 64, 1) == 0:
-                bars.refresh()
+        def stepped(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, refresh=done % max(total // 64, 1) == 0)
 
-        return run_demo(output, name, show, device=device.value, **settings)
+        run_demo(log, stepped, device=device.value, **settings)

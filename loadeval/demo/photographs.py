@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,11 @@ ROTATIONS = {
 """A photograph's class is which way its top points."""
 
 
-def make_photographs(
-    folder: Path, count: int, made: Callable[[int], object] = lambda _: None
-) -> list[Path]:
+def make_photographs(folder: Path, count: int) -> list[Path]:
     """Fill `folder` with `count` JPEGs of about 500 x 500, a subfolder a class; returns them.
 
     The size, place and rotation of each crop depend only on its number, so every run makes the
-    same files. `made` is called with the number of files so far.
+    same files.
     """
     path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
     try:
@@ -49,5 +46,4 @@ def make_photographs(
         (folder / name).mkdir(parents=True, exist_ok=True)
         paths.append(folder / name / f"{number:04d}.jpg")
         (crop if rotation is None else crop.transpose(rotation)).save(paths[-1], quality=90)
-        made(number + 1)
     return paths

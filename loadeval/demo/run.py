@@ -24,24 +24,20 @@ EPOCHS = 6
 TIMES_IN_AN_EPOCH = 4
 """An epoch has each photograph so often: more of them would take longer to make than to decode."""
 
-Progress = Callable[[str, int, int], object]
-"""It is called with a stage's name, how much of it is done, and the total."""
-
 
 def run_demo(
-    output: Path,
-    log_name: str,
-    progress: Progress = lambda _stage, _done, _total: None,
+    log_file: Path,
+    stepped: Callable[[int, int], object] = lambda _done, _total: None,
     *,
     device: str = "cpu",
     photographs: int = PHOTOGRAPHS,
     epochs: int = EPOCHS,
     **settings: Any,
-) -> Path:
-    """Train on JPEGs in `output` in alternate mode, on "cpu" or "cuda"; returns the run log.
+) -> None:
+    """Train in alternate mode, on "cpu" or "cuda", on JPEGs that are made beside the run log.
 
-    `settings` are those of the DataLoader. Raises UsageError if torch has no such device, or
-    `output` cannot be written.
+    `stepped` is called with how many batches are trained on, and the total; `settings` are those
+    of the DataLoader. Raises UsageError if torch has no such device, or a file cannot be written.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError(
@@ -49,21 +45,13 @@ def run_demo(
             "or train on the CPU with --device cpu"
         )
     try:
-        paths = make_photographs(
-            output / "photographs",
-            photographs,
-            lambda done: progress("Making photographs", done, photographs),
-        )
+        paths = make_photographs(log_file.parent / "photographs", photographs)
     except OSError as error:
         raise UsageError(
-            f"cannot write to {output}: {error.strerror or error}; give --output a folder that "
-            "can be written, on a disk with some 100 MB free"
+            f"cannot write to {log_file.parent}: {error.strerror or error}; give --output a folder "
+            "that can be written, on a disk with some 100 MB free"
         ) from error
-    log, threads, log_file = (
-        logging.getLogger("loadeval"),
-        torch.get_num_threads(),
-        output / log_name,
-    )
+    log, threads = logging.getLogger("loadeval"), torch.get_num_threads()
     level = log.level
     log.setLevel(logging.ERROR)  # nobody keeps the model that learns from batches in another order
     torch.set_num_threads(1)  # more would compete with the workers for CPUs
@@ -74,13 +62,10 @@ def run_demo(
         ) as evaluator:
             total, steps = epochs * len(evaluator), count(1)
             for _ in range(epochs):
-                training.train_one_epoch(
-                    evaluator, lambda: progress("Training", next(steps), total)
-                )
+                training.train_one_epoch(evaluator, lambda: stepped(next(steps), total))
     finally:
         torch.set_num_threads(threads)
         log.setLevel(level)
-    return log_file
 
 
 def decode(path: Path) -> Image.Image:

@@ -32,7 +32,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 @pytest.mark.check
 def test_the_screen_names_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full bar for each stage, and the first change as a command."""
+    """A full bar, and the first change as a command."""
     monkeypatch.setattr("loadeval.demo.run.run_demo", partial(run_demo, photographs=64, epochs=4))
     result = run("--output", tmp_path)
     assert result.exit_code == 0, result.output
@@ -52,9 +52,9 @@ def test_after_trains_with_the_first_change(
     (tmp_path / "run.jsonl").write_bytes(gzip.decompress(BEFORE.read_bytes()))
     given: dict[str, Any] = {}
 
-    def same(output: Path, name: str, _: object, **settings: Any) -> Path:
+    def same(log: Path, _: object, **settings: Any) -> None:
         given.update(settings)
-        return Path(shutil.copy(output / "run.jsonl", output / name))
+        shutil.copy(tmp_path / "run.jsonl", log)
 
     monkeypatch.setattr("loadeval.demo.run.run_demo", same)
     result = run("--after", "-o", tmp_path)
