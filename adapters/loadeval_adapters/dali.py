@@ -134,10 +134,12 @@ class DALIAdapter(UntimedAdapter):
         constructor of its own.
         """
         try:
-            graphs = [_serialised(pipeline) for pipeline in loader._pipes]
+            for pipeline in loader._pipes:
+                _serialised(pipeline)
         except UsageError:
-            graphs = []
-        return _settings(loader._pipes[0]) if graphs and _is_torchs(loader) else {}
+            return {}
+        is_torchs = _constructor(loader).__module__ == "nvidia.dali.plugin.pytorch"
+        return _settings(loader._pipes[0]) if is_torchs else {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
         """An iterator over new pipelines, all with `settings`, at the start of their data."""
@@ -166,10 +168,6 @@ class DALIAdapter(UntimedAdapter):
             if name in inspect.signature(_constructor(loader).__init__).parameters:
                 given[name] = getattr(loader, attribute)
         return type(loader)(pipelines, **given)
-
-
-def _is_torchs(loader: Any) -> bool:
-    return bool(_constructor(loader).__module__ == "nvidia.dali.plugin.pytorch")
 
 
 def _constructor(loader: Any) -> Any:

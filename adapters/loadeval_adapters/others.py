@@ -402,13 +402,26 @@ def _grain_queue(node: Any) -> tuple[int, int]:
     return workers, workers * (size + 1)  # one that waits for its queue holds an element
 
 
-INEXACT = (
-    "mode='alternate' reads batches ahead of training, so a state_dict() taken during an epoch "
-    "skips batches that training has not seen; use mode='log' to resume training from it"
-)
+class ResumableAdapter(IterableAdapter):
+    """Warns, once, where the `state_dict()` of a loader could not be resumed from."""
+
+    _has_warned = False
+
+    def refusal(self, loader: Any, mode: str) -> str | None:
+        """Refuse as other loaders do; warn of a mode whose states are inexact."""
+        if mode == "alternate" and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                "mode='alternate' reads batches ahead of training, so a state_dict() taken during "
+                "an epoch skips batches that training has not seen; use mode='log' to resume "
+                "training from it",
+                LoadevalWarning,
+                stacklevel=3,  # where it is iterated
+            )
+        return super().refusal(loader, mode)
 
 
-class NodesAdapter(OtherAdapter):
+class NodesAdapter(ResumableAdapter, OtherAdapter):
     """torchdata's nodes: knows the workers and queues of a graph of them, and stops them.
 
     A Loader has one iterator, which each epoch begins anew, or where `load_state_dict` says. In
@@ -421,7 +434,6 @@ class NodesAdapter(OtherAdapter):
     watch = Watch(classes={"torchdata.nodes.loader": ("Loader",)}, inside=("torchdata",))
     distributions = ("torchdata",)
     _lists_samples = False
-    _has_warned = False
 
     def batch_size(self, loader: Any) -> int | None:
         """That of its Batchers; unknown without one, since a function may make batches."""
@@ -460,13 +472,6 @@ class NodesAdapter(OtherAdapter):
             "prefetch_depth": _depth((_held(node), size) for node, size in sized),
             "pinned": any(_is_a(node, "PinMemory") for node in nodes) or None,
         }
-
-    def refusal(self, loader: Any, mode: str) -> str | None:
-        """Refuse as other loaders do; warn of a mode whose states are inexact."""
-        if mode == "alternate" and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(INEXACT, LoadevalWarning, stacklevel=3)  # where it is iterated
-        return super().refusal(loader, mode)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it is the loader's
         """Stop the threads and processes of all nodes, until the next epoch."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from loadeval import LoaderInfo, LoadevalWarning
-from loadeval_adapters.others import INEXACT
+from loadeval import LoaderInfo
+from loadeval_adapters.others import ResumableAdapter
 from loadeval_adapters.pytorch import PyTorchAdapter
 
 
-class StatefulDataLoaderAdapter(PyTorchAdapter):
+class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):
     """A DataLoader whose `state_dict()` tells where in its epoch it is.
 
     In `log` mode nothing is read ahead of the training loop: `evaluator.state_dict()` is exact
@@ -24,7 +23,6 @@ class StatefulDataLoaderAdapter(PyTorchAdapter):
     watch = replace(PyTorchAdapter.watch, inside=("torch.utils.data", "torchdata"))
     distributions = ("torch", "torchdata")
     _began_from: dict[str, Any] | None = None
-    _has_warned = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The rest of an epoch after `load_state_dict`, else a whole one."""
@@ -36,13 +34,6 @@ class StatefulDataLoaderAdapter(PyTorchAdapter):
         info = super().describe(loader)
         is_started = getattr(loader, "_initial_iter_for_state_dict", False)
         return replace(info, ready_batches=info.prefetch_depth if is_started else 0)
-
-    def refusal(self, loader: Any, mode: str) -> str | None:
-        """Refuse as a DataLoader's does; warn of a mode whose states are inexact."""
-        if mode == "alternate" and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(INEXACT, LoadevalWarning, stacklevel=3)  # where it is iterated
-        return super().refusal(loader, mode)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop all workers; a state that `epoch` began from is to be loaded again."""
