@@ -120,7 +120,7 @@ class DemoTraining:
         """Train on `batches`, calling `stepped` after each."""
         for batch in batches:
             images, labels = (part.to(self.device, non_blocking=True) for part in batch)
-            loss = nn.functional.cross_entropy(self.model(images / 255), labels)
+            loss = nn.CrossEntropyLoss()(self.model(images / 255), labels)
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
