@@ -1,4 +1,4 @@
-"""One module for each framework, found through the entry points `loadeval.adapters`."""
+"""The adapters that come with loadeval, found through the entry points `loadeval.adapters`."""
 
 ADAPTERS = {
     "torch.utils.data": "loadeval_adapters.pytorch:PyTorchAdapter",
