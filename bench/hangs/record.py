@@ -102,7 +102,7 @@ def seen(pid: int) -> dict[str, Any]:
     return {
         "pid": pid,
         "looks": [asdict(first), asdict(last)],
-        "observation": asdict(Observer(pid, OBSERVED_S, lambda: below).observe()),
+        "observation": asdict(Observer(pid, OBSERVED_S, below).observe()),
         "proc": {str(each): proc_files(each) for each in (pid, *below)},
         "py-spy": {str(each): stacks(each) for each in (pid, *below)},
     }

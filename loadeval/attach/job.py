@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from loadeval.attach.marks import Marks, plain_name
 from loadeval.errors import UsageError
-from loadeval.probes.jobs import SeenProcess, descendants_of, job_around, python_processes, seen
-from loadeval.probes.usage import HELPERS
+from loadeval.probes.processes import HELPERS, command_of, usage_of
+from loadeval.probes.stacks import GONE, NOT_PYTHON, ProcessStacks, StacksError, dump
 
 COMPILES = "compile_worker"
 """Torch's helper processes that compile have it in their command lines."""
 SPAWNED = "multiprocessing.spawn import spawn_main"
 MOST_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """One process: what its stacks show, None where they cannot be read.
+
+    `packages` are those whose compiled libraries it has loaded.
+    """
+
+    pid: int
+    parent: int
+    command: tuple[str, ...]
+    is_python: bool
+    packages: frozenset[str] = frozenset()
+    stacks: ProcessStacks | None = None
 
 
 class Training(NamedTuple):
@@ -25,27 +46,29 @@ class Training(NamedTuple):
 
 
 class Job:
-    """Processes as they were seen, by number, and what each is for.
+    """Processes as they were seen, and what each is for.
 
     That is "training", "worker", "launcher", "helper", or "other".
     """
 
-    def __init__(self, processes: Mapping[int, SeenProcess], marks: Marks) -> None:
-        self.processes, self._marks = processes, marks
-        self.kinds = {pid: self._kind(process) for pid, process in processes.items()}
+    def __init__(self, processes: Iterable[SeenProcess], marks: Marks) -> None:
+        self.processes, self._marks = {process.pid: process for process in processes}, marks
+        self.kinds = {pid: self._kind(process) for pid, process in self.processes.items()}
 
     def _kind(self, process: SeenProcess) -> str:
         if not process.is_python:
             return "other"
-        command = " ".join(process.command or ())
+        command = " ".join(process.command)
         main = process.stacks.main if process.stacks else None
         frames = () if main is None else main.frames
         reading = self._marks.read(frames)
         loads = reading.loads_for_others
         if process.stacks is None:
-            # What a fork server has forked has its command line.
-            parent = self.processes.get(process.parent or 0)
-            is_forked = bool(parent and parent.is_python and parent.command == process.command)
+            # What was forked, also by a fork server, has the command line of its parent.
+            parent = self.processes.get(process.parent)
+            is_forked = (
+                parent is not None and parent.is_python and parent.command == process.command
+            )
             loads = is_forked or SPAWNED in command
         if loads:
             return "worker"
@@ -59,22 +82,17 @@ class Job:
 
     def top(self, pid: int) -> int:
         """The process that `pid` works for: `pid` itself, unless it is a worker or a helper."""
-        while self.kinds[pid] in {"worker", "helper"}:
-            parent = self.processes[pid].parent
-            if parent is None or parent not in self.processes:
-                break
-            pid = parent
+        while self.kinds[pid] in {"worker", "helper"} and self.processes[pid].parent in self.kinds:
+            pid = self.processes[pid].parent
         return pid
 
     def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains; or the trainings that it has launched, by their numbers."""
         candidates = self._trainings_among({top, *self._below(top)})
         with_workers = [pid for pid in candidates if self.workers(pid)]
-        if top in with_workers or (top in candidates and not with_workers):
-            chosen = [top]
-        else:
-            chosen = with_workers or self._topmost(candidates)
-        return list(map(self._training, chosen))
+        if top in (with_workers or candidates):
+            return [self._training(top)]
+        return list(map(self._training, with_workers or self._topmost(candidates)))
 
     def all_trainings(self) -> list[Training]:
         """Every process that trains: it has workers, waits for a batch, or loaded a framework.
@@ -82,9 +100,9 @@ class Job:
         Of the latter, only those that no other of them has started.
         """
         frameworks = {mark.file.partition("/")[0] for mark in self._marks.functions}
-        candidates = self._trainings_among(self.processes)
+        candidates = self._trainings_among(self.kinds)
         evident = [pid for pid in candidates if self.workers(pid) or self._waits(pid)]
-        likely = [pid for pid in candidates if frameworks & (self.processes[pid].packages or set())]
+        likely = [pid for pid in candidates if frameworks & self.processes[pid].packages]
         return list(map(self._training, sorted({*evident, *self._topmost(likely)})))
 
     def workers(self, pid: int) -> list[int]:
@@ -101,7 +119,7 @@ class Job:
         return [pid for pid in sorted(pids) if self.kinds[pid] == "training"]
 
     def _training(self, pid: int) -> Training:
-        return Training(pid, self.processes[pid].command, tuple(self.workers(pid)))
+        return Training(pid, self.processes[pid].command or None, tuple(self.workers(pid)))
 
     def _waits(self, pid: int) -> bool:
         stacks = self.processes[pid].stacks
@@ -109,7 +127,7 @@ class Job:
         return any(self._marks.read(thread.frames).waits for thread in threads)
 
     def _children(self, pid: int) -> list[int]:
-        return sorted(child for child, seen in self.processes.items() if seen.parent == pid)
+        return sorted(each.pid for each in self.processes.values() if each.parent == pid)
 
     def _below(self, pid: int) -> set[int]:
         children = self._children(pid)
@@ -121,19 +139,19 @@ class Job:
 
 
 class Finder:
-    """Finds trainings, and their workers from then on.
-
-    A process that was seen to load is not read again: one that starts now does not show as a
-    worker.
-    """
+    """Finds trainings that run. A look at a process that runs Python takes some 15 ms."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
-        self._known: dict[int, SeenProcess] = {}
 
     def every_training(self) -> list[Training]:
         """Those of this user. Raises UsageError where there are none."""
-        trainings = self._job(python_processes()).all_trainings()
+        own = [
+            process
+            for process in psutil.process_iter(["uids"])
+            if process.info["uids"] and process.info["uids"].effective == os.geteuid()
+        ]
+        trainings = Job(_seen(filter(_runs_python, own)), self._marks).all_trainings()
         if not trainings:
             raise UsageError(
                 "no training of this user was found: none of its Python processes has workers of "
@@ -146,16 +164,17 @@ class Finder:
 
         Raises UsageError where there is none, or several.
         """
-        job = Job(job_around(pid), self._marks)
+        job = Job(_seen(_job_around(pid)), self._marks)
         if pid not in job.processes:
             raise UsageError(
                 f"there is no process {pid}; expected the number of one that runs, as ps shows it"
             )
         top = job.top(pid)
-        job = self._job(job.processes if top == pid else job_around(top))
+        if top != pid:
+            job = Job(_seen(_job_around(top)), self._marks)
         trainings = job.trainings(top)
         if not trainings:
-            command = " ".join(job.processes[top].command or ("unknown",))
+            command = " ".join(job.processes[top].command) or "unknown"
             raise UsageError(
                 f"process {pid} ({command}) runs no Python program, and has started none that runs"
             )
@@ -167,16 +186,51 @@ class Finder:
             )
         return trainings[0]
 
-    def workers_of(self, pid: int) -> list[int]:
-        """The workers that training `pid` has now."""
-        present = {pid, *descendants_of(pid)}
-        known = {number: self._known[number] for number in present & self._known.keys()}
-        job = self._job(known | seen(present - known.keys()))
-        return job.workers(pid) if job.kinds.get(pid) == "training" else []
 
-    def _job(self, processes: Mapping[int, SeenProcess]) -> Job:
-        job = Job(processes, self._marks)
-        workers = {pid for pid, kind in job.kinds.items() if kind == "worker"}
-        parents = {processes[pid].parent for pid in workers} & processes.keys()
-        self._known.update((pid, processes[pid]) for pid in workers | parents if pid is not None)
-        return job
+def _job_around(pid: int) -> list[psutil.Process]:
+    """Process `pid`, the Python processes that it descends from, and all that descend from it."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        line = [process]
+        for ancestor in process.parents():
+            if not _runs_python(ancestor):
+                break
+            line.append(ancestor)
+        return [*line, *process.children(recursive=True)]
+    return []
+
+
+def _seen(processes: Iterable[psutil.Process]) -> list[SeenProcess]:
+    """These processes but this one, as far as they still live."""
+    found = []
+    for process in processes:
+        pid, stacks, problem, usage = process.pid, None, None, usage_of(process.pid)
+        if usage is None or pid == os.getpid():
+            continue
+        try:
+            stacks = dump(pid, nonblocking=True)
+        except StacksError as error:
+            problem = error.problem
+        if problem == GONE:
+            continue
+        is_python = stacks is not None or (problem != NOT_PYTHON and _runs_python(process))
+        packages = _packages_of(pid) if is_python else frozenset()
+        found.append(SeenProcess(pid, usage.parent, command_of(pid), is_python, packages, stacks))
+    return found
+
+
+def _runs_python(process: psutil.Process) -> bool:
+    """Whether its program is Python, as far as its name tells."""
+    with suppress(psutil.Error, IndexError):
+        program = process.exe() or process.cmdline()[0]
+        return Path(program).name.startswith("python")
+    return False
+
+
+def _packages_of(pid: int) -> frozenset[str]:
+    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+        paths = (line.partition("-packages/")[2] for line in lines)
+        return frozenset(path.partition("/")[0] for path in paths if path)
+    return frozenset()

@@ -1,4 +1,4 @@
-"""The GPU probe: NVIDIA GPUs that this process uses, and their driver, through NVML."""
+"""The GPU probe: NVIDIA GPUs that a process uses, and their driver, through NVML."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 from pynvml import NVMLError
 
 from loadeval.errors import ProbeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 EACH_PCIE_NS = 1_000_000_000
 """Asking for PCIe throughput takes 20 ms, so each direction of each GPU is asked this seldom."""
@@ -28,6 +26,7 @@ METRICS = {
     "kernel_busy_percent": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 1),
     "sm_busy_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
     "sm_occupancy_percent": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, 1),
+    "tensor_busy_percent": (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, 1),
     "dram_bandwidth_percent": (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, 1),
     "pcie_receive_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
@@ -51,15 +50,51 @@ GONE = (
 """NVML raises these once a device is lost."""
 HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
 POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
-NUMBERED_BY_SPEED = (
-    "it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the GPUs here differ, "
-    "and CUDA numbers them by their speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
-)
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
 Query = Callable[[Any], dict[str, float]]
 """It asks NVML about a handle, and returns quantities by name."""
+
+
+def _slowdowns(reasons: int) -> dict[str, float]:
+    return {
+        "power_slowdown_flag": bool(reasons & POWER),
+        "thermal_slowdown_flag": bool(reasons & HEAT),
+        "hardware_slowdown_flag": bool(reasons & pynvml.nvmlClocksEventReasonHwSlowdown),
+    }
+
+
+# Functions are looked up when they are called: an older nvidia-ml-py lacks some.
+KERNEL_BUSY: Query = lambda gpu: {  # noqa: E731 - one of a table
+    "kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu
+}
+AT_ONCE: tuple[tuple[Query, ...], ...] = (
+    (
+        lambda gpu: {
+            "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
+        },
+        # This includes what the driver reserves for itself.
+        lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+    ),
+    (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
+    (lambda gpu: {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6},),
+    # The first goes with CUDA 14, older drivers lack the second.
+    (
+        lambda gpu: {"temperature_celsius": pynvml.nvmlDeviceGetTemperature(gpu, 0)},
+        lambda gpu: {"temperature_celsius": pynvml.nvmlDeviceGetTemperatureV(gpu, 0)},
+    ),
+    (
+        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
+        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
+    ),
+)
+"""Where a driver does not know a query, the next one of its row is asked instead."""
+PCIE = {
+    "pcie_receive_bytes_per_s": pynvml.NVML_PCIE_UTIL_RX_BYTES,
+    "pcie_transmit_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
+}
+"""Each watches the bus for 20 ms, and so takes as long to answer."""
 
 
 class GPUProbe:
@@ -70,9 +105,10 @@ class GPUProbe:
     `power_slowdown_flag`, `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the
     clock is held down for that reason. `pcie_receive_bytes_per_s` and
     `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
-    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent` and `dram_bandwidth_percent`,
-    and `kernel_busy_percent` and PCIe too: means since the one before, at least 150 ms. What a
-    device does not support is not among its quantities. `clock` is in nanoseconds.
+    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent`, `tensor_busy_percent` and
+    `dram_bandwidth_percent`, and `kernel_busy_percent` and PCIe too: means since the one before, at
+    least 150 ms. What a device does not support is not among its quantities. `clock` is in
+    nanoseconds.
     """
 
     name = "gpu"
@@ -82,7 +118,7 @@ class GPUProbe:
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
         self._watched: dict[str, WatchedDevice] = {}
-        self._pcie: deque[tuple[str, Queries]] = deque()
+        self._pcie: deque[tuple[str, str]] = deque()
         self._pcie_due_ns = 0
 
     def open(self) -> None:
@@ -101,20 +137,32 @@ class GPUProbe:
         self._pcie_due_ns = self._clock()
         for device in devices:
             watched = self._watched[device.subject] = WatchedDevice(device, self._clock)
-            self._pcie += [(device.subject, query) for query in watched.pcie]
+            if watched.counters is None:
+                self._pcie += [(device.subject, name) for name in PCIE]
 
     def read(self) -> Mapping[str, Mapping[str, float] | str]:
         """The quantities of each GPU now; of one that is lost since the last time, the reason.
 
         Raises ProbeError once all are lost.
         """
-        readings = {subject: device.read() for subject, device in self._watched.items()}
-        lost = {subject: why for subject, why in readings.items() if isinstance(why, str)}
-        for subject in lost:
-            self._watched.pop(subject).close()
+        readings: dict[str, dict[str, float] | str] = {}
+        for subject, device in list(self._watched.items()):
+            try:
+                readings[subject] = device.read()
+            except GONE as error:  # noqa: PERF203 - others go on
+                readings[subject] = str(error)
+                self._watched.pop(subject).close()
         if not self._watched:
-            raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in lost.items()))
-        self._read_pcie(readings)
+            raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in readings.items()))
+        now_ns = self._clock()
+        if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
+            self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
+            subject, name = self._pcie[0]
+            self._pcie.rotate(-1)
+            quantities = readings.get(subject)
+            if isinstance(quantities, dict):
+                with suppress(*GONE):  # the next reading will find so, and say it
+                    quantities |= self._watched[subject].read_pcie(name)
         return readings
 
     def close(self) -> None:
@@ -126,119 +174,52 @@ class GPUProbe:
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
 
-    def _read_pcie(self, readings: dict[str, dict[str, float] | str]) -> None:
-        """Read one direction of one GPU, when it is due: that takes 20 ms at most."""
-        now_ns = self._clock()
-        if not self._pcie or now_ns < self._pcie_due_ns:
-            return
-        self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-        subject, query = self._pcie[0]
-        self._pcie.rotate(-1)
-        quantities = readings.get(subject)
-        if isinstance(quantities, dict):
-            with suppress(*GONE):  # the next reading will find so, and say it
-                quantities.update(query.read())
-
 
 class WatchedDevice:
-    """One device, and what is asked of it."""
+    """One device, and what is asked of it; what it does not support is asked once."""
 
     def __init__(self, device: Device, clock: Callable[[], int]) -> None:
-        self._counters: GPMCounters | None = None
-        if _has_gpm(device.gpu.handle):
+        self._handle = device.handle
+        self.counters: GPMCounters | None = None
+        if _has_gpm(device.gpu_handle):
             with suppress(NVMLError):
-                self._counters = GPMCounters(device, clock)
-        counted = _kernel_busy if self._counters is None else self._counters.read
-        self._at_once = Queries(device.handle, [*AT_ONCE, (counted,)])
-        slow = PCIE if self._counters is None else ()
-        self.pcie = [Queries(device.handle, [(query,)]) for query in slow]
-
-    def read(self) -> dict[str, float] | str:
-        """What is known of it now; the reason once it answers no more."""
-        try:
-            return self._at_once.read()
-        except GONE as error:
-            return str(error)
-
-    def close(self) -> None:
-        """Give back what reading it took."""
-        if self._counters is not None:
-            self._counters.close()
-
-
-class Queries:
-    """What is asked of one device; what it does not support is asked once."""
-
-    def __init__(self, handle: Any, queries: Iterable[Sequence[Query]]) -> None:
-        self._handle = handle
-        self._left = [list(alternatives) for alternatives in queries]
+                self.counters = GPMCounters(device, clock)
+        busy = KERNEL_BUSY if self.counters is None else self.counters.read
+        self._at_once = [list(queries) for queries in (*AT_ONCE, (busy,))]
+        self._pcie: dict[str, list[Query]] = {name: [_pcie(name)] for name in PCIE}
 
     def read(self) -> dict[str, float]:
         """The quantities that are known now. Raises one of GONE once the device is."""
         quantities: dict[str, float] = {}
-        for alternatives in self._left:
-            while alternatives:
-                try:
-                    quantities |= alternatives[0](self._handle)
-                    break
-                except UNSUPPORTED:
-                    del alternatives[0]
-                except GONE:
-                    raise
-                except NVMLError:  # as when it times out: it may know the next time
-                    break
+        for queries in self._at_once:
+            quantities |= self._asked(queries)
         return quantities
 
+    def read_pcie(self, name: str) -> dict[str, float]:
+        """The traffic in one direction, over 20 ms. Raises one of GONE once the device is."""
+        return self._asked(self._pcie[name])
 
-def _slowdowns(reasons: int) -> dict[str, float]:
-    return {
-        "power_slowdown_flag": bool(reasons & POWER),
-        "thermal_slowdown_flag": bool(reasons & HEAT),
-        "hardware_slowdown_flag": bool(reasons & pynvml.nvmlClocksEventReasonHwSlowdown),
-    }
+    def close(self) -> None:
+        """Give back what reading it took."""
+        if self.counters is not None:
+            self.counters.close()
+
+    def _asked(self, queries: list[Query]) -> dict[str, float]:
+        """The answer to the first that is supported; the others are not asked again."""
+        while queries:
+            try:
+                return queries[0](self._handle)
+            except UNSUPPORTED:  # noqa: PERF203 - the next is asked instead
+                del queries[0]
+            except GONE:
+                raise
+            except NVMLError:  # as when it times out: it may know the next time
+                break
+        return {}
 
 
-def _pcie(handle: Any, counter: int) -> float:
-    return float(pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3)
-
-
-def _kernel_busy(handle: Any) -> dict[str, float]:
-    return {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
-
-
-# Functions are looked up when they are called: an older nvidia-ml-py lacks some.
-AT_ONCE: tuple[tuple[Query, ...], ...] = (
-    (
-        lambda gpu: {
-            "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
-        },
-        # This includes what the driver reserves for itself.
-        lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
-    ),
-    (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
-    (lambda gpu: {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6},),
-    # The first goes with CUDA 14, older drivers lack the second.
-    (
-        lambda gpu: {
-            "temperature_celsius": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
-        },
-        lambda gpu: {
-            "temperature_celsius": pynvml.nvmlDeviceGetTemperatureV(
-                gpu, pynvml.NVML_TEMPERATURE_GPU
-            )
-        },
-    ),
-    (
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
-    ),
-)
-"""Where a driver does not know a query, the next one of its row is asked instead."""
-PCIE: tuple[Query, ...] = (
-    lambda gpu: {"pcie_receive_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)},
-    lambda gpu: {"pcie_transmit_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)},
-)
-"""Each watches the bus for 20 ms, and so takes as long to answer."""
+def _pcie(name: str) -> Query:
+    return lambda gpu: {name: pynvml.nvmlDeviceGetPcieThroughput(gpu, PCIE[name]) * 1e3}
 
 
 class GPMCounters:
@@ -265,7 +246,7 @@ class GPMCounters:
             raise
 
     def read(self, _handle: Any) -> dict[str, float]:
-        """The means since the last time, once it was long enough ago."""
+        """The means since the last time, once it was long enough ago: all in one call."""
         if self._clock() - self._sampled_ns < BETWEEN_SAMPLES_NS:
             return {}
         try:
@@ -295,7 +276,7 @@ class GPMCounters:
         if device.gpu_instance is None:
             pynvml.nvmlGpmSampleGet(device.handle, sample)
         else:
-            pynvml.nvmlGpmMigSampleGet(device.gpu.handle, device.gpu_instance, sample)
+            pynvml.nvmlGpmMigSampleGet(device.gpu_handle, device.gpu_instance, sample)
         self._sampled_ns = now_ns
 
 
@@ -303,29 +284,26 @@ def _has_gpm(handle: object) -> bool | None:
     """Whether a GPU has performance counters; None is not known."""
     try:
         return bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-    except pynvml.NVMLError as error:
+    except NVMLError as error:
         absent = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return False if error.value in absent else None
 
 
 @dataclass(frozen=True, slots=True)
-class GPU:
-    """A whole GPU; `index` is NVML's, which counts in the order of the PCI bus."""
-
-    index: int
-    handle: Any
-    name: str
-    uuid: str
-
-
-@dataclass(frozen=True, slots=True)
 class Device:
-    """What CUDA computes on: a GPU, or one of the instances into which MIG has divided it."""
+    """What CUDA computes on: a GPU, or one of the instances into which MIG has divided it.
+
+    `index`, `gpu_name`, `gpu_uuid` and `gpu_handle` are of the whole GPU: NVML counts in the order
+    of the PCI bus.
+    """
 
     subject: str
     handle: Any
     uuid: str
-    gpu: GPU
+    index: int
+    gpu_name: str
+    gpu_uuid: str
+    gpu_handle: Any
     gpu_instance: int | None = None
 
 
@@ -366,31 +344,27 @@ def _all_devices() -> list[Device]:
 
 
 def _devices_at(index: int) -> Iterator[Device]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    gpu = GPU(index, handle, pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle))
-    if not _is_divided(gpu):
-        yield Device(f"GPU {gpu.index} ({gpu.name})", gpu.handle, gpu.uuid, gpu)
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+    name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
+    is_divided = False
+    with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
+        is_divided = pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
+    if not is_divided:
+        yield Device(f"GPU {index} ({name})", gpu, uuid, index, name, uuid, gpu)
         return
-    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
-        try:
-            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
-        except pynvml.NVMLError_NotFound:
-            continue
-        yield Device(
-            f"GPU {gpu.index} MIG {number} ({pynvml.nvmlDeviceGetName(handle)})",
-            handle,
-            pynvml.nvmlDeviceGetUUID(handle),
-            gpu,
-            pynvml.nvmlDeviceGetGpuInstanceId(handle),
-        )
-
-
-def _is_divided(gpu: GPU) -> bool:
-    try:
-        mode, _ = pynvml.nvmlDeviceGetMigMode(gpu.handle)
-    except pynvml.NVMLError_NotSupported:
-        return False
-    return bool(mode == pynvml.NVML_DEVICE_MIG_ENABLE)
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        with suppress(pynvml.NVMLError_NotFound):
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
+            yield Device(
+                f"GPU {index} MIG {number} ({pynvml.nvmlDeviceGetName(handle)})",
+                handle,
+                pynvml.nvmlDeviceGetUUID(handle),
+                index,
+                name,
+                uuid,
+                gpu,
+                pynvml.nvmlDeviceGetGpuInstanceId(handle),
+            )
 
 
 def _has_context_of(device: Device, pid: int) -> bool:
@@ -402,40 +376,61 @@ def _has_context_of(device: Device, pid: int) -> bool:
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
-
-    As in CUDA, none is visible where one is named twice.
-    """
+    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none, as in CUDA."""
     if visible is None:
         return devices
+    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    is_order_known = by_bus or len({device.gpu_name for device in devices}) == 1
     chosen: dict[str, Device] = {}
-    for entry in visible.split(","):
-        named = {device.uuid: device for device in _devices_named(devices, entry.strip(), visible)}
-        if not named:
+    for entry in map(str.strip, visible.split(",")):
+        named = []
+        if entry.isdecimal():
+            if not is_order_known:
+                raise ProbeError(
+                    f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the "
+                    "GPUs here differ, and CUDA numbers them by their speed; set "
+                    "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
+                )
+            named = [device for device in devices if device.index == int(entry)]
+        elif entry.startswith(("GPU-", "MIG-")):
+            all_uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu_uuid)}
+            uuids = [uuid for uuid in all_uuids if uuid.startswith(entry)]
+            if len(uuids) == 1:
+                named = [each for each in devices if uuids[0] in (each.uuid, each.gpu_uuid)]
+        if not named or any(device.uuid in chosen for device in named):
             break
-        if chosen.keys() & named.keys():
-            chosen = {}
-            break
-        chosen |= named
+        chosen |= {device.uuid: device for device in named}
     if not chosen:
         value = repr(visible) if visible else "empty"
         raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
     return list(chosen.values())
 
 
-def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Device]:
-    if entry.isdecimal():
-        by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        if not by_bus and len({device.gpu.name for device in devices}) > 1:
-            raise ProbeError(NUMBERED_BY_SPEED.format(visible=visible))
-        return [device for device in devices if device.gpu.index == int(entry)]
-    if not entry.startswith(("GPU-", "MIG-")):
-        return []
-    uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu.uuid)}
-    matching = [uuid for uuid in uuids if uuid.startswith(entry)]
-    if len(matching) != 1:
-        return []
-    return [device for device in devices if matching[0] in (device.uuid, device.gpu.uuid)]
+class JobGPUs:
+    """The GPUs on which process `pid` has a context; none where there is no driver.
+
+    In a container whose process ids are its own the driver tells of none.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._devices: list[Device] = []
+        self._percents: dict[str, list[float]] = {}
+        with suppress(NVMLError, ProbeError, OSError):
+            pynvml.nvmlInit()
+            self._devices = devices_used_by(pid)
+
+    def read(self) -> None:
+        """Ask once how busy they are; NVML tells of the last fraction of a second."""
+        for device in self._devices:
+            with suppress(NVMLError):  # a part of a GPU is not told of
+                busy = KERNEL_BUSY(device.handle)["kernel_busy_percent"]
+                self._percents.setdefault(device.subject, []).append(float(busy))
+
+    def close(self) -> dict[str, float]:
+        """The mean percentage of the time that kernels ran on each, of all readings."""
+        with suppress(NVMLError, OSError):
+            pynvml.nvmlShutdown()
+        return {subject: fmean(percents) for subject, percents in self._percents.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,27 +454,22 @@ def driver() -> Driver:
     """The driver of this machine, if there is one; never raises."""
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+    except NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             return Driver(missing=MISMATCH, broken=True)
         absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         return Driver(missing=NO_DRIVER if error.value in absent else str(error))
     try:
-        return _describe()
-    except pynvml.NVMLError as error:
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        number = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
+        return Driver(
+            version=pynvml.nvmlSystemGetDriverVersion(),
+            cuda=(number // 1000, number % 1000 // 10),
+            gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
+            gpm=tuple(map(_has_gpm, handles)),
+        )
+    except NVMLError as error:
         return Driver(missing=str(error))
     finally:
         pynvml.nvmlShutdown()
-
-
-def _describe() -> Driver:
-    handles = [
-        pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-    ]
-    number = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
-    return Driver(
-        version=pynvml.nvmlSystemGetDriverVersion(),
-        cuda=(number // 1000, number % 1000 // 10),
-        gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
-        gpm=tuple(map(_has_gpm, handles)),
-    )

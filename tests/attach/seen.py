@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Any
 from loadeval.attach.findings import attached
 from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import KernelMemory, Look, LookedAt
+from loadeval.probes.looks import (
+    KernelMemory,
+    Look,
+    LookedAt,
+    ProcessState,
+    SystemCall,
+    ThreadFigures,
+)
 from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess, ProcessGrowth
-from loadeval.probes.processes import ProcessState, SystemCall, ThreadFigures
 from loadeval.probes.stacks import (
     Frame,
     ProcessSamples,
@@ -50,6 +56,7 @@ def frame(
     return Frame(function, file, line, variables=texts)
 
 
+BOOTSTRAP = frame("BaseProcess._bootstrap", f"{STANDARD}/multiprocessing/process.py")
 MAIN = (frame("main", line=48), frame("<module>", line=60))
 LOOP = (frame("_worker_loop", f"{TORCH}/_utils/worker.py", 15), *MAIN)
 STEP = (frame("step", line=31), *MAIN)
@@ -69,11 +76,13 @@ OWN_LOADING = (*DATASET, FETCHING, *NEXT)
 ASK = (
     frame("Queue.get", f"{STANDARD}/multiprocessing/queues.py", 113),
     frame("_worker_loop", f"{TORCH}/_utils/worker.py", ASKS_AT),
+    BOOTSTRAP,
     *WAIT,  # of the training process, when the worker was forked
 )
 SEND = (
     frame("Queue.put", f"{STANDARD}/multiprocessing/queues.py", 93),
     frame("_worker_loop", f"{TORCH}/_utils/worker.py", SENDS_AT),
+    BOOTSTRAP,
     *START,
 )
 FETCH = (*DATASET, FETCHING, *LOOP)
@@ -119,7 +128,6 @@ def report_of(
     *,
     command: tuple[str, ...] | None = ("python", "train.py"),
     machine: ObservedMachine | None = None,
-    at_once: int | None = None,
     ended: bool = False,
 ) -> Attached:
     """What is said of a training that was observed for a second."""
@@ -128,7 +136,6 @@ def report_of(
         cost_ns=SECOND_NS // 100,
         training=training,
         workers=tuple(workers),
-        at_once=len(workers) if at_once is None else at_once,
         machine=machine or ObservedMachine(cpus=4),
         ended=ended,
     )
@@ -170,7 +177,6 @@ POLL = (
 READ = frame("Photographs.__getitem__", "/home/me/data.py", 31)
 LOGGING = frame("Handler.acquire", f"{STANDARD}/logging/__init__.py", 927)
 CONDITION = frame("Condition.wait", f"{STANDARD}/threading.py", 327)
-BOOTSTRAP = frame("BaseProcess._bootstrap", f"{STANDARD}/multiprocessing/process.py")
 FORKED = (
     BOOTSTRAP,
     frame("Popen._launch", f"{STANDARD}/multiprocessing/popen_fork.py"),
@@ -246,7 +252,7 @@ def observed(
                 ThreadStack(pid, "MainThread", frames),
             ),
         )
-    of_kernel = ProcessState(pid, parent, (), ("python", "train.py"), (main, *others))
+    of_kernel = ProcessState(pid, parent, ("python", "train.py"), (main, *others))
     return LookedAt(of_kernel, stacks, **options)
 
 

@@ -10,7 +10,7 @@ import pytest
 from loadeval.attach.hang import Hang, hang_of, hang_of_job, headline, no_batch_came, rows
 from loadeval.attach.marks import Mark, Marks, Variable
 from loadeval.probes.looks import KernelMemory
-from loadeval.probes.stacks import ProcessStacks, StackProblem, ThreadStack
+from loadeval.probes.stacks import NOT_PERMITTED, ProcessStacks, ThreadStack
 from tests.attach.seen import (
     CONDITION,
     FORKED,
@@ -143,7 +143,7 @@ def test_nobody_is_known_to_owe_a_batch() -> None:
 
 def test_its_stacks_could_not_be_read() -> None:
     """One that was not looked into may be the one that owes the batch."""
-    unread = observed(7, None, problem=StackProblem.FAILED)
+    unread = observed(7, None, problem="failed")
     hang = judged(WAITS, observed(8, idle(1)), unread)
     assert (hang.cause, hang.no_stacks) == ("unknown", "failed")
     assert not hang.is_hang
@@ -292,7 +292,7 @@ def test_a_collective_that_not_all_ranks_reached() -> None:
 
 def test_without_stacks_the_kernel_tells_who_waits() -> None:
     """But not what training waits for, so that it is not said to hang."""
-    training = observed(PID, None, parent=1, problem=StackProblem.NOT_PERMITTED)
+    training = observed(PID, None, parent=1, problem=NOT_PERMITTED)
     hang = judged(training, observed(7, None), observed(8, None, "recvfrom"))
     assert (hang.pid, hang.place.call) == (8, "recvfrom")
     assert (hang.no_stacks, hang.is_hang) == ("not permitted", False)
@@ -466,7 +466,7 @@ def test_what_else_is_known() -> None:
     pipe = in_call("write", PIPE, 5)
     alone = of_worker(fetching(READ), pipe)
     many = [observed(7 + n, fetching(LOGGING, READ, worker=n), "futex") for n in range(12)]
-    unread = judged(observed(PID, None, parent=1, problem=StackProblem.TIMEOUT))
+    unread = judged(observed(PID, None, parent=1, problem="timeout"))
     assert dict(rows(alone))["other end"] == "no other process has it open"
     assert dict(rows(judged(WAITS, *many)))["behind it"] == (
         "workers 1, 2, 3, 4, 5, 6, 7, 8 and 3 more at the same line"

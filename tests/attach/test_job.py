@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from loadeval.attach.job import Job
-from loadeval.probes.jobs import SeenProcess
-from loadeval.probes.stacks import ProcessStacks, StackProblem, ThreadStack
+from loadeval.attach.job import Job, SeenProcess
+from loadeval.probes.stacks import ProcessStacks, ThreadStack
 from tests.attach import seen as attached
 from tests.attach.seen import MARKS, STANDARD, frame
 
@@ -34,14 +33,10 @@ def seen(pid: int, parent: int, *stacks: attached.Stack, **other: Any) -> SeenPr
 
 def unread(pid: int, parent: int, command: tuple[str, ...] = TRAIN) -> SeenProcess:
     """A process whose stacks cannot be read."""
-    return SeenProcess(pid, parent, command, True, problem=StackProblem.NOT_PERMITTED)
+    return SeenProcess(pid, parent, command, is_python=True)
 
 
-def by_pid(*processes: SeenProcess) -> dict[int, SeenProcess]:
-    return {process.pid: process for process in processes}
-
-
-FORKED = by_pid(seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, attached.ASK))
+FORKED = (seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, attached.ASK))
 
 
 @pytest.mark.parametrize("pid", [1, 2, 3])
@@ -53,12 +48,12 @@ def test_any_process_of_a_training_leads_to_it(pid: int) -> None:
 
 
 def test_a_worker_whose_training_cannot_be_seen_is_its_own_top() -> None:
-    assert Job(by_pid(seen(2, 1, attached.FETCH)), MARKS).top(2) == 2
+    assert Job([seen(2, 1, attached.FETCH)], MARKS).top(2) == 2
 
 
 def test_workers_of_a_fork_server_are_of_the_training() -> None:
     """The server has started them, and the resource tracker is a helper."""
-    processes = by_pid(
+    processes = (
         seen(1, 0, attached.WAIT),
         seen(2, 1, attached.STEP, command=FORKSERVER),
         seen(3, 2, attached.FETCH, command=FORKSERVER),
@@ -70,7 +65,7 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
 
 
 def test_a_launcher_has_the_trainings_that_it_started() -> None:
-    processes = by_pid(
+    processes = (
         seen(1, 0, TORCHRUN),
         seen(2, 1, attached.STEP),
         seen(3, 1, attached.STEP),
@@ -82,7 +77,7 @@ def test_a_launcher_has_the_trainings_that_it_started() -> None:
 
 @pytest.mark.parametrize("stack", [TORCHRUN, SUBPROCESS])
 def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
-    processes = by_pid(seen(1, 0, stack), seen(2, 1, attached.STEP))
+    processes = (seen(1, 0, stack), seen(2, 1, attached.STEP))
     assert Job(processes, MARKS).kinds[1] == "launcher"
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
@@ -90,24 +85,22 @@ def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
 def test_a_shell_that_started_a_training_leads_to_it() -> None:
     """A program that the training started beside is not another one."""
     shell = seen(1, 0, is_python=False, stacks=None)
-    processes = by_pid(shell, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
+    processes = (shell, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_program_that_is_not_python_has_no_training() -> None:
-    assert Job(by_pid(seen(1, 0, is_python=False, stacks=None)), MARKS).trainings(1) == []
+    assert Job([seen(1, 0, is_python=False, stacks=None)], MARKS).trainings(1) == []
 
 
 def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
     """One that polls, say, which no frame shows."""
-    processes = by_pid(
-        seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH)
-    )
+    processes = (seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH))
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
-    processes = by_pid(
+    processes = (
         *(unread(1, 0), unread(2, 1), unread(3, 1, SPAWN), unread(4, 1, TRACKER)),
         *(unread(5, 1, FORKSERVER), unread(6, 5, FORKSERVER)),
     )
@@ -116,17 +109,17 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
 
 
 def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:
-    processes = by_pid(seen(1, 0))
+    processes = [seen(1, 0)]
     assert Job(processes, MARKS).kinds[1] == "training"
 
 
 def test_all_trainings_of_a_user() -> None:
     """Those with workers, those that wait for a batch now, and those that loaded a framework."""
     torch, none = frozenset({"torch", "numpy"}), frozenset({"numpy"})
-    processes = by_pid(
+    processes = (
         seen(10, 1, attached.STEP, packages=none),
         seen(11, 10, attached.FETCH, packages=torch),
-        seen(20, 1, attached.STEP, attached.WAIT, packages=None),
+        seen(20, 1, attached.STEP, attached.WAIT, packages=frozenset()),
         seen(30, 1, attached.STEP, packages=torch),
         seen(31, 30, attached.STEP, packages=torch),
         seen(40, 1, attached.STEP, packages=none),

@@ -21,7 +21,12 @@ from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look
 from loadeval.probes.observing import Observation
-from loadeval.probes.stacks import ProcessSamples, StackProblem, ThreadSamples
+from loadeval.probes.stacks import (
+    NO_STACKS,
+    NOT_PERMITTED,
+    ProcessSamples,
+    ThreadSamples,
+)
 from loadeval.report.as_json import as_json
 from loadeval.report.text import lines
 from tests.attach import seen
@@ -100,12 +105,11 @@ def test_a_process_whose_stacks_cannot_be_read(golden: Golden) -> None:
     """The kernel tells of its workers; some are listed."""
     asleep = (seen.moment("poll_schedule_timeout", call="poll"),) * 4
     workers = [process(pid, moments=asleep) for pid in range(101, 121)]
-    problem = StackProblem.NOT_PERMITTED
-    golden("attach-unread.txt", screen(report_of(process(PID, problem=problem), workers)))
+    golden("attach-unread.txt", screen(report_of(process(PID, problem=NOT_PERMITTED), workers)))
 
 
-@pytest.mark.parametrize("problem", StackProblem)
-def test_why_there_are_no_stacks_is_said(problem: StackProblem) -> None:
+@pytest.mark.parametrize("problem", NO_STACKS)
+def test_why_there_are_no_stacks_is_said(problem: str) -> None:
     said = report_of(process(PID, problem=problem)).headline
     assert said.startswith(f"How long training process {PID} waits is not measured: ")
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.probes import looks
-from loadeval.probes.looks import look_at, memory, with_native_frames
-from loadeval.probes.stacks import StackProblem, StacksError, py_spy
+from loadeval.probes.limits import Cgroup
+from loadeval.probes.looks import look_at, memory, thread_state, with_native_frames
+from loadeval.probes.schedstat import Files
+from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -169,13 +171,13 @@ def test_a_child_that_was_killed_and_not_asked_about() -> None:
 
 def test_stacks_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise StacksError(StackProblem.NOT_PERMITTED, "no")
+        raise StacksError(NOT_PERMITTED)
 
     monkeypatch.setattr(looks, "dump", refuse)
     look = look_at(os.getpid())
     assert look is not None
     training = look.training
-    assert (training.stacks, training.problem) == (None, StackProblem.NOT_PERMITTED)
+    assert (training.stacks, training.problem) == (None, NOT_PERMITTED)
 
 
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +187,27 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.free_shared_bytes is not None
     assert 0 <= known.free_shared_bytes <= known.shared_bytes
 
-    class Group:
-        folder = tmp_path
-
+    monkeypatch.setattr(looks, "groups", lambda _: [Cgroup(tmp_path)])
     (tmp_path / "memory.events").write_text("low 0\noom 5\noom_kill 3\n")
-    monkeypatch.setattr(looks, "groups", lambda _: [Group()])
     assert memory().oom_kills == 3
     (tmp_path / "memory.events").write_text("low 0\n")
     assert memory().oom_kills is not None
     monkeypatch.setattr(looks, "SHARED_MEMORY", str(tmp_path / "gone"))
-    monkeypatch.setattr(looks, "_text", lambda _: "")
+    monkeypatch.setattr(looks, "content_of", lambda _: b"")
     assert memory() == looks.KernelMemory()
+
+
+def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], Child]) -> None:
+    child = make_child()
+    child.tell("burn")
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s:
+        state = thread_state(child.pid, child.pid, Files(child.pid))
+        assert state is not None
+        if state.state == "R" and state.call is None and (state.cpu_ns or 0) > 0:
+            return
+    raise AssertionError(state)
+
+
+def test_of_a_thread_that_is_over_nothing_is_known() -> None:
+    assert thread_state(NOBODY, NOBODY, Files(NOBODY)) is None

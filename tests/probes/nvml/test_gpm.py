@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from loadeval.testing import FakeClock
     from tests.probes.nvml.stub import Driver
 
-KERNEL, SM, OCCUPANCY, DRAM = (
+KERNEL, SM, OCCUPANCY, TENSOR, DRAM = (
     pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
     pynvml.NVML_GPM_METRIC_SM_UTIL,
     pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
+    pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL,
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
 )
 RECEIVE, TRANSMIT = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
@@ -26,13 +27,15 @@ RECEIVE, TRANSMIT = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, pynvml.NVML_GPM_METR
 def hopper(driver: Driver, **fields: Any) -> Any:
     """A GPU that has counted something already."""
     device = driver.add("NVIDIA H100 80GB HBM3", gpm=1, **fields)
-    count(device, kernel=1000, sm=1000, occupancy=1000, dram=1000, receive=1000, transmit=1000)
+    for number in (KERNEL, SM, OCCUPANCY, TENSOR, DRAM, RECEIVE, TRANSMIT):
+        device.counted[number] = 1000
     return device
 
 
 def count(device: Any, **percents: float) -> None:
     """Let the counters go on."""
     numbers = {"kernel": KERNEL, "sm": SM, "occupancy": OCCUPANCY, "dram": DRAM}
+    numbers["tensor"] = TENSOR
     numbers |= {"receive": RECEIVE, "transmit": TRANSMIT}
     for name, more in percents.items():
         device.counted[numbers[name]] += more
@@ -51,7 +54,8 @@ def test_the_mean_between_two_readings_is_told(
     probe.open()
     means = []
     for sm, receive in ((40.5, 3), (7, 5)):
-        count(device, kernel=90, sm=sm, occupancy=20, dram=30, receive=receive, transmit=1)
+        count(device, kernel=90, sm=sm, occupancy=20, tensor=10, dram=30)
+        count(device, receive=receive, transmit=1)
         clock.advance(BETWEEN_SAMPLES_NS)
         means.append(counted(probe.read()))
     assert means == [
@@ -59,6 +63,7 @@ def test_the_mean_between_two_readings_is_told(
             "kernel_busy_percent": 90,
             "sm_busy_percent": sm,
             "sm_occupancy_percent": 20,
+            "tensor_busy_percent": 10,
             "dram_bandwidth_percent": 30,
             "pcie_receive_bytes_per_s": receive * 2**20,
             "pcie_transmit_bytes_per_s": 2**20,
