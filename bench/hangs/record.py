@@ -98,7 +98,7 @@ def seen(pid: int) -> dict[str, Any]:
             raise TimeoutError(f"{pid} does not hang: {hang}")
     if hang.pid is not None and hang.waits_in != "write":
         last = with_native_frames(last, hang.pid)
-    below = [process.state.pid for process in last.others]
+    below = [process.pid for process in last.others]
     return {
         "pid": pid,
         "looks": [asdict(first), asdict(last)],

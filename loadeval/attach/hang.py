@@ -240,7 +240,7 @@ class Doing:
     @property
     def pid(self) -> int:
         """The number of the process."""
-        return self.process.state.pid
+        return self.process.pid
 
     @property
     def is_alone(self) -> bool:
@@ -272,12 +272,12 @@ def doing_of(process: LookedAt, marks: Marks, *, trains: bool = False) -> Doing:
     sample = None
     if what == "fetching" and marks.number(frames, "all read") is None:
         sample = marks.number(frames, "sample")
-    states = {thread.tid: thread for thread in process.state.threads}
-    tid = process.state.pid if stack is None or stack.tid not in states else stack.tid
-    state = states.get(tid or process.state.pid)
+    states = {thread.tid: thread for thread in process.threads}
+    tid = process.pid if stack is None or stack.tid not in states else stack.tid
+    state = states.get(tid or process.pid)
     return Doing(
         process,
-        tid or process.state.pid,
+        tid or process.pid,
         what,
         _waits_in(state, python, frames),
         _place(process, state, python, frames),
@@ -286,7 +286,7 @@ def doing_of(process: LookedAt, marks: Marks, *, trains: bool = False) -> Doing:
         worker,
         marks.number(frames, "batch") if what in {"fetching", "sending"} and not trains else None,
         sample,
-        dict(process.sleeps).get(tid or process.state.pid, 0),
+        dict(process.sleeps).get(tid or process.pid, 0),
     )
 
 
@@ -376,7 +376,7 @@ class Judgement:
         self.elapsed_s = last.time_s - first.time_s
         self.own = doing_of(last.training, marks, trains=True)
         self.below = [doing_of(process, marks) for process in last.others]
-        self.was = {each.state.pid: doing_of(each, marks) for each in first.others}
+        self.was = {each.pid: doing_of(each, marks) for each in first.others}
         self.was[self.own.pid] = doing_of(first.training, marks, trains=True)
 
     def hang(self, silent_ns: int) -> Hang:  # noqa: C901, PLR0911 - one question after another
@@ -513,7 +513,7 @@ class Judgement:
         """The other processes that have the other end of the pipe that it reads or writes."""
         end = it.place.path or "", it.waits_in != "write"
         return tuple(
-            (each.state.pid, (each.state.main.state if each.state.main else None) or "?")
+            (each.pid, (each.main.state if each.main else None) or "?")
             for each in (self.last.training, *self.last.others)
             if each is not it.process and end in each.pipes
         )
@@ -523,11 +523,11 @@ def _cpu_ns(look: Look, pid: int) -> int:
     """CPU time of a process' threads that may load, and of all processes below it."""
     family, total = {pid}, 0
     for process in (look.training, *look.others):  # parents come before their children
-        if process.state.pid == pid or process.state.parent in family:
-            family.add(process.state.pid)
+        if process.pid == pid or process.parent in family:
+            family.add(process.pid)
             stacks = () if process.stacks is None else process.stacks.threads
             idle = {thread.tid for thread in stacks if SUPERVISORS.match(thread.name)}
-            threads = [each for each in process.state.threads if each.tid not in idle]
+            threads = [each for each in process.threads if each.tid not in idle]
             total += sum(thread.cpu_ns or 0 for thread in threads)
     return total
 
@@ -682,13 +682,12 @@ def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -
 
 
 def _stacks_of(process: LookedAt, *, redact: bool) -> list[str]:
-    state = process.state
-    command = "" if redact or state.command is None else f": {' '.join(state.command)}"
-    lines = [f"process {state.pid}, started by {state.parent}{command}"]
+    command = "" if redact or process.command is None else f": {' '.join(process.command)}"
+    lines = [f"process {process.pid}, started by {process.parent}{command}"]
     stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
     if process.problem is not None:
         lines.append(f"  no stacks: {process.problem}")
-    for thread in state.threads:
+    for thread in process.threads:
         call = "" if thread.call is None else f", in {thread.call.name or thread.call.number}"
         if thread.call is not None and thread.call.path is not None and not redact:
             call += f" of {thread.call.path}"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,28 +12,14 @@ import psutil
 
 from loadeval.attach.marks import Marks, plain_name
 from loadeval.errors import UsageError
-from loadeval.probes.processes import HELPERS, command_of, usage_of
-from loadeval.probes.stacks import GONE, NOT_PYTHON, ProcessStacks, StacksError, dump
+from loadeval.probes.looks import LookedAt, process_at
+from loadeval.probes.processes import HELPERS
+from loadeval.probes.stacks import GONE, NOT_PYTHON
 
 COMPILES = "compile_worker"
 """Torch's helper processes that compile have it in their command lines."""
 SPAWNED = "multiprocessing.spawn import spawn_main"
 MOST_NAMED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class SeenProcess:
-    """One process: what its stacks show, None where they cannot be read.
-
-    `packages` are those whose compiled libraries it has loaded.
-    """
-
-    pid: int
-    parent: int
-    command: tuple[str, ...]
-    is_python: bool
-    packages: frozenset[str] = frozenset()
-    stacks: ProcessStacks | None = None
 
 
 class Training(NamedTuple):
@@ -45,32 +30,37 @@ class Training(NamedTuple):
     workers: tuple[int, ...]
 
 
+def packages_of(pid: int) -> set[str]:
+    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    return {line.partition("-packages/")[2].partition("/")[0] for line in lines}
+
+
 class Job:
     """Processes as they were seen, and what each is for.
 
     That is "training", "worker", "launcher", "helper", or "other".
     """
 
-    def __init__(self, processes: Iterable[SeenProcess], marks: Marks) -> None:
+    def __init__(self, processes: Iterable[LookedAt], marks: Marks) -> None:
         self.processes, self._marks = {process.pid: process for process in processes}, marks
         self.kinds = {pid: self._kind(process) for pid, process in self.processes.items()}
 
-    def _kind(self, process: SeenProcess) -> str:
-        if not process.is_python:
+    def _kind(self, process: LookedAt) -> str:
+        command = " ".join(process.command or ())
+        if process.stacks is None and (process.problem == NOT_PYTHON or not runs_python(command)):
             return "other"
-        command = " ".join(process.command)
         main = process.stacks.main if process.stacks else None
         frames = () if main is None else main.frames
         reading = self._marks.read(frames)
-        loads = reading.loads_for_others
-        if process.stacks is None:
-            # What was forked, also by a fork server, has the command line of its parent.
-            parent = self.processes.get(process.parent)
-            is_forked = (
-                parent is not None and parent.is_python and parent.command == process.command
-            )
-            loads = is_forked or SPAWNED in command
-        if loads:
+        parent = self.processes.get(process.parent)
+        # Where stacks do not tell it: who was forked has the command line of its parent.
+        is_forked = parent is not None and parent.command == process.command
+        if reading.loads_for_others or (
+            process.stacks is None and (is_forked or SPAWNED in command)
+        ):
             return "worker"
         if any(helper in command for helper in (*HELPERS, COMPILES)):
             return "helper"
@@ -94,7 +84,7 @@ class Job:
             return [self._training(top)]
         return list(map(self._training, with_workers or self._topmost(candidates)))
 
-    def all_trainings(self) -> list[Training]:
+    def all_trainings(self, packages_of: Callable[[int], set[str]] = packages_of) -> list[Training]:
         """Every process that trains: it has workers, waits for a batch, or loaded a framework.
 
         Of the latter, only those that no other of them has started.
@@ -102,7 +92,7 @@ class Job:
         frameworks = {mark.file.partition("/")[0] for mark in self._marks.functions}
         candidates = self._trainings_among(self.kinds)
         evident = [pid for pid in candidates if self.workers(pid) or self._waits(pid)]
-        likely = [pid for pid in candidates if frameworks & self.processes[pid].packages]
+        likely = [pid for pid in candidates if frameworks & packages_of(pid)]
         return list(map(self._training, sorted({*evident, *self._topmost(likely)})))
 
     def workers(self, pid: int) -> list[int]:
@@ -119,7 +109,7 @@ class Job:
         return [pid for pid in sorted(pids) if self.kinds[pid] == "training"]
 
     def _training(self, pid: int) -> Training:
-        return Training(pid, self.processes[pid].command or None, tuple(self.workers(pid)))
+        return Training(pid, self.processes[pid].command, tuple(self.workers(pid)))
 
     def _waits(self, pid: int) -> bool:
         stacks = self.processes[pid].stacks
@@ -139,19 +129,20 @@ class Job:
 
 
 class Finder:
-    """Finds trainings that run. A look at a process that runs Python takes some 15 ms."""
+    """Finds trainings that run."""
 
     def __init__(self, marks: Marks) -> None:
         self._marks = marks
 
     def every_training(self) -> list[Training]:
         """Those of this user. Raises UsageError where there are none."""
-        own = [
-            process
-            for process in psutil.process_iter(["uids"])
-            if process.info["uids"] and process.info["uids"].effective == os.geteuid()
-        ]
-        trainings = Job(_seen(filter(_runs_python, own)), self._marks).all_trainings()
+        own = {os.geteuid()}
+        trainings = self._job(
+            process.pid
+            for process in psutil.process_iter(["uids", "cmdline"])
+            if own & {*(process.info["uids"] or ())}
+            and runs_python(" ".join(process.info["cmdline"] or ()))
+        ).all_trainings()
         if not trainings:
             raise UsageError(
                 "no training of this user was found: none of its Python processes has workers of "
@@ -164,17 +155,17 @@ class Finder:
 
         Raises UsageError where there is none, or several.
         """
-        job = Job(_seen(_job_around(pid)), self._marks)
+        job = self._job(_around(pid))
         if pid not in job.processes:
             raise UsageError(
                 f"there is no process {pid}; expected the number of one that runs, as ps shows it"
             )
         top = job.top(pid)
         if top != pid:
-            job = Job(_seen(_job_around(top)), self._marks)
+            job = self._job(_around(top))
         trainings = job.trainings(top)
         if not trainings:
-            command = " ".join(job.processes[top].command) or "unknown"
+            command = " ".join(job.processes[top].command or ("unknown",))
             raise UsageError(
                 f"process {pid} ({command}) runs no Python program, and has started none that runs"
             )
@@ -186,51 +177,25 @@ class Finder:
             )
         return trainings[0]
 
+    def _job(self, pids: Iterable[int]) -> Job:
+        seen = (process_at(pid) for pid in pids if pid != os.getpid())
+        living = (process for process in seen if process is not None)
+        return Job((process for process in living if process.problem != GONE), self._marks)
 
-def _job_around(pid: int) -> list[psutil.Process]:
+
+def _around(pid: int) -> list[int]:
     """Process `pid`, the Python processes that it descends from, and all that descend from it."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        line = [process]
+        line = [process, *process.children(recursive=True)]
         for ancestor in process.parents():
-            if not _runs_python(ancestor):
+            if not runs_python(" ".join(ancestor.cmdline())):
                 break
             line.append(ancestor)
-        return [*line, *process.children(recursive=True)]
+        return [each.pid for each in line]
     return []
 
 
-def _seen(processes: Iterable[psutil.Process]) -> list[SeenProcess]:
-    """These processes but this one, as far as they still live."""
-    found = []
-    for process in processes:
-        pid, stacks, problem, usage = process.pid, None, None, usage_of(process.pid)
-        if usage is None or pid == os.getpid():
-            continue
-        try:
-            stacks = dump(pid, nonblocking=True)
-        except StacksError as error:
-            problem = error.problem
-        if problem == GONE:
-            continue
-        is_python = stacks is not None or (problem != NOT_PYTHON and _runs_python(process))
-        packages = _packages_of(pid) if is_python else frozenset()
-        found.append(SeenProcess(pid, usage.parent, command_of(pid), is_python, packages, stacks))
-    return found
-
-
-def _runs_python(process: psutil.Process) -> bool:
-    """Whether its program is Python, as far as its name tells."""
-    with suppress(psutil.Error, IndexError):
-        program = process.exe() or process.cmdline()[0]
-        return Path(program).name.startswith("python")
-    return False
-
-
-def _packages_of(pid: int) -> frozenset[str]:
-    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-        paths = (line.partition("-packages/")[2] for line in lines)
-        return frozenset(path.partition("/")[0] for path in paths if path)
-    return frozenset()
+def runs_python(command: str) -> bool:
+    """Whether this command line is of a Python program, as far as it tells."""
+    return command.partition(" ")[0].rpartition("/")[2].startswith("python")

@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
@@ -35,7 +35,6 @@ METRICS = {
 UNSUPPORTED = (
     pynvml.NVMLError_NotSupported,
     pynvml.NVMLError_NoPermission,
-    pynvml.NVMLError_InvalidArgument,  # of a handle of MIG's
     pynvml.NVMLError_FunctionNotFound,  # in an older driver
     AttributeError,  # in an older nvidia-ml-py
 )
@@ -181,9 +180,9 @@ class WatchedDevice:
     def __init__(self, device: Device, clock: Callable[[], int]) -> None:
         self._handle = device.handle
         self.counters: GPMCounters | None = None
-        if _has_gpm(device.gpu_handle):
+        if _has_gpm(device.handle):
             with suppress(NVMLError):
-                self.counters = GPMCounters(device, clock)
+                self.counters = GPMCounters(device.handle, clock)
         busy = KERNEL_BUSY if self.counters is None else self.counters.read
         self._at_once = [list(queries) for queries in (*AT_ONCE, (busy,))]
         self._pcie: dict[str, list[Query]] = {name: [_pcie(name)] for name in PCIE}
@@ -228,9 +227,8 @@ class GPMCounters:
     Raises NVMLError where it cannot be sampled.
     """
 
-    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
-        self._device = device
-        self._clock = clock
+    def __init__(self, handle: Any, clock: Callable[[], int]) -> None:
+        self._handle, self._clock = handle, clock
         self._samples: list[Any] = []
         self._asked = pynvml.c_nvmlGpmMetricsGet_t()
         self._asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -272,11 +270,8 @@ class GPMCounters:
         self._samples = []
 
     def _sample(self, which: int) -> None:
-        device, sample, now_ns = self._device, self._samples[which], self._clock()
-        if device.gpu_instance is None:
-            pynvml.nvmlGpmSampleGet(device.handle, sample)
-        else:
-            pynvml.nvmlGpmMigSampleGet(device.gpu_handle, device.gpu_instance, sample)
+        now_ns = self._clock()
+        pynvml.nvmlGpmSampleGet(self._handle, self._samples[which])
         self._sampled_ns = now_ns
 
 
@@ -291,20 +286,17 @@ def _has_gpm(handle: object) -> bool | None:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What CUDA computes on: a GPU, or one of the instances into which MIG has divided it.
+    """A GPU; `index` is NVML's, which counts in the order of the PCI bus."""
 
-    `index`, `gpu_name`, `gpu_uuid` and `gpu_handle` are of the whole GPU: NVML counts in the order
-    of the PCI bus.
-    """
-
-    subject: str
-    handle: Any
-    uuid: str
     index: int
-    gpu_name: str
-    gpu_uuid: str
-    gpu_handle: Any
-    gpu_instance: int | None = None
+    handle: Any
+    name: str
+    uuid: str
+
+    @property
+    def subject(self) -> str:
+        """What its readings are of."""
+        return f"GPU {self.index} ({self.name})"
 
 
 def used_devices() -> list[Device]:
@@ -331,40 +323,21 @@ def _all_devices() -> list[Device]:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
-    devices: list[Device] = []
-    refusals: list[str] = []
+    devices, refusals = list[Device](), list[str]()
     for index in range(count):
         try:
-            devices += list(_devices_at(index))
-        except NVMLError as error:  # noqa: PERF203 - lost, or of another container: others may be ours
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
+            with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
+                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                    refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
+                    continue
+            devices.append(Device(index, gpu, name, uuid))
+        except NVMLError as error:  # lost, or of another container: others may be ours
             refusals.append(f"GPU {index} cannot be asked: {error}")
     if not devices:
         raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
     return devices
-
-
-def _devices_at(index: int) -> Iterator[Device]:
-    gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-    name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
-    is_divided = False
-    with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
-        is_divided = pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    if not is_divided:
-        yield Device(f"GPU {index} ({name})", gpu, uuid, index, name, uuid, gpu)
-        return
-    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
-        with suppress(pynvml.NVMLError_NotFound):
-            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
-            yield Device(
-                f"GPU {index} MIG {number} ({pynvml.nvmlDeviceGetName(handle)})",
-                handle,
-                pynvml.nvmlDeviceGetUUID(handle),
-                index,
-                name,
-                uuid,
-                gpu,
-                pynvml.nvmlDeviceGetGpuInstanceId(handle),
-            )
 
 
 def _has_context_of(device: Device, pid: int) -> bool:
@@ -376,34 +349,31 @@ def _has_context_of(device: Device, pid: int) -> bool:
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none, as in CUDA."""
+    """The devices that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
+
+    As in CUDA, none is visible where one is named twice.
+    """
     if visible is None:
         return devices
     by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    is_order_known = by_bus or len({device.gpu_name for device in devices}) == 1
-    chosen: dict[str, Device] = {}
+    chosen: list[Device] = []
     for entry in map(str.strip, visible.split(",")):
-        named = []
+        named = [each for each in devices if entry[:4] == "GPU-" and each.uuid.startswith(entry)]
         if entry.isdecimal():
-            if not is_order_known:
+            named = [each for each in devices if each.index == int(entry)]
+            if not by_bus and len({device.name for device in devices}) > 1:
                 raise ProbeError(
                     f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the "
                     "GPUs here differ, and CUDA numbers them by their speed; set "
                     "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
                 )
-            named = [device for device in devices if device.index == int(entry)]
-        elif entry.startswith(("GPU-", "MIG-")):
-            all_uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu_uuid)}
-            uuids = [uuid for uuid in all_uuids if uuid.startswith(entry)]
-            if len(uuids) == 1:
-                named = [each for each in devices if uuids[0] in (each.uuid, each.gpu_uuid)]
-        if not named or any(device.uuid in chosen for device in named):
+        if len(named) != 1:
             break
-        chosen |= {device.uuid: device for device in named}
-    if not chosen:
+        chosen += named
+    if not chosen or len({device.uuid for device in chosen}) < len(chosen):
         value = repr(visible) if visible else "empty"
         raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
-    return list(chosen.values())
+    return chosen
 
 
 class JobGPUs:

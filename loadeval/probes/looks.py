@@ -93,35 +93,28 @@ class ThreadFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessState:
-    """One process now; None is not known."""
-
-    pid: int
-    parent: int
-    command: tuple[str, ...] | None
-    threads: tuple[ThreadFigures, ...]
-
-    @property
-    def main(self) -> ThreadFigures | None:
-        """The main thread."""
-        return next((thread for thread in self.threads if thread.tid == self.pid), None)
-
-
-@dataclass(frozen=True, slots=True)
 class LookedAt:
-    """One process: what its threads do; what is not known is None.
+    """One process now: what its threads do; what is not known is None.
 
     `problem` is why there are no stacks. `pipes` are those that are open, each with whether it is
     open for writing, and `connections` the addresses that its sockets are connected to, by the
     number of the open file. `sleeps` counts how often each of its threads went to sleep so far.
     """
 
-    state: ProcessState
+    pid: int
+    parent: int
+    command: tuple[str, ...] | None
+    threads: tuple[ThreadFigures, ...] = ()
     stacks: ProcessStacks | None = None
     problem: str | None = None
     pipes: frozenset[tuple[str, bool]] = frozenset()
     connections: tuple[tuple[int, str], ...] = ()
     sleeps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def main(self) -> ThreadFigures | None:
+        """The main thread."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +150,7 @@ def look_at(pid: int) -> Look | None:
 
     Helpers of multiprocessing are left out.
     """
-    began_s, training = time.monotonic(), _observed(pid)
+    began_s, training = time.monotonic(), process_at(pid)
     if training is None:
         return None
     below: list[psutil.Process] = []
@@ -165,8 +158,8 @@ def look_at(pid: int) -> Look | None:
         below = psutil.Process(pid).children(recursive=True)  # parents before their children
     others: list[LookedAt] = []
     for process in below:
-        seen = None if len(others) == MOST_PROCESSES else _observed(process.pid)
-        if seen is not None and not is_helper(process.pid, seen.state.parent):
+        seen = None if len(others) == MOST_PROCESSES else process_at(process.pid)
+        if seen is not None and not is_helper(process.pid, seen.parent):
             others.append(seen)
     killed = tuple(_killed(pid, below))
     return Look(began_s, training, tuple(others), killed, memory())
@@ -182,7 +175,7 @@ def with_native_frames(look: Look, pid: int) -> Look:
     except StacksError:
         return look
     training, *others = (
-        replace(seen, stacks=stacks) if seen.state.pid == pid else seen
+        replace(seen, stacks=stacks) if seen.pid == pid else seen
         for seen in (look.training, *look.others)
     )
     return replace(look, training=training, others=tuple(others))
@@ -240,7 +233,8 @@ def _system_call(pid: int, words: list[str]) -> SystemCall | None:
     return SystemCall(int(words[0]), name, descriptor, path)
 
 
-def _observed(pid: int) -> LookedAt | None:
+def process_at(pid: int) -> LookedAt | None:
+    """Look at one process, which takes some 15 ms; None where it is over."""
     usage, stacks, problem = usage_of(pid), None, None
     if usage is None:
         return None
@@ -257,7 +251,10 @@ def _observed(pid: int) -> LookedAt | None:
         if count is not None:
             sleeps.append((thread.tid, int(count[1])))
     return LookedAt(
-        ProcessState(pid, usage.parent, command_of(pid) or None, threads),
+        pid,
+        usage.parent,
+        command_of(pid) or None,
+        threads,
         stacks,
         problem,
         frozenset(_pipes(pid)),

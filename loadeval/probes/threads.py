@@ -28,7 +28,7 @@ class ThreadsProbe:
 
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
     CPU, and runnable without one. The training thread is the one that made the probe. Beyond 22
-    names, the busiest of those that were met together, the rest are "other threads".
+    names, those of the busiest threads, the rest are "other threads".
     """
 
     name = "threads"
@@ -78,19 +78,13 @@ class ThreadsProbe:
         self._names = {
             tid: python.get(tid) or self._names.get(tid) or self._files.name_of(tid) for tid in used
         }
-        groups: dict[str, list[int]] = defaultdict(list)
-        for tid in used:
+        subjects: dict[str, list[int]] = defaultdict(list)
+        for tid in sorted(used, key=lambda tid: -used[tid].cpu_ns):
             name = TRAINING if tid == self._training else subject_of(self._names[tid])
-            groups[name].append(tid)
-        by_cpu = sorted(groups, key=lambda name: -sum(used[tid].cpu_ns for tid in groups[name]))
-        for name in by_cpu:
-            if name == TRAINING or name in self._distinct:
-                continue
-            if len(self._distinct) < MOST_NAMES:
+            if name != TRAINING and len(self._distinct) < MOST_NAMES:
                 self._distinct.add(name)
-            else:
-                groups[OTHERS] += groups.pop(name)
-        return groups
+            subjects[name if name in {TRAINING, *self._distinct} else OTHERS].append(tid)
+        return subjects
 
 
 class PythonLockProbe:

@@ -12,7 +12,6 @@ from loadeval.probes.looks import (
     KernelMemory,
     Look,
     LookedAt,
-    ProcessState,
     SystemCall,
     ThreadFigures,
 )
@@ -252,8 +251,7 @@ def observed(
                 ThreadStack(pid, "MainThread", frames),
             ),
         )
-    of_kernel = ProcessState(pid, parent, ("python", "train.py"), (main, *others))
-    return LookedAt(of_kernel, stacks, **options)
+    return LookedAt(pid, parent, ("python", "train.py"), (main, *others), stacks, **options)
 
 
 def looks(

@@ -176,9 +176,9 @@ def test_who_was_on_a_cpu_does_not_hang() -> None:
     assert hang_of([first, replace(last, others=(stuck, decoder))], MARKS, SECOND).cause == "slow"
     ours = [
         replace(thread, cpu_ns=SECOND // 2) if thread.tid != 7 else thread
-        for thread in stuck.state.threads
+        for thread in stuck.threads
     ]
-    sampled = replace(stuck, state=replace(stuck.state, threads=tuple(ours)))
+    sampled = replace(stuck, threads=tuple(ours))
     assert hang_of([first, replace(last, others=(sampled,))], MARKS, SECOND).cause == "io"
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from loadeval.attach.job import Job, SeenProcess
-from loadeval.probes.stacks import ProcessStacks, ThreadStack
+from loadeval.attach.job import Job
+from loadeval.probes.looks import LookedAt
+from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStack
 from tests.attach import seen as attached
 from tests.attach.seen import MARKS, STANDARD, frame
 
@@ -22,20 +21,22 @@ TORCHRUN = (
 SUBPROCESS = (frame("Popen.wait", f"{STANDARD}/subprocess.py"), *attached.MAIN)
 
 
-def seen(pid: int, parent: int, *stacks: attached.Stack, **other: Any) -> SeenProcess:
+def seen(
+    pid: int, parent: int, *stacks: attached.Stack, command: tuple[str, ...] = TRAIN
+) -> LookedAt:
     """A process with a main thread, and others where there are more stacks."""
     threads = tuple(
         ThreadStack(pid + 1000 * number, "thread", stack) for number, stack in enumerate(stacks)
     )
-    given = {"command": TRAIN, "is_python": True, "stacks": ProcessStacks(pid, threads)}
-    return SeenProcess(pid, parent, **{**given, **other})
+    return LookedAt(pid, parent, command, stacks=ProcessStacks(pid, threads))
 
 
-def unread(pid: int, parent: int, command: tuple[str, ...] = TRAIN) -> SeenProcess:
+def unread(pid: int, parent: int, command: tuple[str, ...] = TRAIN) -> LookedAt:
     """A process whose stacks cannot be read."""
-    return SeenProcess(pid, parent, command, is_python=True)
+    return LookedAt(pid, parent, command, problem=NOT_PERMITTED)
 
 
+SHELL = LookedAt(1, 0, ("sh", "train.sh"), problem=NOT_PYTHON)
 FORKED = (seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, attached.ASK))
 
 
@@ -84,13 +85,12 @@ def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
 
 def test_a_shell_that_started_a_training_leads_to_it() -> None:
     """A program that the training started beside is not another one."""
-    shell = seen(1, 0, is_python=False, stacks=None)
-    processes = (shell, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
+    processes = (SHELL, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_program_that_is_not_python_has_no_training() -> None:
-    assert Job([seen(1, 0, is_python=False, stacks=None)], MARKS).trainings(1) == []
+    assert Job([SHELL], MARKS).trainings(1) == []
 
 
 def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
@@ -115,15 +115,16 @@ def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:
 
 def test_all_trainings_of_a_user() -> None:
     """Those with workers, those that wait for a batch now, and those that loaded a framework."""
-    torch, none = frozenset({"torch", "numpy"}), frozenset({"numpy"})
     processes = (
-        seen(10, 1, attached.STEP, packages=none),
-        seen(11, 10, attached.FETCH, packages=torch),
-        seen(20, 1, attached.STEP, attached.WAIT, packages=frozenset()),
-        seen(30, 1, attached.STEP, packages=torch),
-        seen(31, 30, attached.STEP, packages=torch),
-        seen(40, 1, attached.STEP, packages=none),
+        seen(10, 1, attached.STEP),
+        seen(11, 10, attached.FETCH),
+        seen(20, 1, attached.STEP, attached.WAIT),
+        seen(30, 1, attached.STEP),
+        seen(31, 30, attached.STEP),
+        seen(40, 1, attached.STEP),
         unread(50, 1),
     )
-    trainings = Job(processes, MARKS).all_trainings()
+    trainings = Job(processes, MARKS).all_trainings(
+        lambda pid: {"numpy", "torch"} if pid in {11, 30, 31} else {"numpy"}
+    )
     assert [training.pid for training in trainings] == [10, 20, 30]

@@ -68,7 +68,7 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
         look = look_at(pid)
     assert look is not None
     training = look.training
-    main = training.state.main
+    main = training.main
     assert main is not None
     assert main.call is not None
     assert (main.state, main.call.name) == ("S", "recvfrom")
@@ -95,8 +95,8 @@ def test_the_path_that_it_opens(tmp_path: Path) -> None:
     with waiting(f"open({str(path)!r})") as pid:
         look = look_at(pid)
     assert look is not None
-    assert look.training.state.main is not None
-    call = look.training.state.main.call
+    assert look.training.main is not None
+    call = look.training.main.call
     assert call is not None
     assert (call.name, call.path) == ("openat", str(path))
 
@@ -119,8 +119,8 @@ def test_a_process_that_was_stopped_is_read_too() -> None:
         look = look_at(pid)
         os.kill(pid, signal.SIGCONT)
     assert look is not None
-    assert look.training.state.main is not None
-    assert look.training.state.main.state == "T"
+    assert look.training.main is not None
+    assert look.training.main.state == "T"
     assert look.training.stacks is not None
 
 
@@ -130,7 +130,7 @@ def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
     grandchild = int(child.ask("bear"))
     look = look_at(child.pid)
     assert look is not None
-    assert [process.state.pid for process in look.others] == [grandchild]
+    assert [process.pid for process in look.others] == [grandchild]
     assert look_at(NOBODY) is None
 
 
@@ -156,7 +156,7 @@ def test_what_a_forkserver_forks_is_looked_at(tmp_path: Path) -> None:
         worker = int(process.stdout.readline())
         look = look_at(process.pid)
         assert look is not None
-        assert [each.state.pid for each in look.others] == [worker]
+        assert [each.pid for each in look.others] == [worker]
         process.communicate("")
 
 
