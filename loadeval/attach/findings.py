@@ -111,8 +111,7 @@ def findings_of(  # noqa: C901 - one question after another
 def _cpus_of_others(observation: Observation) -> float | None:
     """How many CPUs other programs use; None is not known."""
     processes = (observation.training, *observation.workers)
-    used = [each.growth.cpu_ns for each in processes if each.growth is not None]
-    used_ns = [cpu_ns for cpu_ns in used if cpu_ns is not None]
+    used_ns = [each.cpu_ns for each in processes if each.cpu_ns is not None]
     busy = observation.machine.busy_cpus
     if busy is None or not used_ns:
         return None

@@ -214,80 +214,93 @@ class Hang:
         )
 
 
-@dataclass(frozen=True, slots=True)
 class Doing:
-    """What a process does: the thread of it that loads, or of training the one that asks.
+    """What a process does: the thread of it that loads, or of one that `trains` that asks.
 
     `what` is "starting", "idle", "fetching", "sending" or "other"; `activities` are those of its
     marks. `worker` is its number in the loader, None for the training process and for processes
-    that the program itself started, and `tid` that of the thread. `batch` is the number of the
-    batch, from 0 in the epoch, `sample` the index in the dataset, or the place in the worker's own
-    epoch. It `sleeps` so many times until then, None is not known.
+    that the program itself started. `batch` is the number of the batch, from 0 in the epoch,
+    `sample` the index in the dataset, or the place in the worker's own epoch.
     """
 
-    process: LookedAt
-    tid: int
-    what: str
-    waits_in: str
-    place: StuckAt
-    frames: tuple[Frame, ...]
-    activities: tuple[str, ...]
-    worker: int | None
-    batch: int | None
-    sample: int | None
-    sleeps: int
+    def __init__(self, process: LookedAt, marks: Marks, *, trains: bool = False) -> None:
+        threads = () if process.stacks is None else process.stacks.threads
+        thread = None if process.stacks is None else process.stacks.main
+        if trains:
+            thread = next((each for each in threads if _is_asking(each.stacks[-1], marks)), thread)
+        stack = () if thread is None else thread.stacks[-1]
+        self.process, self.pid = process, process.pid
+        self.frames = own_frames(stack)
+        self.python = [frame for frame in self.frames if not frame.native]
+        self.activities = marks.read(self.python).activities
+        tids = {process.pid if thread is None else thread.tid}
+        self.state = next((each for each in process.threads if each.tid in tids), process.main)
+        self.sleeps = 0 if self.state is None else self.state.sleeps or 0
+        # Whether the program itself began threads beside the main one.
+        names = [each.name for each in threads if each.tid != process.pid]
+        self.has_threads = any(not HELPERS.match(name) for name in names)
+        is_forked = any(frame.file.endswith(FORK) for frame in stack)
+        self.is_alone = is_forked and not self.has_threads
+        self.worker = None if trains else marks.number(self.frames, "worker")
+        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
+        if not trains:
+            self.what = self._what()
+        self.batch = self.sample = None
+        if self.what in {"fetching", "sending"} and not trains:
+            self.batch = marks.number(self.frames, "batch")
+        if self.what == "fetching" and marks.number(self.frames, "all read") is None:
+            self.sample = marks.number(self.frames, "sample")
+        self.waits_in = self._waits_in()
+        self.place = self._place()
 
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self.process.pid
+    def _what(self) -> str:
+        if self.worker is not None:
+            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+            return told.get(self.activities[-1] if self.activities else "loads", "fetching")
+        # It is no loader's worker yet, or never will be.
+        for place, frame in enumerate(self.python):
+            if any(frame.file.endswith(file) and plain_name(frame) == name for file, name in POOLS):
+                is_idle = place and plain_name(self.python[place - 1]) == "get"
+                return "idle" if is_idle else "fetching"
+            if frame.file.endswith(SPAWN) and plain_name(frame) == "spawn_main":
+                return "starting"
+        return "other"
 
-    @property
-    def is_alone(self) -> bool:
-        """Whether it was forked, and the program itself began no thread in it since."""
-        stacks = self.process.stacks
-        if stacks is None or stacks.main is None or self.has_threads:
-            return False
-        return any(frame.file.endswith(FORK) for frame in stacks.main.frames)
+    def _waits_in(self) -> str:
+        state = None if self.state is None else self.state.state
+        if state is None or state in OF_STATE:
+            return OF_STATE.get(state or "", "unknown")
+        call = "?" if self.state is None else self.state.call or "?"
+        if call != "futex":
+            what = (what for what, calls in OF_CALL.items() if call in calls.split())
+            return next(what, "unknown")
+        # Locks, queues and other threads are waited for by a futex.
+        file = self.python[0].file if self.python else ""
+        if file.endswith(QUEUES):
+            return "queue"
+        is_shared = any(NATIVE_SEMAPHORE in frame.function for frame in self.frames)
+        if is_shared or file.endswith(SHARED_LOCKS):
+            return "shared lock"
+        return "thread" if file.endswith(THREADING) else "lock"
 
-    @property
-    def has_threads(self) -> bool:
-        """Whether the program itself began threads beside the main one."""
-        threads = () if self.process.stacks is None else self.process.stacks.threads
-        return any(each.tid != self.pid and not HELPERS.match(each.name) for each in threads)
-
-
-def doing_of(process: LookedAt, marks: Marks, *, trains: bool = False) -> Doing:
-    """What a process does: one that `trains` by its thread that asks for batches."""
-    stack = None if process.stacks is None else process.stacks.main
-    if trains and process.stacks is not None:
-        stack = next((t for t in process.stacks.threads if _is_asking(t.frames, marks)), stack)
-    frames = tuple(own_frames(stack.frames)) if stack is not None else ()
-    python = [frame for frame in frames if not frame.native]
-    activities = marks.read(python).activities
-    worker = None if trains else marks.number(frames, "worker")
-    what = "fetching" if {"fetches", "collates"} & {*activities} else "other"
-    if not trains:
-        what = _what(python, activities, is_worker=worker is not None)
-    sample = None
-    if what == "fetching" and marks.number(frames, "all read") is None:
-        sample = marks.number(frames, "sample")
-    states = {thread.tid: thread for thread in process.threads}
-    tid = process.pid if stack is None or stack.tid not in states else stack.tid
-    state = states.get(tid or process.pid)
-    return Doing(
-        process,
-        tid or process.pid,
-        what,
-        _waits_in(state, python, frames),
-        _place(process, state, python, frames),
-        frames,
-        activities,
-        worker,
-        marks.number(frames, "batch") if what in {"fetching", "sending"} and not trains else None,
-        sample,
-        dict(process.sleeps).get(tid or process.pid, 0),
-    )
+    def _place(self) -> StuckAt:
+        own = [frame for frame in self.python if not STANDARD.search(frame.file)]
+        line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
+        line = line or next(iter(own), None)
+        inner = next((each for each in self.frames if not each.function.startswith("0x")), None)
+        is_deeper = bool(self.python) and self.python[0] is not line
+        state = self.state or ThreadFigures(self.pid, "", None)
+        path, peers = state.path, dict(self.process.connections)
+        if path is not None and state.descriptor in peers:
+            path = f"{path} connected to {peers[state.descriptor]}"
+        return StuckAt(
+            line=None if line is None else frame_text(line),
+            called=frame_text(self.python[0]) if is_deeper else None,
+            native=frame_text(inner) if inner is not None and inner.native else None,
+            call=state.call,
+            path=path,
+            wchan=state.wchan,
+        )
 
 
 def _is_asking(frames: Sequence[Frame], marks: Marks) -> bool:
@@ -295,62 +308,6 @@ def _is_asking(frames: Sequence[Frame], marks: Marks) -> bool:
     frames = own_frames(frames)
     is_served = any(SERVING in frame.file and not frame.native for frame in frames)
     return is_served or bool({"waits", "starts"} & {*marks.read(frames).activities})
-
-
-def _what(python: Sequence[Frame], activities: tuple[str, ...], *, is_worker: bool) -> str:
-    """What a process that does not train does."""
-    if is_worker:
-        told = {"asks": "idle", "sends": "sending", "fetches": "fetching", "collates": "fetching"}
-        return told.get(activities[-1] if activities else "", "starting")
-    # It is no loader's worker yet, or never will be.
-    for place, frame in enumerate(python):
-        if any(frame.file.endswith(file) and plain_name(frame) == name for file, name in POOLS):
-            return "idle" if place and plain_name(python[place - 1]) == "get" else "fetching"
-        if frame.file.endswith(SPAWN) and plain_name(frame) == "spawn_main":
-            return "starting"
-    return "other"
-
-
-def _waits_in(state: ThreadFigures | None, python: Sequence[Frame], frames: Sequence[Frame]) -> str:
-    """What a thread in this state, with these frames, waits in."""
-    if state is None or state.state is None or state.state in OF_STATE:
-        return "unknown" if state is None else OF_STATE.get(state.state or "", "unknown")
-    call = (None if state.call is None else state.call.name) or "?"
-    if call != "futex":
-        return next((what for what, calls in OF_CALL.items() if call in calls.split()), "unknown")
-    # Locks, queues and other threads are waited for by a futex.
-    file = python[0].file if python else ""
-    if file.endswith(QUEUES):
-        return "queue"
-    if file.endswith(SHARED_LOCKS) or any(NATIVE_SEMAPHORE in each.function for each in frames):
-        return "shared lock"
-    return "thread" if file.endswith(THREADING) else "lock"
-
-
-def _place(
-    process: LookedAt,
-    state: ThreadFigures | None,
-    python: Sequence[Frame],
-    frames: Sequence[Frame],
-) -> StuckAt:
-    """Where a thread in this state, with these frames, is."""
-    own = [frame for frame in python if not STANDARD.search(frame.file)]
-    line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
-    line = line or next(iter(own), None)
-    inner = next((frame for frame in frames if not frame.function.startswith("0x")), None)
-    call = None if state is None else state.call
-    path = None if call is None else call.path
-    peers = dict(process.connections)
-    if call is not None and path is not None and call.descriptor in peers:
-        path = f"{path} connected to {peers[call.descriptor]}"
-    return StuckAt(
-        line=None if line is None else frame_text(line),
-        called=None if not python or python[0] is line else frame_text(python[0]),
-        native=frame_text(inner) if inner is not None and inner.native else None,
-        call=None if call is None else call.name,
-        path=path,
-        wchan=None if state is None else state.wchan,
-    )
 
 
 def frame_text(frame: Frame) -> str:
@@ -374,10 +331,10 @@ class Judgement:
         self.first, self.last, self.before = first, last, before
         self.marks = marks
         self.elapsed_s = last.time_s - first.time_s
-        self.own = doing_of(last.training, marks, trains=True)
-        self.below = [doing_of(process, marks) for process in last.others]
-        self.was = {each.pid: doing_of(each, marks) for each in first.others}
-        self.was[self.own.pid] = doing_of(first.training, marks, trains=True)
+        self.own = Doing(last.training, marks, trains=True)
+        self.below = [Doing(process, marks) for process in last.others]
+        self.was = {each.pid: Doing(each, marks) for each in first.others}
+        self.was[self.own.pid] = Doing(first.training, marks, trains=True)
 
     def hang(self, silent_ns: int) -> Hang:  # noqa: C901, PLR0911 - one question after another
         """Which process owes the batch, and why it does not come."""
@@ -688,15 +645,15 @@ def _stacks_of(process: LookedAt, *, redact: bool) -> list[str]:
     if process.problem is not None:
         lines.append(f"  no stacks: {process.problem}")
     for thread in process.threads:
-        call = "" if thread.call is None else f", in {thread.call.name or thread.call.number}"
-        if thread.call is not None and thread.call.path is not None and not redact:
-            call += f" of {thread.call.path}"
+        call = "" if thread.call is None else f", in {thread.call}"
+        if thread.path is not None and not redact:
+            call += f" of {thread.path}"
         stack = stacks.get(thread.tid)
         name = thread.name if stack is None or not stack.name else stack.name
         kernel = "" if thread.wchan is None else f", {thread.wchan}"
         doing = STATES.get(thread.state or "", thread.state or "not known")
         lines.append(f"  thread {thread.tid} {name}: {doing}{call}{kernel}")
-        for frame in () if stack is None else stack.frames:
+        for frame in () if stack is None else stack.stacks[-1]:
             is_short = frame.native or redact
             place = f"{frame.file}:{frame.line or '?'} {frame.function}"
             lines.append(f"    {frame_text(frame) if is_short else place}")

@@ -53,7 +53,7 @@ class Job:
         if process.stacks is None and (process.problem == NOT_PYTHON or not runs_python(command)):
             return "other"
         main = process.stacks.main if process.stacks else None
-        frames = () if main is None else main.frames
+        frames = () if main is None else main.stacks[-1]
         reading = self._marks.read(frames)
         parent = self.processes.get(process.parent)
         # Where stacks do not tell it: who was forked has the command line of its parent.
@@ -114,7 +114,7 @@ class Job:
     def _waits(self, pid: int) -> bool:
         stacks = self.processes[pid].stacks
         threads = stacks.threads if stacks else ()
-        return any(self._marks.read(thread.frames).waits for thread in threads)
+        return any(self._marks.read(thread.stacks[-1]).waits for thread in threads)
 
     def _children(self, pid: int) -> list[int]:
         return sorted(each.pid for each in self.processes.values() if each.parent == pid)

@@ -26,7 +26,7 @@ from loadeval.attach.marks import Marks, Reading, Sources, is_library, place_of,
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
 from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
-from loadeval.probes.stacks import Frame
+from loadeval.probes.stacks import Frame, ProcessStacks
 
 FEWEST_MOMENTS = 8
 """Of fewer moments there is no interval."""
@@ -167,7 +167,8 @@ def seen_in(
 ) -> Attached:
     """What an observation of a training shows; `sources` has lines of the files of marks."""
     process, machine = observation.training, observation.machine
-    threads = {thread.tid: thread for samples in process.samples for thread in samples.threads}
+    stacks = process.stacks or ProcessStacks(process.pid, ())
+    threads = {thread.tid: thread for thread in stacks.threads}
     read = {
         tid: [marks.read(stack, sources) for stack in thread.stacks]
         for tid, thread in threads.items()
@@ -176,14 +177,15 @@ def seen_in(
     asked = {process.pid: 0} | {tid: sum(map(_waits, readings)) for tid, readings in read.items()}
     trains = process.pid if asked[process.pid] else max(asked, key=lambda tid: asked[tid])
     readings = read.get(trains, [])
-    failed = sum(samples.failed for samples in process.samples)
     workers = _workers(observation, marks, sources) if observation.workers else None
     waiting = [reading for reading in readings if reading.waits]
     # With workers it is known that its loader is; else it may be one that no adapter declares.
     is_known = bool(waiting) or workers is not None
 
     def share(is_so: Callable[[Reading], bool]) -> Estimate | None:
-        return share_of([is_so(reading) for reading in readings], failed) if is_known else None
+        return (
+            share_of([is_so(reading) for reading in readings], stacks.failed) if is_known else None
+        )
 
     wait = share(_waits)
     loading = [
@@ -195,7 +197,7 @@ def seen_in(
         elapsed_ns=observation.elapsed_ns,
         ended=observation.ended,
         moments=len(readings),
-        failed_moments=failed,
+        failed_moments=stacks.failed,
         no_stacks=process.problem,
         thread=None if trains == process.pid else threads[trains].name,
         loader=waiting[0].loader if waiting else None,
@@ -277,14 +279,15 @@ def _loading(count: int, readings: Sequence[Reading]) -> Loading:
 
 def _workers(observation: Observation, marks: Marks, sources: Sources) -> Workers:
     workers, readings = observation.workers, list[Reading]()
-    for samples in (each for worker in workers for each in worker.samples):
+    recorded = [worker.stacks for worker in workers if worker.stacks is not None]
+    for stacks in recorded:
         # The main thread loads, or another that is seen to.
-        for thread in sorted(samples.threads, key=lambda thread: thread.tid != samples.pid):
+        for thread in sorted(stacks.threads, key=lambda thread: thread is not stacks.main):
             of_thread = [marks.read(stack, sources) for stack in thread.stacks]
             if _load(of_thread):
                 readings += of_thread
                 break
-    loading = _loading(sum(bool(worker.samples) for worker in workers), readings)
+    loading = _loading(len(recorded), readings)
     asks = loading.stages["asks"].value if "asks" in loading.stages else None
     cpu, queued = _rate(workers, "cpu_ns"), _rate(workers, "run_queue_ns")
     read, disk = _rate(workers, "read_bytes"), _rate(workers, "disk_read_bytes")
@@ -306,9 +309,8 @@ def _workers(observation: Observation, marks: Marks, sources: Sources) -> Worker
 
 
 def _rate(processes: Sequence[ObservedProcess], counter: str) -> float | None:
-    """The growth of a counter of ProcessGrowth, by the time that it was counted: their mean."""
-    growths = [each.growth for each in processes if each.growth and each.growth.elapsed_ns]
-    counted = [(getattr(growth, counter), growth.elapsed_ns) for growth in growths]
+    """How fast a counter of theirs grew: their mean."""
+    counted = [(getattr(each, counter), each.counted_ns) for each in processes if each.counted_ns]
     rates = [value / elapsed_ns for value, elapsed_ns in counted if value is not None]
     return fmean(rates) if rates else None
 
@@ -331,7 +333,7 @@ def _blocked_in(workers: Sequence[ObservedProcess], asks: float) -> BlockedIn | 
         return None
     ((kernel, most),) = counts.most_common(1)
     calls = Counter(
-        (state.call.name, state.call.path)
+        (state.call, state.path)
         for state in asleep
         if (state.wchan or "") == kernel and state.call is not None
     )

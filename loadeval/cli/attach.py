@@ -77,13 +77,9 @@ def _seen(training: Training, observer: Observer) -> Attached:
     """A training, and where it waited all the time what for, by a look before and one after."""
     first = look_at(training.pid)
     observation, marks = observer.observe(), declared_marks()
-    stacks = [
-        stack
-        for process in (observation.training, *observation.workers)
-        for samples in process.samples
-        for thread in samples.threads
-        for stack in thread.stacks
-    ]
+    read = [process.stacks for process in (observation.training, *observation.workers)]
+    threads = [thread for stacks in read if stacks is not None for thread in stacks.threads]
+    stacks = [stack for thread in threads for stack in thread.stacks]
     sources = source_lines(training.pid, marks.files(stacks))
     seen = attached(training, observation, marks, sources)
     if first is None or seen.ended or seen.wait_share is None or seen.wait_share.value < 1:

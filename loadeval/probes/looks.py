@@ -62,34 +62,25 @@ MOST_PROCESSES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class SystemCall:
-    """A system call that a thread is in; `name` is None where it is none of CALLS.
-
-    `descriptor` is the number of the open file that it is of, and `path` what that is: a path, or
-    such as `socket:[123]` and `pipe:[123]`.
-    """
-
-    number: int
-    name: str | None
-    descriptor: int | None = None
-    path: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ThreadFigures:
     """One thread now; None is not known.
 
     `state` is the kernel's letter: R running or runnable, S asleep, D asleep in a disk's or a
-    network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in. It is
-    in no `call` while it runs.
+    network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in, and
+    `call` the system call, by its number where it is none of CALLS. `descriptor` is the number of
+    the open file that the call is of, and `path` what that is: a path, or such as `socket:[123]`
+    and `pipe:[123]`. It went to sleep so many times so far.
     """
 
     tid: int
     name: str
     state: str | None
-    cpu_ns: int | None
-    wchan: str | None
-    call: SystemCall | None
+    cpu_ns: int | None = None
+    wchan: str | None = None
+    call: str | None = None
+    descriptor: int | None = None
+    path: str | None = None
+    sleeps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,7 @@ class LookedAt:
 
     `problem` is why there are no stacks. `pipes` are those that are open, each with whether it is
     open for writing, and `connections` the addresses that its sockets are connected to, by the
-    number of the open file. `sleeps` counts how often each of its threads went to sleep so far.
+    number of the open file.
     """
 
     pid: int
@@ -109,7 +100,6 @@ class LookedAt:
     problem: str | None = None
     pipes: frozenset[tuple[str, bool]] = frozenset()
     connections: tuple[tuple[int, str], ...] = ()
-    sleeps: tuple[tuple[int, int], ...] = ()
 
     @property
     def main(self) -> ThreadFigures | None:
@@ -202,35 +192,37 @@ def thread_state(pid: int, tid: int, files: Files) -> ThreadFigures | None:
     fields = content_of(f"{folder}/stat").rpartition(b")")[2].split()
     if not fields:
         return None
-    times = files.times_of(tid)
-    wchan = content_of(f"{folder}/wchan").decode()
+    times, wchan = files.times_of(tid), content_of(f"{folder}/wchan").decode()
+    sleeps = SLEEPS.search(content_of(f"{folder}/status"))
     return ThreadFigures(
-        tid=tid,
-        name=files.name_of(tid),
-        state=fields[0].decode(),
-        cpu_ns=None if times is None else times.cpu_ns,
-        wchan=None if wchan in ("", "0") else wchan,
-        call=_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
+        tid,
+        files.name_of(tid),
+        fields[0].decode(),
+        None if times is None else times.cpu_ns,
+        None if wchan in {"", "0"} else wchan,
+        *_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
+        None if sleeps is None else int(sleeps[1]),
     )
 
 
-def _system_call(pid: int, words: list[str]) -> SystemCall | None:
+def _system_call(pid: int, words: list[str]) -> tuple[str | None, int | None, str | None]:
+    """The name of the call that a thread is in, the number of its open file, and its path."""
     # "running", or "-1 SP PC" outside of any call, or number, six arguments, SP and PC.
     if not words or not words[0].isdigit():
-        return None
-    name = NAMES.get(words[0])
-    arguments = [int(argument, 16) for argument in words[1:7]]
+        return None, None, None
+    name = NAMES.get(words[0], words[0])
     descriptor, path = None, None
     with suppress(OSError, ValueError, OverflowError):
+        arguments = [int(argument, 16) for argument in words[1:7]]
         if name in OF_A_PATH:  # it stands in the memory of the process
             with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
                 file.seek(arguments[OF_A_PATH[name]])
                 text = file.read(LONGEST_PATH).partition(b"\0")[0]
             path = text.decode(errors="replace") or None
-        elif name is not None and name not in OF_NO_FILE:
+        elif name not in {words[0], *OF_NO_FILE}:
             descriptor = arguments[0]
             path = str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
-    return SystemCall(int(words[0]), name, descriptor, path)
+    return name, descriptor, path
 
 
 def process_at(pid: int) -> LookedAt | None:
@@ -243,23 +235,16 @@ def process_at(pid: int) -> LookedAt | None:
     except StacksError as error:
         problem = error.problem
     files = Files(pid)
-    states = [thread_state(pid, tid, files) for tid in sorted(files.threads())]
-    threads = tuple(state for state in states if state is not None)
-    sleeps = []
-    for thread in threads:
-        count = SLEEPS.search(content_of(f"/proc/{pid}/task/{thread.tid}/status"))
-        if count is not None:
-            sleeps.append((thread.tid, int(count[1])))
+    threads = (thread_state(pid, tid, files) for tid in sorted(files.threads()))
     return LookedAt(
         pid,
         usage.parent,
         command_of(pid) or None,
-        threads,
+        tuple(thread for thread in threads if thread is not None),
         stacks,
         problem,
         frozenset(_pipes(pid)),
         tuple(_connections(pid)),
-        tuple(sleeps),
     )
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from loadeval.probes.gpu import JobGPUs
@@ -18,7 +18,7 @@ from loadeval.probes.limits import affinity_of, cpuset_cpus, groups, quota_cores
 from loadeval.probes.looks import ThreadFigures, thread_state
 from loadeval.probes.processes import Usage, content_of, usage_of
 from loadeval.probes.schedstat import Files, Times
-from loadeval.probes.stacks import GONE, ProcessSamples, Recording, StacksError
+from loadeval.probes.stacks import GONE, ProcessStacks, Recording, StacksError
 
 TRAINING_HZ, WORKER_HZ = 8, 2
 """Stacks of the training and of each worker that is recorded, a second."""
@@ -31,32 +31,23 @@ MOST_ASKED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessGrowth:
-    """What a process has used in `elapsed_ns`; None is not known.
+class ObservedProcess:
+    """One process: its stacks, and its main thread at some moments; None is not known.
 
-    `run_queue_ns` is of its main thread: how long that was runnable without a CPU.
+    `problem` is why there are no stacks. It has used so much in `counted_ns`; `run_queue_ns` is of
+    its main thread: how long that was runnable without a CPU.
     """
 
-    elapsed_ns: int
+    pid: int
+    stacks: ProcessStacks | None = None
+    problem: str | None = None
+    moments: tuple[ThreadFigures, ...] = ()
+    cpus_allowed: frozenset[int] | None = None
+    counted_ns: int = 0
     cpu_ns: int | None = None
     run_queue_ns: int | None = None
     read_bytes: int | None = None
     disk_read_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedProcess:
-    """One process: its stacks, and its main thread at some moments.
-
-    `samples` has one recording, or none; `problem` is why there are no stacks.
-    """
-
-    pid: int
-    samples: tuple[ProcessSamples, ...] = ()
-    problem: str | None = None
-    growth: ProcessGrowth | None = None
-    moments: tuple[ThreadFigures, ...] = ()
-    cpus_allowed: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,20 +173,27 @@ class _Reading:
 
     def observed(self) -> ObservedProcess:
         """What was gathered, up to now."""
-        samples: tuple[ProcessSamples, ...] = ()
+        stacks = None
         try:
             if self.recording is not None:
-                samples = (self.recording.stop(),)
+                stacks = self.recording.stop()
         except StacksError as error:
             self._problem = error.problem
         self._last = self._counted() or self._last
-        return ObservedProcess(
-            pid=self.pid,
-            samples=samples,
-            problem=self._problem,
-            growth=self._growth(),
-            moments=tuple(self._moments),
-            cpus_allowed=self._cpus,
+        seen = ObservedProcess(self.pid, stacks, self._problem, tuple(self._moments), self._cpus)
+        if self.first is None or self._last is None or self.first is self._last:
+            return seen
+        (began_ns, before, times_before), (ended_ns, now, times) = self.first, self._last
+        queued = None
+        if times is not None and times_before is not None:
+            queued = times.run_queue_ns - times_before.run_queue_ns
+        return replace(
+            seen,
+            counted_ns=ended_ns - began_ns,
+            cpu_ns=round((now.cpu_s - before.cpu_s) * 1e9),
+            run_queue_ns=queued,
+            read_bytes=_grown(now.read_bytes, before.read_bytes),
+            disk_read_bytes=_grown(now.disk_read_bytes, before.disk_read_bytes),
         )
 
     def _counted(self) -> tuple[int, Usage, Times | None] | None:
@@ -204,21 +202,6 @@ class _Reading:
         if usage is None:
             return None
         return time.monotonic_ns(), usage, self._files.times_of(self.pid)
-
-    def _growth(self) -> ProcessGrowth | None:
-        if self.first is None or self._last is None or self.first is self._last:
-            return None
-        (began_ns, before, times_before), (ended_ns, now, times) = self.first, self._last
-        queued = None
-        if times is not None and times_before is not None:
-            queued = times.run_queue_ns - times_before.run_queue_ns
-        return ProcessGrowth(
-            elapsed_ns=ended_ns - began_ns,
-            cpu_ns=round((now.cpu_s - before.cpu_s) * 1e9),
-            run_queue_ns=queued,
-            read_bytes=_grown(now.read_bytes, before.read_bytes),
-            disk_read_bytes=_grown(now.disk_read_bytes, before.disk_read_bytes),
-        )
 
 
 def _grown(now: int | None, before: int | None) -> int | None:

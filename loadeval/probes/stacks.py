@@ -81,43 +81,29 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class ThreadStack:
-    """One thread: `tid` is its number in the system, its frames begin with the innermost."""
+class ThreadStacks:
+    """One thread at one moment or more, in their order; innermost frame first.
+
+    `tid` is its number in the system.
+    """
 
     tid: int | None
-    name: str
-    frames: tuple[Frame, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessStacks:
-    """The threads of process `pid` that run Python code, at one moment."""
-
-    pid: int
-    threads: tuple[ThreadStack, ...]
-
-    @property
-    def main(self) -> ThreadStack | None:
-        """The main thread: the one with the number of the process."""
-        return next((thread for thread in self.threads if thread.tid == self.pid), None)
-
-
-@dataclass(frozen=True, slots=True)
-class ThreadSamples:
-    """The stacks of one thread at random moments, in their order; innermost frame first."""
-
-    tid: int
     name: str
     stacks: tuple[tuple[Frame, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessSamples:
-    """The threads of process `pid` at random moments; at `failed` others it could not be read."""
+class ProcessStacks:
+    """The threads that run Python code of process `pid`; it could not be read `failed` times."""
 
     pid: int
-    threads: tuple[ThreadSamples, ...]
-    failed: int
+    threads: tuple[ThreadStacks, ...]
+    failed: int = 0
+
+    @property
+    def main(self) -> ThreadStacks | None:
+        """The main thread: the one with the number of the process."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
 def py_spy() -> str:
@@ -151,7 +137,7 @@ def dump(
         )
         if done.returncode:
             raise StacksError(_problem_of(pid, done.stderr))
-        return ProcessStacks(pid, tuple(map(_thread_stack, json.loads(done.stdout))))
+        return ProcessStacks(pid, tuple(map(_dumped_thread, json.loads(done.stdout))))
     except subprocess.TimeoutExpired:
         raise StacksError("timeout") from None
     except (OSError, ValueError, TypeError, KeyError) as error:  # or it printed something else
@@ -190,7 +176,7 @@ class Recording:
         with suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
 
-    def stop(self) -> ProcessSamples:
+    def stop(self) -> ProcessStacks:
         """End it. Returns what it has read. Raises StacksError where that is nothing."""
         self.interrupt()
         with self._file, self._process:
@@ -204,13 +190,13 @@ class Recording:
             raise StacksError(_problem_of(self._pid, complaint))
         failed = ERRORS.search(said + complaint)
         try:
-            threads = _thread_samples(json.loads(content))
+            threads = _recorded_threads(json.loads(content))
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise StacksError(FAILED) from error
-        return ProcessSamples(self._pid, threads, int(failed[1]) if failed else 0)
+        return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0)
 
 
-def _thread_stack(thread: dict[str, Any]) -> ThreadStack:
+def _dumped_thread(thread: dict[str, Any]) -> ThreadStacks:
     frames = tuple(
         Frame(
             function=frame["name"],
@@ -221,10 +207,10 @@ def _thread_stack(thread: dict[str, Any]) -> ThreadStack:
         )
         for frame in thread["frames"]
     )
-    return ThreadStack(thread["os_thread_id"], thread["thread_name"] or "", frames)
+    return ThreadStacks(thread["os_thread_id"], thread["thread_name"] or "", (frames,))
 
 
-def _thread_samples(content: dict[str, Any]) -> tuple[ThreadSamples, ...]:
+def _recorded_threads(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:
     frames = [
         Frame(frame["name"], frame.get("file") or "", frame.get("line") or None)
         for frame in content["shared"]["frames"]
@@ -235,7 +221,7 @@ def _thread_samples(content: dict[str, Any]) -> tuple[ThreadSamples, ...]:
         if thread is None:
             raise ValueError(profile["name"])
         stacks = (tuple(frames[index] for index in stack[::-1]) for stack in profile["samples"])
-        threads.append(ThreadSamples(int(thread["tid"]), thread["name"] or "", tuple(stacks)))
+        threads.append(ThreadStacks(int(thread["tid"]), thread["name"] or "", tuple(stacks)))
     return tuple(threads)
 
 

@@ -158,7 +158,7 @@ def test_without_stacks_it_is_still_said_what_the_kernel_tells() -> None:
     [
         (ObservedMachine(cpus=4, busy_cpus=4.0), growth(), True),
         (ObservedMachine(cpus=4, busy_cpus=3.0), growth(), False),
-        (ObservedMachine(cpus=1, busy_cpus=1.0), None, False),
+        (ObservedMachine(cpus=1, busy_cpus=1.0), {}, False),
     ],
 )
 def test_other_programs_matter_where_they_take_the_last_cpus(

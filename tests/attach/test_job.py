@@ -6,7 +6,7 @@ import pytest
 
 from loadeval.attach.job import Job
 from loadeval.probes.looks import LookedAt
-from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStack
+from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStacks
 from tests.attach import seen as attached
 from tests.attach.seen import MARKS, STANDARD, frame
 
@@ -26,7 +26,7 @@ def seen(
 ) -> LookedAt:
     """A process with a main thread, and others where there are more stacks."""
     threads = tuple(
-        ThreadStack(pid + 1000 * number, "thread", stack) for number, stack in enumerate(stacks)
+        ThreadStacks(pid + 1000 * number, "thread", (stack,)) for number, stack in enumerate(stacks)
     )
     return LookedAt(pid, parent, command, stacks=ProcessStacks(pid, threads))
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from loadeval.attach.observe import share_of
-from loadeval.probes.observing import ProcessGrowth
-from loadeval.probes.stacks import ProcessSamples, ThreadSamples
+from loadeval.probes.stacks import ProcessStacks, ThreadStacks
 from tests.attach import seen
 from tests.attach.seen import PID, frame, growth, process, report_of
 
@@ -77,10 +76,10 @@ def test_a_process_that_was_seen_in_no_loader_waits_for_an_unknown_time() -> Non
 def test_the_main_thread_trains_where_it_asks_itself() -> None:
     """Another thread may read ahead."""
     threads = (
-        ThreadSamples(7, "reads ahead", (seen.WAIT,) * 40),
-        ThreadSamples(PID, "MainThread", (seen.WAIT,) * 10 + (seen.STEP,) * 30),
+        ThreadStacks(7, "reads ahead", (seen.WAIT,) * 40),
+        ThreadStacks(PID, "MainThread", (seen.WAIT,) * 10 + (seen.STEP,) * 30),
     )
-    report = report_of(process(PID, samples=(ProcessSamples(PID, threads, 0),)))
+    report = report_of(process(PID, stacks=ProcessStacks(PID, threads)))
     assert (report.thread, report.moments) == (None, 40)
     assert report.wait_share is not None
     assert report.wait_share.value == 0.25
@@ -121,10 +120,10 @@ def test_a_comprehension_is_of_the_function_that_has_it() -> None:
 
 def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
     threads = (
-        ThreadSamples(101, "MainThread", (seen.STEP,) * 2),
-        ThreadSamples(7, "loader", (seen.FETCH,) * 2),
+        ThreadStacks(101, "MainThread", (seen.STEP,) * 2),
+        ThreadStacks(7, "loader", (seen.FETCH,) * 2),
     )
-    worker = process(101, samples=(ProcessSamples(101, threads, 0),))
+    worker = process(101, stacks=ProcessStacks(101, threads))
     report = report_of(process(PID, seen.WAIT), [worker])
     assert report.workers is not None
     assert report.workers.loading.stages["fetches"].value == 1.0
@@ -133,9 +132,9 @@ def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
 @pytest.mark.parametrize(
     "worker",
     [
-        process(101, growth=None),
+        process(101, growth={}),
         process(101, growth=growth(0.2)),
-        process(101, seen.FETCH, growth=ProcessGrowth(0, 1, 1)),
+        process(101, seen.FETCH, growth={"cpu_ns": 1, "run_queue_ns": 1}),
         process(101, seen.ASK),
     ],
     ids=["nothing", "no stacks", "no time", "no work"],

@@ -83,11 +83,11 @@ def test_a_dump_has_functions_and_lines_of_each_thread(program: int) -> None:
     read = dump(program)
     assert read.main is not None
     assert read.main.tid == program
-    names = [(frame.function, frame.file, frame.line) for frame in read.main.frames]
+    names = [(frame.function, frame.file, frame.line) for frame in read.main.stacks[0]]
     expected = [("read_a_file", 5), ("main", 9), ("<module>", 12)]
     assert names == [(function, "<string>", line) for function, line in expected]
     (beside,) = (thread for thread in read.threads if thread.name == "beside")
-    assert beside.frames[0].function == "read_a_file"
+    assert beside.stacks[0][0].function == "read_a_file"
 
 
 def test_a_dump_without_a_pause_reads_the_same(program: int) -> None:
@@ -97,7 +97,7 @@ def test_a_dump_without_a_pause_reads_the_same(program: int) -> None:
 def test_native_frames_are_told_apart(program: int) -> None:
     main = dump(program, native=True).main
     assert main is not None
-    by_kind = {frame.native: frame for frame in reversed(main.frames)}
+    by_kind = {frame.native: frame for frame in reversed(main.stacks[0])}
     assert by_kind[False].function == "read_a_file"
     assert by_kind[True].line is None
 
