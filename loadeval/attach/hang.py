@@ -38,12 +38,10 @@ SERVING = "/loadeval/runtime/serving/"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
 STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
 INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(runtime|launch)/|/loadeval_adapters/")
-POLLS = "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall"
-"""Idle workers wait in one of these for the next index, with a time limit."""
 OF_CALL = {
-    "read": f"{POLLS} read readv pread64 recvfrom recvmsg recvmmsg open openat stat newfstatat "
-    "statx fstat getdents64 connect accept accept4 flock fcntl io_getevents io_uring_enter splice "
-    "wait4 waitid sendfile copy_file_range",
+    "read": "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall read readv pread64 "
+    "recvfrom recvmsg recvmmsg open openat stat newfstatat statx fstat getdents64 connect accept "
+    "accept4 flock fcntl io_getevents io_uring_enter splice wait4 waitid sendfile copy_file_range",
     "write": "write writev pwrite64 sendto sendmsg",
     "sleep": "nanosleep clock_nanosleep",
 }
@@ -102,6 +100,8 @@ CAUSES = {
     ),
 }
 """What a process does, in words that follow on its name, and what may help."""
+NOT_LOADING = {"collective", "step"}
+"""Causes that are outside of the loader."""
 NO_HANG = {"sleeping": "; that is not called a hang", "slow": "; that is no hang", "step": ""}
 """Causes that may end by themselves, and what is said of them."""
 SHORTAGES = {
@@ -181,7 +181,7 @@ class Hang:
     def who(self) -> str:
         """What owes the batch, or is otherwise waited for."""
         process = "" if self.pid is None else f" (process {self.pid})"
-        if self.cause in {"collective", "step"}:
+        if self.cause in NOT_LOADING:
             return "training"
         if self.worker is not None and self.cause != "killed":
             return f"worker {self.worker}{process}"
@@ -328,89 +328,91 @@ class Judgement:
     """
 
     def __init__(self, first: Look, last: Look, marks: Marks, before: KernelMemory | None) -> None:
-        self.first, self.last, self.before = first, last, before
-        self.marks = marks
+        self.first, self.last, self.marks, self.before = first, last, marks, before
         self.elapsed_s = last.time_s - first.time_s
         self.own = Doing(last.training, marks, trains=True)
         self.below = [Doing(process, marks) for process in last.others]
         self.was = {each.pid: Doing(each, marks) for each in first.others}
         self.was[self.own.pid] = Doing(first.training, marks, trains=True)
 
-    def hang(self, silent_ns: int) -> Hang:  # noqa: C901, PLR0911 - one question after another
+    def hang(self, silent_ns: int) -> Hang:
         """Which process owes the batch, and why it does not come."""
-        own, below, training = self.own, self.below, self.last.training
-        hang = Hang("", silent_ns, own.pid, seen_ns=round(1e9 * self.elapsed_s))
-        hang = replace(hang, no_stacks=training.problem).because("unknown")
-        if own.waits_in == "stopped":
-            return self._of(hang, own)
-        if training.stacks is None:
-            # The kernel alone tells which process below is in no call that has an end.
-            polls = POLLS.split()
-            return self._of(hang, next((p for p in below if p.place.call not in polls), own))
-        if not _is_asking(own.frames, self.marks):
-            # It is in a step, or in one that waits for other ranks.
-            operation = self.marks.collective(own.frames)
-            hang = replace(hang, collective=operation)
-            is_waiting = operation is not None and not self._is_woken(own)
-            return self._of(hang, own, "collective" if is_waiting else "step")
-        number = self.marks.number(own.frames, "owed by")
-        workers = [each for each in below if each.worker is not None]
-        starting = [each for each in below if each.what == "starting"]
-        owner = next((each for each in workers if each.worker == number), None)
-        if number is None:
-            fetching = (each for each in workers if each.what == "fetching")
-            owner = next(iter(starting), next(fetching, None))
-        elif owner is None:
-            owner = next((each for each in starting if each.worker is None), None)
-            unread = [each.problem for each in self.last.others if each.stacks is None]
-            if owner is None and unread:
-                return replace(hang, worker=number, no_stacks=unread[0])
-            if owner is None:
-                return self._killed(replace(hang, worker=number))
-        if owner is not None:
-            return self._of(hang, owner)
-        if "awaits" in own.activities:  # none of them owes anything
-            return self._of(hang, own, "unknown")
-        # The training process fetches, perhaps from processes of the program's own.
-        busy = next((each for each in below if each.what == "fetching"), None)
-        found = self._of(hang, busy or own)
-        is_pool_idle = own.waits_in == "thread" and any(f.file.endswith(POOL) for f in own.frames)
-        if busy or found.cause in NO_HANG or not (self.last.killed or is_pool_idle):
-            return found
-        return self._killed(found)
-
-    def _killed(self, hang: Hang) -> Hang:
-        """A process is gone, with the batch that it owed."""
-        pid, signal = next(iter(self.last.killed), (None, None))
-        now, was = self.last.memory, None if self.before is None else self.before.oom_kills
-        free, size = now.free_shared_bytes, now.shared_bytes
-        shortage = None
-        if signal in {None, KILLED_BY_KERNEL} and None not in (was, now.oom_kills):
-            shortage = "memory" if now.oom_kills != was else None
-        if signal in {None, BUS_ERROR} and free is not None and size and free < FULL * size:
-            shortage = shortage or "shared memory"
-        return replace(hang, pid=pid, signal=signal, shortage=shortage).because("killed")
-
-    def _of(self, hang: Hang, owner: Doing, cause: str | None = None) -> Hang:
-        """`hang` with what is known of the process that owes the batch."""
+        number = self.marks.number(self.own.frames, "owed by")
+        owner, cause = self._owner(number)
+        unread = [each.problem for each in self.last.others if each.stacks is None]
+        no_stacks, shortage, signal = self.last.training.problem, None, None
+        pid: int | None = owner.pid
+        if cause == "killed" and number is not None and unread:
+            no_stacks, cause = unread[0], "unknown"
+        elif cause == "killed":  # with the batch that it owed
+            pid, signal = next(iter(self.last.killed), (None, None))
+            shortage = self._shortage(signal)
         others = [each for each in self.below if each.worker not in {None, owner.worker}]
         where = owner.waits_in, owner.place.line
-        idle = [each.worker for each in others if each.what == "idle"]
         alike = [each.worker for each in others if (each.waits_in, each.place.line) == where]
-        hang = replace(
-            hang,
-            pid=owner.pid,
-            worker=owner.worker,
+        idle = [each.worker for each in others if each.what == "idle"]
+        return Hang(
+            "",
+            silent_ns,
+            self.own.pid,
+            pid=pid,
+            worker=number if owner is self.own else owner.worker,
             batch=owner.batch,
             sample=owner.sample,
             waits_in=owner.waits_in,
             place=owner.place,
-            idle=tuple(sorted(number for number in idle if number is not None)),
-            alike=tuple(sorted(number for number in alike if number is not None)),
+            idle=tuple(sorted(each for each in idle if each is not None)),
+            alike=tuple(sorted(each for each in alike if each is not None)),
+            signal=signal,
+            shortage=shortage,
             others=self._other_ends(owner),
+            collective=self.marks.collective(self.own.frames) if cause in NOT_LOADING else None,
+            seen_ns=round(1e9 * self.elapsed_s),
+            no_stacks=no_stacks,
             stays=self._stays(owner),
-        )
-        return hang.because(cause or self._cause(owner))
+        ).because(cause or self._cause(owner))
+
+    def _owner(self, number: int | None) -> tuple[Doing, str | None]:  # noqa: PLR0911 - one question after another
+        """The process that owes the batch, or else training; and why, where that shows already.
+
+        `number` is that of the worker that owes it, where that is known.
+        """
+        own, below = self.own, self.below
+        if own.waits_in == "stopped" or own.process.stacks is None:
+            return own, None
+        if not _is_asking(own.frames, self.marks):
+            # It is in a step, or in one that waits for other ranks.
+            is_collective = self.marks.collective(own.frames) and not self._is_woken(own)
+            return own, "collective" if is_collective else "step"
+        starting = [each for each in below if each.what == "starting"]
+        fetching = [each for each in below if each.what == "fetching"]
+        loading = [each for each in fetching if each.worker is not None]
+        if number is not None:
+            loading = [each for each in below if each.worker == number]
+            starting = [each for each in starting if each.worker is None and not loading]
+        for owner in (*starting, *loading):
+            return owner, None
+        if number is not None:
+            return own, "killed"
+        if "awaits" in own.activities:  # none of them owes anything
+            return own, "unknown"
+        for owner in fetching:  # a process of the program's own
+            return owner, None
+        is_pool_idle = own.waits_in == "thread" and any(f.file.endswith(POOL) for f in own.frames)
+        cause = self._cause(own)
+        is_lost = cause not in NO_HANG and (self.last.killed or is_pool_idle)
+        return own, "killed" if is_lost else cause
+
+    def _shortage(self, signal: int | None) -> str | None:
+        """Of what there was too little, where that is why a process was killed."""
+        now, was = self.last.memory, None if self.before is None else self.before.oom_kills
+        free, size = now.free_shared_bytes, now.shared_bytes
+        is_counted = was is not None and now.oom_kills is not None
+        if signal in {None, KILLED_BY_KERNEL} and is_counted and now.oom_kills != was:
+            return "memory"
+        if signal in {None, BUS_ERROR} and free is not None and size and free < FULL * size:
+            return "shared memory"
+        return None
 
     def _cause(self, it: Doing) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that a process owes does not come."""
@@ -456,15 +458,12 @@ class Judgement:
         At the same line of the same batch, where the sample is not known. Who loads batches that
         have no number may be at another one with the same sample, unless it slept all the time.
         """
-        was = self.was.get(it.pid)
-        if was is None or it.what != "fetching":
-            return False
-        if (was.what, was.batch, was.sample) != (it.what, it.batch, it.sample):
-            return False
-        if it.batch is not None and it.sample is not None:
-            return True
-        is_asleep = it.batch is not None or was.sleeps == it.sleeps
-        return was.place.line == it.place.line and is_asleep
+        was = self.was.get(it.pid, it)
+        is_same = (was.what, was.batch, was.sample) == ("fetching", it.batch, it.sample)
+        if it.batch is None or it.sample is None:
+            is_asleep = it.batch is not None or was.sleeps == it.sleeps
+            is_same = is_same and is_asleep and was.place.line == it.place.line
+        return is_same and it.pid in self.was and it.what == "fetching"
 
     def _other_ends(self, it: Doing) -> tuple[tuple[int, str], ...]:
         """The other processes that have the other end of the pipe that it reads or writes."""
@@ -480,12 +479,11 @@ def _cpu_ns(look: Look, pid: int) -> int:
     """CPU time of a process' threads that may load, and of all processes below it."""
     family, total = {pid}, 0
     for process in (look.training, *look.others):  # parents come before their children
-        if process.pid == pid or process.parent in family:
+        if {process.pid, process.parent} & family:
             family.add(process.pid)
             stacks = () if process.stacks is None else process.stacks.threads
             idle = {thread.tid for thread in stacks if SUPERVISORS.match(thread.name)}
-            threads = [each for each in process.threads if each.tid not in idle]
-            total += sum(thread.cpu_ns or 0 for thread in threads)
+            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in idle)
     return total
 
 
@@ -498,16 +496,14 @@ def hang_of(
     waits; `before` has the kernel's counts from before the silence.
     """
     hang = Judgement(looks[0], looks[-1], marks, before).hang(silent_ns)
-    earlier = Judgement(looks[0], looks[0], marks, before).hang(silent_ns)
-
-    def who(seen: Hang) -> tuple[object, ...]:
-        is_gone = seen.cause == "killed"
-        return is_gone, seen.pid, seen.worker, seen.batch, seen.sample, seen.place.line
-
+    was = Judgement(looks[0], looks[0], marks, before).hang(silent_ns)
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
-    if hang.is_hang and who(hang) != who(earlier):
+    is_same = (hang.cause == "killed") is (was.cause == "killed")
+    for name in ("pid", "worker", "batch", "sample"):
+        is_same = is_same and getattr(hang, name) == getattr(was, name)
+    if hang.is_hang and not (is_same and hang.place.line == was.place.line):
         hang = replace(hang, shortage=None).because("slow")
-    if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
+    if (hang.pid, hang.worker) != (was.pid, was.worker):
         return replace(hang, stays=False)  # another one owed the batch before
     return hang
 

@@ -32,13 +32,6 @@ METRICS = {
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
 """A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
-UNSUPPORTED = (
-    pynvml.NVMLError_NotSupported,
-    pynvml.NVMLError_NoPermission,
-    pynvml.NVMLError_FunctionNotFound,  # in an older driver
-    AttributeError,  # in an older nvidia-ml-py
-)
-"""NVML raises these for what the device or driver does not support."""
 GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
@@ -47,48 +40,37 @@ GONE = (
     pynvml.NVMLError_Uninitialized,
 )
 """NVML raises these once a device is lost."""
-HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
-POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+SLOWED_BY = {
+    "power_slowdown_flag": (
+        pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+    ),
+    "thermal_slowdown_flag": (
+        pynvml.nvmlClocksEventReasonSwThermalSlowdown
+        | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    ),
+    "hardware_slowdown_flag": pynvml.nvmlClocksEventReasonHwSlowdown,
+}
+KERNEL_BUSY, SLOWDOWNS = "kernel_busy_percent", "reasons"
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
-Query = Callable[[Any], dict[str, float]]
-"""It asks NVML about a handle, and returns quantities by name."""
-
-
-def _slowdowns(reasons: int) -> dict[str, float]:
-    return {
-        "power_slowdown_flag": bool(reasons & POWER),
-        "thermal_slowdown_flag": bool(reasons & HEAT),
-        "hardware_slowdown_flag": bool(reasons & pynvml.nvmlClocksEventReasonHwSlowdown),
-    }
-
-
-# Functions are looked up when they are called: an older nvidia-ml-py lacks some.
-KERNEL_BUSY: Query = lambda gpu: {  # noqa: E731 - one of a table
-    "kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu
-}
-AT_ONCE: tuple[tuple[Query, ...], ...] = (
+QUERIES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     (
-        lambda gpu: {
-            "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
-        },
-        # This includes what the driver reserves for itself.
-        lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+        "memory_used_bytes",
+        lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
     ),
-    (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
-    (lambda gpu: {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6},),
+    # This includes what the driver reserves for itself.
+    ("memory_used_bytes", lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
+    ("power_watts", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+    ("sm_clock_hz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6),
     # The first goes with CUDA 14, older drivers lack the second.
-    (
-        lambda gpu: {"temperature_celsius": pynvml.nvmlDeviceGetTemperature(gpu, 0)},
-        lambda gpu: {"temperature_celsius": pynvml.nvmlDeviceGetTemperatureV(gpu, 0)},
-    ),
-    (
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
-    ),
+    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, 0)),
+    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperatureV(gpu, 0)),
+    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),
+    (KERNEL_BUSY, lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
 )
-"""Where a driver does not know a query, the next one of its row is asked instead."""
+"""Where a driver does not know a query, the next one of its quantity is asked instead."""
 PCIE = {
     "pcie_receive_bytes_per_s": pynvml.NVML_PCIE_UTIL_RX_BYTES,
     "pcie_transmit_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
@@ -116,7 +98,8 @@ class GPUProbe:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._watched: dict[str, WatchedDevice] = {}
+        self._handles: dict[str, Any] = {}
+        self._counters: dict[str, GPMCounters] = {}
         self._pcie: deque[tuple[str, str]] = deque()
         self._pcie_due_ns = 0
 
@@ -135,8 +118,11 @@ class GPUProbe:
             raise
         self._pcie_due_ns = self._clock()
         for device in devices:
-            watched = self._watched[device.subject] = WatchedDevice(device, self._clock)
-            if watched.counters is None:
+            self._handles[device.subject] = device.handle
+            with suppress(NVMLError):
+                if _has_gpm(device.handle):
+                    self._counters[device.subject] = GPMCounters(device.handle, self._clock)
+            if device.subject not in self._counters:
                 self._pcie += [(device.subject, name) for name in PCIE]
 
     def read(self) -> Mapping[str, Mapping[str, float] | str]:
@@ -145,80 +131,53 @@ class GPUProbe:
         Raises ProbeError once all are lost.
         """
         readings: dict[str, dict[str, float] | str] = {}
-        for subject, device in list(self._watched.items()):
+        for subject in list(self._handles):
             try:
-                readings[subject] = device.read()
+                readings[subject] = self._quantities(subject)
             except GONE as error:  # noqa: PERF203 - others go on
                 readings[subject] = str(error)
-                self._watched.pop(subject).close()
-        if not self._watched:
+                del self._handles[subject]
+                if subject in self._counters:
+                    self._counters.pop(subject).close()
+        if not self._handles:
             raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in readings.items()))
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-            subject, name = self._pcie[0]
+            (subject, name), quantities = self._pcie[0], readings.get(self._pcie[0][0])
             self._pcie.rotate(-1)
-            quantities = readings.get(subject)
             if isinstance(quantities, dict):
-                with suppress(*GONE):  # the next reading will find so, and say it
-                    quantities |= self._watched[subject].read_pcie(name)
+                with suppress(NVMLError):  # of one that is lost the next reading will say so
+                    traffic = pynvml.nvmlDeviceGetPcieThroughput(self._handles[subject], PCIE[name])
+                    quantities[name] = traffic * 1e3
         return readings
+
+    def _quantities(self, subject: str) -> dict[str, float]:
+        """What is known of a GPU now. Raises one of GONE once it is lost."""
+        quantities: dict[str, float] = {}
+        counters = self._counters.get(subject)
+        for name, ask in QUERIES:
+            if name in quantities or (name == KERNEL_BUSY and counters is not None):
+                continue
+            try:
+                quantities[name] = ask(self._handles[subject])
+            except GONE:
+                raise
+            except (NVMLError, AttributeError):  # not supported, or not known for now
+                continue
+        reasons = quantities.pop(SLOWDOWNS, None)
+        if reasons is not None:
+            quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
+        return quantities if counters is None else quantities | counters.read()
 
     def close(self) -> None:
         """Let go of NVML."""
-        for device in self._watched.values():
-            device.close()
-        self._watched = {}
+        for counters in self._counters.values():
+            counters.close()
+        self._handles, self._counters = {}, {}
         self._pcie.clear()
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
-
-
-class WatchedDevice:
-    """One device, and what is asked of it; what it does not support is asked once."""
-
-    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
-        self._handle = device.handle
-        self.counters: GPMCounters | None = None
-        if _has_gpm(device.handle):
-            with suppress(NVMLError):
-                self.counters = GPMCounters(device.handle, clock)
-        busy = KERNEL_BUSY if self.counters is None else self.counters.read
-        self._at_once = [list(queries) for queries in (*AT_ONCE, (busy,))]
-        self._pcie: dict[str, list[Query]] = {name: [_pcie(name)] for name in PCIE}
-
-    def read(self) -> dict[str, float]:
-        """The quantities that are known now. Raises one of GONE once the device is."""
-        quantities: dict[str, float] = {}
-        for queries in self._at_once:
-            quantities |= self._asked(queries)
-        return quantities
-
-    def read_pcie(self, name: str) -> dict[str, float]:
-        """The traffic in one direction, over 20 ms. Raises one of GONE once the device is."""
-        return self._asked(self._pcie[name])
-
-    def close(self) -> None:
-        """Give back what reading it took."""
-        if self.counters is not None:
-            self.counters.close()
-
-    def _asked(self, queries: list[Query]) -> dict[str, float]:
-        """The answer to the first that is supported; the others are not asked again."""
-        while queries:
-            try:
-                return queries[0](self._handle)
-            except UNSUPPORTED:  # noqa: PERF203 - the next is asked instead
-                del queries[0]
-            except GONE:
-                raise
-            except NVMLError:  # as when it times out: it may know the next time
-                break
-        return {}
-
-
-def _pcie(name: str) -> Query:
-    return lambda gpu: {name: pynvml.nvmlDeviceGetPcieThroughput(gpu, PCIE[name]) * 1e3}
 
 
 class GPMCounters:
@@ -243,17 +202,21 @@ class GPMCounters:
             self.close()
             raise
 
-    def read(self, _handle: Any) -> dict[str, float]:
-        """The means since the last time, once it was long enough ago: all in one call."""
+    def read(self) -> dict[str, float]:
+        """The means since the last time, once it was long enough ago: all in one call.
+
+        Raises one of GONE once the device is lost.
+        """
         if self._clock() - self._sampled_ns < BETWEEN_SAMPLES_NS:
             return {}
         try:
             self._sample(1)
             self._asked.sample1, self._asked.sample2 = self._samples
             pynvml.nvmlGpmMetricsGet(self._asked)
-        except UNSUPPORTED:  # it will not be asked again
-            self.close()
+        except GONE:
             raise
+        except NVMLError:  # it may know the next time
+            return {}
         self._samples.reverse()
         means = {}
         for place, (name, (_, factor)) in enumerate(METRICS.items()):
@@ -393,7 +356,7 @@ class JobGPUs:
         """Ask once how busy they are; NVML tells of the last fraction of a second."""
         for device in self._devices:
             with suppress(NVMLError):  # a part of a GPU is not told of
-                busy = KERNEL_BUSY(device.handle)["kernel_busy_percent"]
+                busy = pynvml.nvmlDeviceGetUtilizationRates(device.handle).gpu
                 self._percents.setdefault(device.subject, []).append(float(busy))
 
     def close(self) -> dict[str, float]:

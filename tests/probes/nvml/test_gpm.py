@@ -127,24 +127,6 @@ def test_a_driver_without_the_counters_is_asked_in_the_old_way(
 
 
 @pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
-def test_counters_that_are_refused_later_are_not_asked_again(
-    driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
-) -> None:
-    hopper(driver, power_mw=1000)
-    probe.open()
-    driver.fail(function, pynvml.NVML_ERROR_NO_PERMISSION)
-    before = len(driver.calls(function))
-    for _ in range(3):
-        clock.advance(BETWEEN_SAMPLES_NS)
-        (quantities,) = probe.read().values()
-        assert isinstance(quantities, dict)
-        assert quantities["power_watts"] == 1
-        assert set(quantities) & set(METRICS) == set()
-    assert len(driver.calls(function)) == before + 1
-    assert driver.get("live_samples") == 0
-
-
-@pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
 def test_counters_that_fail_for_a_moment_go_on_where_they_were(
     driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
 ) -> None:
