@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from loadeval.attach.observe import share_of
+from loadeval.probes.observing import ObservedProcess
 from loadeval.probes.stacks import ProcessStacks, ThreadStacks
 from tests.attach import seen
 from tests.attach.seen import PID, frame, growth, process, report_of
@@ -139,7 +140,7 @@ def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
     ],
     ids=["nothing", "no stacks", "no time", "no work"],
 )
-def test_what_workers_do_not_show_is_not_known(worker: seen.ObservedProcess) -> None:
+def test_what_workers_do_not_show_is_not_known(worker: ObservedProcess) -> None:
     workers = report_of(process(PID, seen.WAIT), [worker]).workers
     assert workers is not None
     assert (workers.run_queue_share, workers.blocked_share) == (None, None)

@@ -17,7 +17,7 @@ from loadeval import LoaderEvaluator
 from loadeval.probes import host
 from loadeval.probes.host import RATES, HostProbe, RateLimit, UsageRates, cpus_allowed
 from loadeval.probes.limits import affinity_of
-from loadeval.probes.processes import Usage
+from loadeval.probes.processes import Usage, amounts_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,9 +88,8 @@ def test_memory_of_which_a_part_is_not_told(
     """The quantity's name tells that shared memory counts more than once."""
     make_child().ask(f"hold {64 * MEGABYTE}")
     probe = opened()
-    of_system = host.amounts_in
     monkeypatch.setattr(
-        host, "amounts_in", lambda text: told if b"Pss" in text else of_system(text)
+        host, "amounts_in", lambda text: told if b"Pss" in text else amounts_in(text)
     )
     workers = probe.read()["workers"]
     known = {name: value for name, value in workers.items() if name in MEMORIES and value}
