@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 
@@ -67,7 +67,7 @@ def findings_of(  # noqa: C901 - one question after another
             "smaller inputs, a faster library, on the GPU, or once and for all before training"
         )
         function = line.place.partition(" ")[2]
-        says = f"{share(line.share.value)} of loading a batch is spent in {_of_line(line)}."
+        says = f"{share(line.share.value)} of loading a batch is spent in {_line(line)}."
         do = Do(f"make {function} cheaper", because, line.place)
         found.append(Finding(says, [do], sure=False, rule="slow fetch"))
     if seen.wait_share is None or wait >= MATTERS:
@@ -232,13 +232,12 @@ def _headline(seen: Attached) -> str:
 
 def sections(seen: Attached) -> list[Section]:
     """All that is known of a training, as a report."""
-    tables = [*_loading_tables(seen), _process_table(seen)]
     shown = [Section(seen.headline)]
     if seen.hang is not None:
         shown = [Section(seen.headline, [Facts(hangs.rows(seen.hang))])]
         shown.append(Section("", [Text(_headline(seen))]))
     shown.append(Section("", [Facts(_about(seen))]))
-    shown += [Section("", [table]) for table in tables if table.rows]
+    shown += [Section("", [table]) for table in _tables(seen) if table.rows]
     shown.append(Section("", [Facts(_of_kernel(seen))]))
     if seen.findings:
         found = [
@@ -260,59 +259,40 @@ def _about(seen: Attached) -> list[tuple[str, Cell]]:
     """What was looked at, and what training does."""
     failed = f", {seen.failed_moments:,} more could not be read" if seen.failed_moments else ""
     moments = f"{counted(seen.moments, 'moment')}{failed}{'; it has ended' if seen.ended else ''}"
-    rows: list[tuple[str, Cell]] = [
+    itself, starts = seen.loads_itself_share, seen.epoch_starts_share
+    rows: list[tuple[str, Cell | None]] = [
         ("command", shlex.join(seen.command) if seen.command else "not known"),
         ("seen for", f"{duration(seen.elapsed_ns)}, at {moments}"),
+        ("loader", seen.loader),
+        ("read in thread", seen.thread and shortened(seen.thread, LONGEST_NAME)),
+        *(("asks for batches in", f"{each.place}, {each.share:share}") for each in seen.callers),
+        ("  loads itself", f"{itself:share} of the time" if itself and itself.value else None),
+        ("  epochs begin", f"{starts:share} of the time" if starts and starts.value else None),
+        ("waits for", seen.waits_for),
     ]
-    if seen.loader is not None:
-        rows.append(("loader", seen.loader))
-    if seen.thread is not None:
-        rows.append(("read in thread", shortened(seen.thread, LONGEST_NAME)))
-    rows += [("asks for batches in", f"{each.place}, {each.share:share}") for each in seen.callers]
-    parts = (
-        ("  loads itself", seen.loads_itself_share),
-        ("  epochs begin", seen.epoch_starts_share),
-    )
-    rows += [(label, f"{part:share} of the time") for label, part in parts if part and part.value]
-    return rows if seen.waits_for is None else [*rows, ("waits for", seen.waits_for)]
+    return [(label, text) for label, text in rows if text is not None]
 
 
-def _loading_tables(seen: Attached) -> list[Table]:
-    """What loads: the stages and lines of workers, of threads, and of the training thread."""
-    workers, threads, tables = seen.workers, seen.threads, []
+def _tables(seen: Attached) -> list[Table]:
+    """What loads, and in which lines: workers, threads, and the training thread; all processes."""
+    workers, threads, loading = seen.workers, seen.threads, list[tuple[str, str, Loading]]()
     if workers is not None:
         read = workers.loading.count
-        name = counted(read, "worker")
-        if read < workers.count:
-            name = f"{read} of {workers.count} workers"
-        tables += [_stages(name, workers.loading), _lines("workers", workers.loading.lines)]
+        name = f"{read} of {workers.count} workers" if read < workers.count else None
+        loading.append((name or counted(read, "worker"), "workers", workers.loading))
     if threads is not None:
-        name = counted(threads.count, "thread")
-        tables += [_stages(name, threads), _lines("threads", threads.lines)]
-    return [*tables, _lines("training", seen.own_lines)]
-
-
-def _stages(name: str, loading: Loading) -> Table:
-    rows = [
-        (STAGES[stage], Number(part, "share"))
-        for stage, part in loading.stages.items()
-        if part.value
-    ]
-    return Table((name, "share of their time"), rows)
-
-
-def _lines(of: str, lines: Sequence[SeenLine]) -> Table:
-    rows = [(_of_line(line), Number(line.share, "share")) for line in lines]
-    return Table((f"lines of {of}", "share of loading"), rows)
-
-
-def _of_line(line: SeenLine) -> str:
-    """A line, and behind it the function that it called."""
-    return f"{line.place} > {shortened(line.leaf, LONGEST_NAME)}" if line.leaf else line.place
-
-
-def _process_table(seen: Attached) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+        loading.append((counted(threads.count, "thread"), "threads", threads))
+    loading.append(("training", "training", Loading(1, {}, seen.own_lines)))
+    tables = []
+    for name, of, each in loading:
+        stages = [(STAGES[name], part) for name, part in each.stages.items() if part.value]
+        for title, unit, shares in (
+            (name, "share of their time", stages),
+            (f"lines of {of}", "share of loading", [(_line(x), x.share) for x in each.lines]),
+        ):
+            rows = [(label, Number(part, "share")) for label, part in shares]
+            tables.append(Table((title, unit), rows))
+    of_processes: list[tuple[Cell, ...]] = [
         (
             f"{'worker' if each.is_worker else 'training'} {each.pid}",
             Number(each.cpu, "share"),
@@ -321,8 +301,13 @@ def _process_table(seen: Attached) -> Table:
         for each in seen.processes[:MOST_PROCESSES]
     ]
     if (more := len(seen.processes) - MOST_PROCESSES) > 0:
-        rows.append((f"and {more:,} more workers", "", ""))
-    return Table(("process", "on a CPU", "waiting for a CPU"), rows)
+        of_processes.append((f"and {more:,} more workers", "", ""))
+    return [*tables, Table(("process", "on a CPU", "waiting for a CPU"), of_processes)]
+
+
+def _line(line: SeenLine) -> str:
+    """A line, and behind it the function that it called."""
+    return f"{line.place} > {shortened(line.leaf, LONGEST_NAME)}" if line.leaf else line.place
 
 
 def _of_kernel(seen: Attached) -> list[tuple[str, Cell]]:
@@ -346,7 +331,5 @@ def _of_kernel(seen: Attached) -> list[tuple[str, Cell]]:
         parts.append(f"{cpus(machine.busy_cpus)} in use")
     if machine.runnable:
         parts.append(f"{number(fmean(machine.runnable))} threads running or runnable on average")
-    rows.append(("machine", ", ".join(parts)))
-    return rows + [
-        (f"GPU {name}", f"busy {share(percent / 100)}") for name, percent in machine.gpus.items()
-    ]
+    gpus = [(f"GPU {name}", f"busy {share(busy / 100)}") for name, busy in machine.gpus.items()]
+    return [*rows, ("machine", ", ".join(parts)), *gpus]
