@@ -34,12 +34,12 @@ class ThreadsProbe:
     name = "threads"
     every = 10
 
-    def __init__(self) -> None:
+    def __init__(self, files: Files | None = None) -> None:
         self._training = threading.get_native_id()
+        self._files = files or Files()
 
     def open(self) -> None:
         """Begin. Raises ProbeError where the system does not tell of threads."""
-        self._files = Files()
         if self._files.times_of(threading.get_native_id()) is None:
             raise ProbeError(
                 "this system does not tell the CPU time of threads: it has no "

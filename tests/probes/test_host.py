@@ -17,7 +17,7 @@ from loadeval import LoaderEvaluator
 from loadeval.probes import host
 from loadeval.probes.host import RATES, HostProbe, RateLimit, UsageRates, cpus_allowed
 from loadeval.probes.limits import affinity_of
-from loadeval.probes.processes import Usage, amounts_in
+from loadeval.probes.processes import Family, Usage, amounts_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +120,9 @@ def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
 
 def _where_last(probe: HostProbe, cpus: set[int]) -> Any:
     """A reading once the workers ran on `cpus`; where they were started they may run no more."""
-    (usage,) = probe._family.usages().values()
+    family = Family(os.getpid())
+    family.look()
+    (usage,) = family.usages().values()
     return probe.read() if {usage.last_cpu} == cpus and usage.cpu_s else None
 
 

@@ -41,16 +41,16 @@ class Scripted(Files):
         return list(self.times)
 
     def times_of(self, tid: int) -> Times | None:
-        return self.times.get(tid)
+        return self.times.get(tid, Times(0, 0))
 
     def name_of(self, tid: int) -> str:
         return self.names[tid]
 
 
 def scripted() -> tuple[ThreadsProbe, Scripted]:
-    probe, files = ThreadsProbe(), Scripted()
+    files = Scripted()
+    probe = ThreadsProbe(files)
     probe.open()
-    probe._files = files
     return probe, files
 
 
@@ -217,8 +217,14 @@ def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
     ],
 )
 def test_an_evaluator_reads_threads_where_it_looks_inside(
-    options: dict[str, Any], expected: bool
+    options: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluator = LoaderEvaluator([1, 2], **options)
-    names = [probe.name for probe in evaluator._measurement.recorder._metrics._waiting]
-    assert ("threads" in names) is expected
+    chosen: list[Any] = []
+
+    def note(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+        chosen.extend(probes_named(*arguments, **named))
+        return ()
+
+    monkeypatch.setattr("loadeval.evaluator.probes_named", note)
+    LoaderEvaluator([1, 2], **options)
+    assert ("threads" in [probe.name for probe in chosen]) is expected
