@@ -6,8 +6,8 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -98,9 +98,9 @@ class GPUProbe:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._handles: dict[str, Any] = {}
+        self._devices: list[Device] = []
         self._counters: dict[str, GPMCounters] = {}
-        self._pcie: deque[tuple[str, str]] = deque()
+        self._pcie: deque[tuple[Device, str]] = deque()
         self._pcie_due_ns = 0
 
     def open(self) -> None:
@@ -112,72 +112,66 @@ class GPUProbe:
         except NVMLError as error:
             raise ProbeError(f"the NVIDIA driver cannot be asked: {error}") from None
         try:
-            devices = used_devices()
+            self._devices = used_devices()
         except ProbeError:
             self.close()
             raise
         self._pcie_due_ns = self._clock()
-        for device in devices:
-            self._handles[device.subject] = device.handle
+        for device in self._devices:
             with suppress(NVMLError):
                 if _has_gpm(device.handle):
                     self._counters[device.subject] = GPMCounters(device.handle, self._clock)
             if device.subject not in self._counters:
-                self._pcie += [(device.subject, name) for name in PCIE]
+                self._pcie += [(device, name) for name in PCIE]
 
-    def read(self) -> Mapping[str, Mapping[str, float] | str]:
-        """The quantities of each GPU now; of one that is lost since the last time, the reason.
-
-        Raises ProbeError once all are lost.
-        """
-        readings: dict[str, dict[str, float] | str] = {}
-        for subject in list(self._handles):
-            try:
-                readings[subject] = self._quantities(subject)
-            except GONE as error:  # noqa: PERF203 - others go on
-                readings[subject] = str(error)
-                del self._handles[subject]
-                if subject in self._counters:
-                    self._counters.pop(subject).close()
-        if not self._handles:
-            raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in readings.items()))
+    def read(self) -> Mapping[str, Mapping[str, float]]:
+        """The quantities of each GPU now. Raises ProbeError once one is lost."""
+        readings = {device.subject: self._quantities(device) for device in self._devices}
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-            (subject, name), quantities = self._pcie[0], readings.get(self._pcie[0][0])
+            device, name = self._pcie[0]
             self._pcie.rotate(-1)
-            if isinstance(quantities, dict):
-                with suppress(NVMLError):  # of one that is lost the next reading will say so
-                    traffic = pynvml.nvmlDeviceGetPcieThroughput(self._handles[subject], PCIE[name])
-                    quantities[name] = traffic * 1e3
+            with _asking(device):
+                traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
+                readings[device.subject][name] = traffic * 1e3
         return readings
 
-    def _quantities(self, subject: str) -> dict[str, float]:
-        """What is known of a GPU now. Raises one of GONE once it is lost."""
+    def _quantities(self, device: Device) -> dict[str, float]:
+        """What is known of a GPU now."""
         quantities: dict[str, float] = {}
-        counters = self._counters.get(subject)
+        counters = self._counters.get(device.subject)
         for name, ask in QUERIES:
-            if name in quantities or (name == KERNEL_BUSY and counters is not None):
-                continue
-            try:
-                quantities[name] = ask(self._handles[subject])
-            except GONE:
-                raise
-            except (NVMLError, AttributeError):  # not supported, or not known for now
-                continue
+            if name not in quantities and not (name == KERNEL_BUSY and counters):
+                with _asking(device):
+                    quantities[name] = ask(device.handle)
         reasons = quantities.pop(SLOWDOWNS, None)
         if reasons is not None:
             quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
-        return quantities if counters is None else quantities | counters.read()
+        if counters is not None:
+            with _asking(device):
+                quantities |= counters.read()
+        return quantities
 
     def close(self) -> None:
         """Let go of NVML."""
         for counters in self._counters.values():
             counters.close()
-        self._handles, self._counters = {}, {}
+        self._devices, self._counters = [], {}
         self._pcie.clear()
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
+
+
+@contextmanager
+def _asking(device: Device) -> Iterator[None]:
+    """Leave out what the device or driver does not support, or does not know for now."""
+    try:
+        yield
+    except GONE as error:
+        raise ProbeError(f"{device.subject}: {error}") from None
+    except (NVMLError, AttributeError):  # the latter of an older nvidia-ml-py
+        pass
 
 
 class GPMCounters:
@@ -203,20 +197,12 @@ class GPMCounters:
             raise
 
     def read(self) -> dict[str, float]:
-        """The means since the last time, once it was long enough ago: all in one call.
-
-        Raises one of GONE once the device is lost.
-        """
+        """The means since the last time, once it was long enough ago: all in one call."""
         if self._clock() - self._sampled_ns < BETWEEN_SAMPLES_NS:
             return {}
-        try:
-            self._sample(1)
-            self._asked.sample1, self._asked.sample2 = self._samples
-            pynvml.nvmlGpmMetricsGet(self._asked)
-        except GONE:
-            raise
-        except NVMLError:  # it may know the next time
-            return {}
+        self._sample(1)
+        self._asked.sample1, self._asked.sample2 = self._samples
+        pynvml.nvmlGpmMetricsGet(self._asked)
         self._samples.reverse()
         means = {}
         for place, (name, (_, factor)) in enumerate(METRICS.items()):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
+from loadeval.errors import ProbeError
 from loadeval.probes.gpu import BETWEEN_SAMPLES_NS, METRICS
 
 if TYPE_CHECKING:
@@ -147,9 +148,10 @@ def test_a_gpu_that_is_lost_while_it_is_sampled_is_lost(
     driver: Driver, probe: GPUProbe, clock: FakeClock
 ) -> None:
     hopper(driver)
-    driver.add()
     probe.open()
     driver.fail("nvmlGpmSampleGet", pynvml.NVML_ERROR_GPU_IS_LOST)
     clock.advance(BETWEEN_SAMPLES_NS)
-    assert probe.read()["GPU 0 (NVIDIA H100 80GB HBM3)"] == "GPU is lost"
+    with pytest.raises(ProbeError, match="GPU is lost"):
+        probe.read()
+    probe.close()
     assert driver.get("live_samples") == 0
