@@ -34,10 +34,12 @@ SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
 POOLS = ((POOL, "worker"), ("concurrent/futures/process.py", "_process_worker"))
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SHARED_LOCKS, NATIVE_SEMAPHORE = "multiprocessing/synchronize.py", "SemLock_acquire"
-SERVING = "/loadeval/runtime/serving/"
+SERVING = re.compile(r"/loadeval/(core/loop\.py|runtime/serving/)")
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
 STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
-INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(runtime|launch)/|/loadeval_adapters/")
+INSTALLED = re.compile(
+    r"/(site|dist)-packages/|/loadeval/(core|runtime|launch)/|/loadeval_adapters/"
+)
 OF_CALL = {
     "read": "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall read readv pread64 "
     "recvfrom recvmsg recvmmsg open openat stat newfstatat statx fstat getdents64 connect accept "
@@ -306,7 +308,7 @@ class Doing:
 def _is_asking(frames: Sequence[Frame], marks: Marks) -> bool:
     """Whether a thread of the training process waits for a batch, or begins an epoch."""
     frames = own_frames(frames)
-    is_served = any(SERVING in frame.file and not frame.native for frame in frames)
+    is_served = any(SERVING.search(frame.file) for frame in frames)
     return is_served or bool({"waits", "starts"} & {*marks.read(frames).activities})
 
 
@@ -390,14 +392,14 @@ class Judgement:
         if number is not None:
             loading = [each for each in below if each.worker == number]
             starting = [each for each in starting if each.worker is None and not loading]
-        for owner in (*starting, *loading):
-            return owner, None
+        if starting or loading:
+            return [*starting, *loading][0], None
         if number is not None:
             return own, "killed"
         if "awaits" in own.activities:  # none of them owes anything
             return own, "unknown"
-        for owner in fetching:  # a process of the program's own
-            return owner, None
+        if fetching:  # a process of the program's own
+            return fetching[0], None
         is_pool_idle = own.waits_in == "thread" and any(f.file.endswith(POOL) for f in own.frames)
         cause = self._cause(own)
         is_lost = cause not in NO_HANG and (self.last.killed or is_pool_idle)
