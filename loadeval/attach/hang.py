@@ -341,14 +341,15 @@ class Judgement:
         """Which process owes the batch, and why it does not come."""
         number = self.marks.number(self.own.frames, "owed by")
         owner, cause = self._owner(number)
-        unread = [each.problem for each in self.last.others if each.stacks is None]
         no_stacks, shortage, signal = self.last.training.problem, None, None
         pid: int | None = owner.pid
+        worker = owner.worker
+        unread = [each.problem for each in self.last.others if each.stacks is None]
         if cause == "killed" and number is not None and unread:
-            no_stacks, cause = unread[0], "unknown"
+            pid, worker, no_stacks, cause = None, number, unread[0], "unknown"
         elif cause == "killed":  # with the batch that it owed
             pid, signal = next(iter(self.last.killed), (None, None))
-            shortage = self._shortage(signal)
+            worker, shortage = number, self._shortage(signal)
         others = [each for each in self.below if each.worker not in {None, owner.worker}]
         where = owner.waits_in, owner.place.line
         alike = [each.worker for each in others if (each.waits_in, each.place.line) == where]
@@ -358,7 +359,7 @@ class Judgement:
             silent_ns,
             self.own.pid,
             pid=pid,
-            worker=number if owner is self.own else owner.worker,
+            worker=worker,
             batch=owner.batch,
             sample=owner.sample,
             waits_in=owner.waits_in,

@@ -129,7 +129,7 @@ def test_a_worker_or_the_training_was_stopped() -> None:
     hang = of_worker(fetching(READ), None, "T")
     assert (hang.cause, hang.pid) == ("stopped", 7)
     hang = judged(observed(PID, waiting(worker_id=0), None, "T"))
-    assert (hang.cause, hang.pid) == ("stopped", PID)
+    assert (hang.cause, hang.who) == ("stopped", f"the training process (process {PID})")
 
 
 def test_a_worker_that_has_nothing_to_do() -> None:
