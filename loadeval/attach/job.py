@@ -76,9 +76,14 @@ class Job:
             pid = self.processes[pid].parent
         return pid
 
+    def workers(self, pid: int) -> list[int]:
+        """Its workers: a fork server or another worker may have started them for it."""
+        workers = (each for each, kind in self.kinds.items() if kind == "worker")
+        return sorted(each for each in workers if self.top(each) == pid != each)
+
     def trainings(self, top: int) -> list[Training]:
         """Process `top`, if it trains; or the trainings that it has launched, by their numbers."""
-        candidates = self._trainings_among({top, *self._below(top)})
+        candidates = [pid for pid in self._trainings() if top in {pid, *self._above(pid)}]
         with_workers = [pid for pid in candidates if self.workers(pid)]
         if top in (with_workers or candidates):
             return [self._training(top)]
@@ -90,23 +95,12 @@ class Job:
         Of the latter, only those that no other of them has started.
         """
         frameworks = {mark.file.partition("/")[0] for mark in self._marks.functions}
-        candidates = self._trainings_among(self.kinds)
-        evident = [pid for pid in candidates if self.workers(pid) or self._waits(pid)]
-        likely = [pid for pid in candidates if frameworks & packages_of(pid)]
+        evident = [pid for pid in self._trainings() if self.workers(pid) or self._waits(pid)]
+        likely = [pid for pid in self._trainings() if frameworks & packages_of(pid)]
         return list(map(self._training, sorted({*evident, *self._topmost(likely)})))
 
-    def workers(self, pid: int) -> list[int]:
-        """Its workers: a fork server or another worker may have started them for it."""
-        workers = []
-        for child in self._children(pid):
-            if self.kinds[child] == "worker":
-                workers.append(child)
-            if self.kinds[child] in {"worker", "helper"}:
-                workers += self.workers(child)
-        return workers
-
-    def _trainings_among(self, pids: Iterable[int]) -> list[int]:
-        return [pid for pid in sorted(pids) if self.kinds[pid] == "training"]
+    def _trainings(self) -> list[int]:
+        return sorted(pid for pid, kind in self.kinds.items() if kind == "training")
 
     def _training(self, pid: int) -> Training:
         return Training(pid, self.processes[pid].command, tuple(self.workers(pid)))
@@ -116,16 +110,15 @@ class Job:
         threads = stacks.threads if stacks else ()
         return any(self._marks.read(thread.stacks[-1]).waits for thread in threads)
 
-    def _children(self, pid: int) -> list[int]:
-        return sorted(each.pid for each in self.processes.values() if each.parent == pid)
-
-    def _below(self, pid: int) -> set[int]:
-        children = self._children(pid)
-        return set(children).union(*map(self._below, children))
+    def _above(self, pid: int) -> list[int]:
+        """Its parent, and that one's parent, as far as they were seen."""
+        above = []
+        while (pid := self.processes[pid].parent) in self.processes:
+            above.append(pid)
+        return above
 
     def _topmost(self, pids: list[int]) -> list[int]:
-        below = set[int]().union(*map(self._below, pids))
-        return [pid for pid in pids if pid not in below]
+        return [pid for pid in pids if set(pids).isdisjoint(self._above(pid))]
 
 
 class Finder:

@@ -121,14 +121,15 @@ class UsageRates:
         before, before_s = self._before, self._before_s
         self._before, self._before_s = usages, self._clock()
         rates: Quantities = dict.fromkeys(RATES)
-        for name, counter in RATES.items() if before is not None else ():
-            growths: list[float | None] = []
+        if before is None:
+            return rates
+        for name, counter in RATES.items():
+            growths = []
             for pid, usage in usages.items():
-                earlier = None if before is None else before.get(pid)
-                if earlier is None or earlier.started != usage.started:
-                    growths.append(getattr(usage, counter))
-                else:
-                    growths.append(_difference(getattr(usage, counter), getattr(earlier, counter)))
+                earlier = before.get(pid)
+                is_new = earlier is None or earlier.started != usage.started
+                start = 0 if is_new else getattr(earlier, counter)
+                growths.append(_difference(getattr(usage, counter), start))
             rates[name] = _ratio(_sum(growths), self._before_s - before_s)
         return rates
 
