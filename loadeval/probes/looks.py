@@ -7,9 +7,9 @@ or the system is not Linux, what cannot be read is None.
 
 from __future__ import annotations
 
-import os
 import platform
 import re
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -175,8 +175,7 @@ def memory() -> KernelMemory:
     """What the kernel has killed for want of memory until now, and the room in /dev/shm."""
     shared = free = oom_kills = None
     with suppress(OSError):
-        sizes = os.statvfs(SHARED_MEMORY)
-        shared, free = sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize
+        shared, _, free = shutil.disk_usage(SHARED_MEMORY)
     for line in content_of("/proc/vmstat").decode().splitlines():
         if line.startswith("oom_kill "):
             oom_kills = int(line.split()[1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -50,19 +52,13 @@ class Machine:
 def read_machine() -> Machine:
     """The facts now."""
     threads_from, threads = _threads(os.environ)
-    shm_bytes = shm_free_bytes = open_files = open_files_at_most = None
-    with suppress(OSError, AttributeError):  # Windows has no such call
-        shared = os.statvfs(SHM)
-        shm_bytes, shm_free_bytes = (
-            n * shared.f_frsize for n in (shared.f_blocks, shared.f_bavail)
-        )
-    with suppress(ImportError):  # nor this module
-        import resource  # noqa: PLC0415
-
-        open_files, open_files_at_most = (
-            WITHOUT_LIMIT if limit == resource.RLIM_INFINITY else limit
-            for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
-        )
+    shared = None
+    with suppress(OSError):
+        shared = shutil.disk_usage(SHM)
+    open_files, open_files_at_most = (
+        WITHOUT_LIMIT if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
     memory = MachineLoad().read()
     limit, available = memory["memory_limit_bytes"], memory["memory_available_bytes"]
     names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
@@ -75,8 +71,8 @@ def read_machine() -> Machine:
         quota_cores=quota_cores(),
         threads=threads,
         threads_from=threads_from,
-        shm_bytes=shm_bytes,
-        shm_free_bytes=shm_free_bytes,
+        shm_bytes=None if shared is None else shared.total,
+        shm_free_bytes=None if shared is None else shared.free,
         open_files=open_files,
         open_files_at_most=open_files_at_most,
         start_method=chosen or multiprocessing.get_all_start_methods()[0],
