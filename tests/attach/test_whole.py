@@ -120,28 +120,11 @@ def test_as_json(golden: Golden) -> None:
     golden("attach.json", {"trainings": as_json(reports)})
 
 
-def of_now(looked_at: dict[str, Any]) -> None:
-    """What was recorded of a process, in the form that looks have now."""
-    looked_at |= looked_at.pop("state", {})
-    sleeps = dict(looked_at.get("sleeps", ()))
-    for thread in looked_at["threads"]:
-        call = thread["call"]
-        thread["sleeps"] = thread.get("sleeps", sleeps.get(thread["tid"]))
-        if isinstance(call, dict):
-            thread |= {"descriptor": call["descriptor"], "path": call["path"], "call": call["name"]}
-    for thread in (looked_at["stacks"] or {"threads": ()})["threads"]:
-        thread.setdefault("stacks", [thread.get("frames")])
-
-
 def recorded(name: str) -> list[tuple[dict[str, Any], list[Look]]]:
     text = gzip.decompress((HANGS / f"{name}.json.gz").read_bytes())
-    trainings = json.loads(text)
-    for look in (look for training in trainings for look in training["looks"]):
-        for looked_at in (look["training"], *look["others"]):
-            of_now(looked_at)
     return [
         (training, msgspec.convert(training["looks"], list[Look], strict=False))
-        for training in trainings
+        for training in json.loads(text)
     ]
 
 
@@ -174,15 +157,7 @@ def test_a_planted_hang_is_named(name: str) -> None:
 
 def test_what_is_observed_of_a_planted_hang(golden: Golden) -> None:
     ((training, looks),) = recorded("stuck_socket")
-    seen_of = training["observation"]
-    for each in (seen_of["training"], *seen_of["workers"]):
-        each |= each.pop("growth", {})
-        each["counted_ns"] = each.get("counted_ns", each.get("elapsed_ns"))
-        each["stacks"] = each.get("stacks", next(iter(each.get("samples", ())), None))
-        for state in each["moments"]:
-            if isinstance(state["call"], dict):
-                state |= {"path": state["call"]["path"], "call": state["call"]["name"]}
-    observation = msgspec.convert(seen_of, Observation, strict=False)
+    observation = msgspec.convert(training["observation"], Observation, strict=False)
     told = Training(training["pid"], ("python", "train.py"), ())
     hang = hang_of(looks, MARKS, SILENT_NS)
     report = with_hang(attached(told, observation, MARKS, {}), hang)
