@@ -111,11 +111,9 @@ def findings_of(  # noqa: C901 - one question after another
 def _cpus_of_others(observation: Observation) -> float | None:
     """How many CPUs other programs use; None is not known."""
     processes = (observation.training, *observation.workers)
-    used_ns = [each.cpu_ns for each in processes if each.cpu_ns is not None]
+    own = [each.cpu_cores for each in processes if each.cpu_cores is not None]
     busy = observation.machine.busy_cpus
-    if busy is None or not used_ns:
-        return None
-    return max(busy - sum(used_ns) / observation.elapsed_ns, 0.0)
+    return None if busy is None or not own else max(busy - sum(own), 0.0)
 
 
 def _blocked(workers: Workers, place: str) -> Finding:

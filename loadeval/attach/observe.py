@@ -215,8 +215,8 @@ def seen_in(
             Process(
                 each.pid,
                 each is not process,
-                _rate([each], "cpu_ns"),
-                _rate([each], "run_queue_ns"),
+                each.cpu_cores,
+                each.run_queue_cores,
             )
             for each in (process, *observation.workers)
         ),
@@ -289,8 +289,8 @@ def _workers(observation: Observation, marks: Marks, sources: Sources) -> Worker
                 break
     loading = _loading(len(recorded), readings)
     asks = loading.stages["asks"].value if "asks" in loading.stages else None
-    cpu, queued = _rate(workers, "cpu_ns"), _rate(workers, "run_queue_ns")
-    read, disk = _rate(workers, "read_bytes"), _rate(workers, "disk_read_bytes")
+    cpu, queued = _mean(workers, "cpu_cores"), _mean(workers, "run_queue_cores")
+    read, disk = _mean(workers, "read_bytes_per_s"), _mean(workers, "disk_read_bytes_per_s")
     run_queue_share = blocked_share = None
     if asks is not None and asks < 1 and queued is not None:
         run_queue_share = min(queued / (1 - asks), 1.0)
@@ -303,16 +303,15 @@ def _workers(observation: Observation, marks: Marks, sources: Sources) -> Worker
         run_queue_share=run_queue_share,
         blocked_share=blocked_share,
         blocked_in=_blocked_in(workers, asks or 0.0),
-        read_bytes_per_s=None if read is None else 1e9 * len(workers) * read,
-        disk_read_bytes_per_s=None if disk is None else 1e9 * len(workers) * disk,
+        read_bytes_per_s=None if read is None else len(workers) * read,
+        disk_read_bytes_per_s=None if disk is None else len(workers) * disk,
     )
 
 
-def _rate(processes: Sequence[ObservedProcess], counter: str) -> float | None:
-    """How fast a counter of theirs grew: their mean."""
-    counted = [(getattr(each, counter), each.counted_ns) for each in processes if each.counted_ns]
-    rates = [value / elapsed_ns for value, elapsed_ns in counted if value is not None]
-    return fmean(rates) if rates else None
+def _mean(workers: Sequence[ObservedProcess], name: str) -> float | None:
+    values = [getattr(worker, name) for worker in workers]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _blocked_in(workers: Sequence[ObservedProcess], asks: float) -> BlockedIn | None:

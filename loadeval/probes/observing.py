@@ -9,15 +9,15 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from loadeval.probes.gpu import JobGPUs
 from loadeval.probes.host import MachineLoad
 from loadeval.probes.limits import affinity_of, cpuset_cpus, groups, quota_cores
 from loadeval.probes.looks import ThreadFigures, thread_state
-from loadeval.probes.processes import Usage, content_of, usage_of
-from loadeval.probes.schedstat import Files, Times
+from loadeval.probes.processes import content_of, usage_of
+from loadeval.probes.schedstat import Files
 from loadeval.probes.stacks import GONE, ProcessStacks, Recording, StacksError
 
 TRAINING_HZ, WORKER_HZ = 8, 2
@@ -34,8 +34,8 @@ MOST_ASKED = 16
 class ObservedProcess:
     """One process: its stacks, and its main thread at some moments; None is not known.
 
-    `problem` is why there are no stacks. It has used so much in `counted_ns`; `run_queue_ns` is of
-    its main thread: how long that was runnable without a CPU.
+    `problem` is why there are no stacks. The rest are means over the time that it was seen;
+    `run_queue_cores` is of its main thread: how long that was runnable without a CPU.
     """
 
     pid: int
@@ -43,11 +43,10 @@ class ObservedProcess:
     problem: str | None = None
     moments: tuple[ThreadFigures, ...] = ()
     cpus_allowed: frozenset[int] | None = None
-    counted_ns: int = 0
-    cpu_ns: int | None = None
-    run_queue_ns: int | None = None
-    read_bytes: int | None = None
-    disk_read_bytes: int | None = None
+    cpu_cores: float | None = None
+    run_queue_cores: float | None = None
+    read_bytes_per_s: float | None = None
+    disk_read_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,32 +179,29 @@ class _Reading:
         except StacksError as error:
             self._problem = error.problem
         self._last = self._counted() or self._last
-        seen = ObservedProcess(self.pid, stacks, self._problem, tuple(self._moments), self._cpus)
-        if self.first is None or self._last is None or self.first is self._last:
-            return seen
-        (began_ns, before, times_before), (ended_ns, now, times) = self.first, self._last
-        queued = None
-        if times is not None and times_before is not None:
-            queued = times.run_queue_ns - times_before.run_queue_ns
-        return replace(
-            seen,
-            counted_ns=ended_ns - began_ns,
-            cpu_ns=round((now.cpu_s - before.cpu_s) * 1e9),
-            run_queue_ns=queued,
-            read_bytes=_grown(now.read_bytes, before.read_bytes),
-            disk_read_bytes=_grown(now.disk_read_bytes, before.disk_read_bytes),
+        rates: dict[str, float] = {}
+        if self.first is not None and self._last is not None and self.first[0] < self._last[0]:
+            (began_s, before), (ended_s, now) = self.first, self._last
+            names = before.keys() & now.keys()
+            rates = {name: (now[name] - before[name]) / (ended_s - began_s) for name in names}
+        return ObservedProcess(
+            self.pid, stacks, self._problem, tuple(self._moments), self._cpus, **rates
         )
 
-    def _counted(self) -> tuple[int, Usage, Times | None] | None:
-        usage = usage_of(self.pid)
-        self._cpus = affinity_of(self.pid) or self._cpus
+    def _counted(self) -> tuple[float, dict[str, float]] | None:
+        """The time, and by the name of its rate each counter that is known."""
+        usage, times = usage_of(self.pid), self._files.times_of(self.pid)
         if usage is None:
             return None
-        return time.monotonic_ns(), usage, self._files.times_of(self.pid)
-
-
-def _grown(now: int | None, before: int | None) -> int | None:
-    return None if now is None or before is None else now - before
+        self._cpus = affinity_of(self.pid) or self._cpus
+        counters = {
+            "cpu_cores": usage.cpu_s,
+            "run_queue_cores": None if times is None else times.run_queue_ns / 1e9,
+            "read_bytes_per_s": usage.read_bytes,
+            "disk_read_bytes_per_s": usage.disk_read_bytes,
+        }
+        known = {name: float(count) for name, count in counters.items() if count is not None}
+        return time.monotonic(), known
 
 
 def _cost_ns() -> int:

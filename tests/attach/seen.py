@@ -86,9 +86,8 @@ COLLATE = (
 
 
 def growth(cpu: float = 0.5, run_queue: float = 0.0, **other: Any) -> dict[str, Any]:
-    """What a process used in a second: CPU and run queue as shares of it."""
-    counted = {"cpu_ns": round(cpu * SECOND_NS), "run_queue_ns": round(run_queue * SECOND_NS)}
-    return {"counted_ns": SECOND_NS, **counted, **other}
+    """What a process used: CPU and run queue as shares of the time."""
+    return {"cpu_cores": cpu, "run_queue_cores": run_queue, **other}
 
 
 HALF = growth()
@@ -143,7 +142,7 @@ def half_waiting(**machine: Any) -> Attached:
             *(COLLATE,) * 2,
             ASK,
             SEND,
-            growth=growth(0.2, 0.05, read_bytes=4_000_000, disk_read_bytes=1_000),
+            growth=growth(0.2, 0.05, read_bytes_per_s=4_000_000, disk_read_bytes_per_s=1_000),
             moments=(moment("sk_wait_data", call="recvfrom", path="socket:[7]"),) * 6,
         )
         for pid in WORKERS

@@ -89,7 +89,7 @@ def test_no_line_is_named_where_many_share_loading() -> None:
     ],
 )
 def test_what_blocks_workers_is_told_apart(kernel: str, disk_bytes: int, rule: str) -> None:
-    used = growth(0.1, read_bytes=1_000_000, disk_read_bytes=disk_bytes)
+    used = growth(0.1, read_bytes_per_s=1_000_000, disk_read_bytes_per_s=disk_bytes)
     found = findings(worker(growth=used, moments=(moment(kernel),) * 8))
     assert set(found) == {rule}
     assert "at train/data.py:12 __getitem__" in found[rule].says

@@ -135,10 +135,9 @@ def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
     [
         process(101, growth={}),
         process(101, growth=growth(0.2)),
-        process(101, seen.FETCH, growth={"cpu_ns": 1, "run_queue_ns": 1}),
         process(101, seen.ASK),
     ],
-    ids=["nothing", "no stacks", "no time", "no work"],
+    ids=["nothing", "no stacks", "no work"],
 )
 def test_what_workers_do_not_show_is_not_known(worker: ObservedProcess) -> None:
     workers = report_of(process(PID, seen.WAIT), [worker]).workers
