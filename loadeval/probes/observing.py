@@ -96,7 +96,7 @@ class Observer:
         began_ns, cost_ns = time.monotonic_ns(), _cost_ns()
         load, gpus, runnable = MachineLoad(), JobGPUs(self._pid), list[int]()
         load.read()
-        training, *workers = processes = [_Reading(pid) for pid in self._pids]
+        training, *workers = processes = [_Watched(pid) for pid in self._pids]
         if training.first is None:
             raise StacksError(GONE)
         try:
@@ -144,7 +144,7 @@ class Observer:
         return self._stopped.wait(max(min(pause_s, left_s), 0.0)) or pause_s >= left_s
 
 
-class _Reading:
+class _Watched:
     """What is gathered of one process."""
 
     def __init__(self, pid: int) -> None:
