@@ -165,8 +165,7 @@ def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) 
     affinities = [cpus for worker in loading if (cpus := affinity_of(worker))]
     if not own:
         return [{}, {}]
-    with suppress(OSError):
-        threads = [affinity_of(int(path.name)) for path in Path(f"/proc/{pid}/task").iterdir()]
+    threads = [affinity_of(int(path.name)) for path in Path(f"/proc/{pid}/task").iterdir()]
     of_process: Quantities = {
         "allowed_cpus": len(own),
         "threads_allowed_cpus": len(own.union(*threads)),
@@ -276,8 +275,8 @@ class MachineLoad:
             limit, available = memory.total, memory.available
             allowed = None if group is None else group.memory_limit_bytes
             if group is not None and allowed is not None and allowed < limit:
-                limit = allowed
-                available = min(available, max(allowed - (group.memory_used_bytes or 0), 0))
+                limit, used = allowed, group.memory_used_bytes
+                available = None if used is None else min(available, max(allowed - used, 0))
         return {
             "allowed_cpus": cpuset_cpus(self._cpuset_groups),
             "memory_limit_bytes": limit,

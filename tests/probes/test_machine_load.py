@@ -42,6 +42,11 @@ def test_the_memory_that_a_group_leaves(tmp_path: Path) -> None:
     assert load["memory_available_bytes"] == 600_000
 
 
+def test_what_a_group_leaves_is_not_known_where_it_does_not_count(tmp_path: Path) -> None:
+    load = MachineLoad(in_group(tmp_path, memory__max="1000000\n")).read()
+    assert load["memory_available_bytes"] is None
+
+
 def test_a_limit_beyond_the_machine(tmp_path: Path) -> None:
     """The memory of the machine is the limit then."""
     load = MachineLoad(in_group(tmp_path, memory__max=f"{2**59}\n", memory__current="0\n")).read()
