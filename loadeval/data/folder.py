@@ -100,8 +100,8 @@ def logs_in(folder: Path) -> list[Path]:
     if runs:
         newest = max(runs, key=lambda run: run.stat().st_mtime)
         raise RunLogError(
-            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give one of "
-            f"them, such as the newest: {newest}"
+            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give "
+            f"one of them, such as the newest: {newest}"
         )
     if not logs:
         raise RunLogError(
