@@ -166,7 +166,7 @@ class Structure:
         """
         try:
             route = route_to_samples(batch)
-            steps, leaf = route or route_to(batch, lambda node: not is_container(node)) or ([], batch)
+            steps, leaf = route or route_to(batch, _is_leaf) or ([], batch)
             name = own_count_name(leaf) if route else None
             last = by_own_count(name) if name else attrgetter("shape") if route else type
             getters = [make(key) for make, key in steps]
@@ -216,7 +216,10 @@ class Structure:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
-        counted = exact if self._bytes_vary else self._counted
+        return self._with_padding(batch, exact if self._bytes_vary else self._counted)
+
+    def _with_padding(self, batch: Any, counted: Count) -> Count:
+        """`counted`, with the Padding of the batch where that tells it and its turn has come."""
         if not self._tells_padding:
             return counted
         self._counter.sums += 1
@@ -227,9 +230,7 @@ class Structure:
         return counted if padding is None else (*counted, *padding)
 
 
-def _mark_of(
-    steps: list[Step], last: Callable[[Any], Any], *, sized: bool
-) -> Callable[[Any], Any]:
+def _mark_of(steps: list[Step], last: Callable[[Any], Any], *, sized: bool) -> Callable[[Any], Any]:
     """A function from a batch to its mark, quick where the way is short, and it mostly is."""
     makes, keys = {make for make, _ in steps}, [key for _, key in steps]
     is_shape = type(last) is attrgetter
@@ -255,6 +256,10 @@ def _mark_of(
         return size, last(node)
 
     return through_all
+
+
+def _is_leaf(node: Any) -> bool:
+    return not is_container(node)
 
 
 def _none_of(kind: type, mark: type) -> int:

@@ -483,7 +483,7 @@ class Serving:
                 self._leave()
 
 
-def served(  # noqa: PLR0913 - see Serving
+def served(  # noqa: PLR0913, PLR0917 - see Serving
     plan: EpochPlan,
     source: Iterator[Any],
     begin: Callable[[], OpenEpoch],
