@@ -123,6 +123,7 @@ class Structure:
 
     def __init__(self, counter: Counter, batch: Any) -> None:
         self._counter = counter
+        self._left = self._period = 1
         self._learn(batch)
 
     def count(self, batch: Any) -> Count:

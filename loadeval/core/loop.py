@@ -278,7 +278,8 @@ class Serving:
         if self._is_busy:
             return self._next_unmeasured()
         self._is_busy = True
-        request, batch = None, MISSING
+        request: int | None = None
+        batch: Any = MISSING
         try:
             request = self._clock()
             if self._left:
@@ -304,27 +305,28 @@ class Serving:
 
     def _next_of_span(self, request: int | None) -> Any:
         """The first batch of the next span that has one, or the first one after an exception."""
-        batch = MISSING
+        batch: Any = MISSING
         try:
-            while not self._left and request is not None:
-                request = self._go_on(request)
-                if self._left and request is not None:
-                    try:
-                        batch = next(self._batches)
-                    except StopIteration:
-                        self._left = 0
-                        continue
-                    deliver = self._clock()
-                    if not self._has_begun:
-                        cast("OpenEpoch", self._epoch).started()
-                        self._count = self._counter_for(batch)
-                        self._has_begun = True
-                    if self._count is not None:
-                        self._note_count(self._count(batch))
-                    self._marks += request, deliver
-                    self._left -= 1
-                    self._is_busy = self._is_shared
-                    return batch
+            while request is not None:
+                if not self._left:
+                    request = self._go_on(request)
+                    continue
+                try:
+                    batch = next(self._batches)
+                except StopIteration:
+                    self._left = 0
+                    continue
+                deliver = self._clock()
+                if not self._has_begun:
+                    cast("OpenEpoch", self._epoch).started()
+                    self._count = self._counter_for(batch)
+                    self._has_begun = True
+                if self._count is not None:
+                    self._note_count(self._count(batch))
+                self._marks += request, deliver
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise

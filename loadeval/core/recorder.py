@@ -404,11 +404,11 @@ class Recorder:
     def _snapshot(self) -> tuple[int, list[bytes]]:
         """How many bytes of the log to read, and the lines that are not in it yet."""
         log, written_bytes, texts = self._log, 0, list[bytes]()
-        if log is not None and log.is_file:
+        if log is not None and log.log.is_file:
             written_bytes, texts = log.snapshot()
-        readable = 0 if log is None or log.is_lost else written_bytes
+        readable = 0 if log is None or log.log.is_lost else written_bytes
         unfinished = [encode(self._redact(line)) for line in self._unfinished_lines()]
-        if self.closed and (log is None or log.is_broken or not log.is_file):
+        if self.closed and (log is None or log.is_broken or not log.log.is_file):
             unfinished.append(encode(RunEnd(self.batches)))
         return readable, [*texts, *self._kept, *unfinished]
 
@@ -538,10 +538,10 @@ class Recorder:
         log, line = self._log, self._redact(line)
         if self._tracking is not None:
             self._tracking.take(line)
-        if log is not None and log.is_broken and log.is_lost and not self._kept:
+        if log is not None and log.is_broken and log.log.is_lost and not self._kept:
             self._kept.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
         text = encode(line)
-        if log is None or log.is_broken or not log.is_file:
+        if log is None or log.is_broken or not log.log.is_file:
             self._kept.append(text)
         if log is not None and not log.is_broken and (always or not log.is_full):
             log.put(text)

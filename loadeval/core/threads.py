@@ -211,26 +211,11 @@ class LogQueue:
     def __init__(self, log: RunLog) -> None:
         self.is_broken = False
         self.written_bytes = log.written_bytes
-        self._log = log
+        self.log, self.path = log, log.path
         self._texts: deque[tuple[int, bytes]] = deque()
         self._writing = threading.Lock()
         self._busy_since_s: float | None = None
         self._is_ended = False
-
-    @property
-    def path(self) -> Path:
-        """The log's."""
-        return self._log.path
-
-    @property
-    def is_file(self) -> bool:
-        """Whether what was written can be read: of a pipe it cannot."""
-        return self._log.is_file
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the file no longer has what was written."""
-        return self._log.is_lost
 
     @property
     def is_full(self) -> bool:
@@ -295,7 +280,7 @@ class LogQueue:
         if self._writing.acquire(timeout=-1 if is_own() else LONGEST_END_S):
             try:
                 self._write()
-                self._log.close()
+                self.log.close()
             finally:
                 self._writing.release()
 
@@ -304,11 +289,11 @@ class LogQueue:
             self._busy_since_s = time.monotonic()
             try:
                 # It is one call: after each of them a thread waits for Python's lock.
-                self._log.append(b"".join(waiting))
+                self.log.append(b"".join(waiting))
             except OSError as error:
                 self.is_broken = True
-                self._log.close()
-                if not self._log.is_overwritten:  # as was asked for
+                self.log.close()
+                if not self.log.is_overwritten:  # as was asked for
                     self.warn(BROKEN, why(error))
             else:
                 _stalling.discard(self.path.parent)
