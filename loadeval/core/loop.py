@@ -285,8 +285,9 @@ class Serving:
             if self._left:
                 batch = next(self._batches)
                 deliver = self._clock()
-                if self._count is not None:
-                    counted = self._count(batch)
+                count = self._count
+                if count is not None:
+                    counted = count(batch)
                     if counted is not self._counted:
                         self._note_count(counted)
                 marks = self._marks
@@ -428,7 +429,7 @@ class Serving:
 
     def _finish(self, request: int) -> None:
         asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
-        if self._plan.rest is None:
+        if self._plan.rest is None and not self._is_shared:
             self._plan.rest = iter(())
             self._end("exhausted", asked_ns, self._clock())
         else:
