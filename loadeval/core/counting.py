@@ -34,6 +34,8 @@ PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 SELDOM = 32
 """Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
+OFTENER = 8
+"""Where they change by themselves, they are added up so many times as often."""
 FIRST_SUMS = 128
 """Padding is looked at in so many of the batches that are added up, and then in one of SELDOM."""
 BESIDES = 8
@@ -210,8 +212,9 @@ class Structure:
         is_new = before is None
         if before is not None and UNKNOWN != before[1] != exact[1]:
             self._bytes_vary = True
-        if self._mark is not MISSING and not (is_new or self._bytes_vary):
-            self._period = min(2 * self._period, self._seldom)
+        if self._mark is not MISSING and not is_new:
+            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
+            self._period = min(2 * self._period, most)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
