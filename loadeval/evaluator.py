@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -191,7 +191,9 @@ class Measurement:
 
         recorder, clock = self.recorder, self.settings.clock
         begin, note = recorder.begin_epoch, recorder.note
-        epoch: Iterator[Any] = replayed(cache, batches, begin, clock, note, owner, self.guard)
+        epoch: Generator[Any, None, None] = replayed(
+            cache, batches, begin, clock, note, owner, self.guard
+        )
         if self.annotation is not None:
             epoch = self.annotation.around(epoch, "ideal")
         return MeasuredEpoch.of(OneAtATime(epoch), epoch)

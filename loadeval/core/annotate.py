@@ -97,7 +97,7 @@ class Annotation:
         if end is not None:
             end()
 
-    def around(self, source: Iterator[Any], arm: Arm) -> Iterator[Any]:
+    def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.
 
         A step ends when the next batch is asked for, or when the generator is dropped. The
