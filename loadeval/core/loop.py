@@ -212,7 +212,7 @@ class OneAtATime:
     """Any number of threads may read this generator: one waits while another has its batch made."""
 
     def __init__(self, batches: Generator[Any, None, None]) -> None:
-        self._batches = batches
+        self._batches: Any = batches  # typeshed knows no frame of a Generator
 
     def __iter__(self) -> Iterator[Any]:
         return self
