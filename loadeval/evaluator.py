@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -25,7 +25,7 @@ from loadeval.adapter import (
 from loadeval.core.annotate import annotation_for
 from loadeval.core.counting import Counter
 from loadeval.core.loop import MeasuredEpoch, OneAtATime, RealEpoch, served
-from loadeval.core.recorder import Recorder, new_recorder
+from loadeval.core.recorder import Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
@@ -191,7 +191,9 @@ class Measurement:
 
         recorder, clock = self.recorder, self.settings.clock
         begin, note = recorder.begin_epoch, recorder.note
-        epoch: Iterator[Any] = replayed(cache, batches, begin, clock, note, owner, self.guard)
+        epoch: Generator[Any, None, None] = replayed(
+            cache, batches, begin, clock, note, owner, self.guard
+        )
         if self.annotation is not None:
             epoch = self.annotation.around(epoch, "ideal")
         return MeasuredEpoch.of(OneAtATime(epoch), epoch)
@@ -279,7 +281,7 @@ class Measurement:
 
             tracking = Tracking(settings.track)
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
-        return new_recorder(
+        return Recorder(
             settings,
             info,
             name=settings.name or file_name or type(loader).__name__,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from threading import RLock
+from types import FrameType
 from typing import Any, Protocol, cast
 
 from loadeval.core.annotate import Annotation
@@ -206,18 +209,35 @@ class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
 
 
 class OneAtATime:
-    """Any number of threads may read these batches: one waits until another has its own."""
+    """Any number of threads may read this generator: one waits while another has its batch made."""
 
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-        self._lock = RLock()
+    def __init__(self, batches: Generator[Any, None, None]) -> None:
+        self._batches: Any = batches  # typeshed knows no frame of a Generator
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        with self._lock:
-            return next(self._batches)
+        while True:
+            try:
+                return next(self._batches)
+            except ValueError as error:
+                if not self._is_read_elsewhere(error):
+                    raise
+            time.sleep(0)
+
+    def _is_read_elsewhere(self, error: ValueError) -> bool:
+        """Whether the generator refuses this thread for another one that is in it.
+
+        Not for this one, which would wait for itself, as where a signal's handler asks.
+        """
+        is_its_own = getattr(error.__traceback__, "tb_next", None) is None
+        if not is_its_own or str(error) != "generator already executing":
+            return False
+        frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells
+        while frame is not None and frame is not self._batches.gi_frame:
+            frame = frame.f_back
+        return frame is None
 
 
 class Serving:
@@ -278,14 +298,16 @@ class Serving:
         if self._is_busy:
             return self._next_unmeasured()
         self._is_busy = True
-        request, batch = None, MISSING
+        request: int | None = None
+        batch: Any = MISSING
         try:
             request = self._clock()
             if self._left:
                 batch = next(self._batches)
                 deliver = self._clock()
-                if self._count is not None:
-                    counted = self._count(batch)
+                count = self._count
+                if count is not None:
+                    counted = count(batch)
                     if counted is not self._counted:
                         self._note_count(counted)
                 marks = self._marks
@@ -304,27 +326,28 @@ class Serving:
 
     def _next_of_span(self, request: int | None) -> Any:
         """The first batch of the next span that has one, or the first one after an exception."""
-        batch = MISSING
+        batch: Any = MISSING
         try:
-            while not self._left and request is not None:
-                request = self._go_on(request)
-                if self._left and request is not None:
-                    try:
-                        batch = next(self._batches)
-                    except StopIteration:
-                        self._left = 0
-                        continue
-                    deliver = self._clock()
-                    if not self._has_begun:
-                        cast("OpenEpoch", self._epoch).started()
-                        self._count = self._counter_for(batch)
-                        self._has_begun = True
-                    if self._count is not None:
-                        self._note_count(self._count(batch))
-                    self._marks += request, deliver
-                    self._left -= 1
-                    self._is_busy = self._is_shared
-                    return batch
+            while request is not None:
+                if not self._left:
+                    request = self._go_on(request)
+                    continue
+                try:
+                    batch = next(self._batches)
+                except StopIteration:
+                    self._left = 0
+                    continue
+                deliver = self._clock()
+                if not self._has_begun:
+                    cast("OpenEpoch", self._epoch).started()
+                    self._count = self._counter_for(batch)
+                    self._has_begun = True
+                if self._count is not None:
+                    self._note_count(self._count(batch))
+                self._marks += request, deliver
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise
@@ -426,7 +449,7 @@ class Serving:
 
     def _finish(self, request: int) -> None:
         asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
-        if self._plan.rest is None:
+        if self._plan.rest is None and not self._is_shared:
             self._plan.rest = iter(())
             self._end("exhausted", asked_ns, self._clock())
         else:
@@ -483,7 +506,7 @@ class Serving:
                 self._leave()
 
 
-def served(  # noqa: PLR0913 - see Serving
+def served(  # noqa: PLR0913, PLR0917 - see Serving
     plan: EpochPlan,
     source: Iterator[Any],
     begin: Callable[[], OpenEpoch],
