@@ -53,6 +53,9 @@ BLOCKAGE_MATTERS = 0.2
 """From this share of fetching on it matters whether blocked time would grow with more workers."""
 MOSTLY = 0.8
 """When fewer of the batches are without a slow sample, that is what batches are like."""
+UNLIKE = 0.15
+"""A simulation of the run as it is that is further from what was measured leaves something out:
+three times the median error of predictions, see docs/how-it-measures.md."""
 USUAL_ERROR = 0.03
 """Any prediction may be off by this share; see the table in docs/how-it-measures.md."""
 ERROR_OF_CHANGE = 0.1
@@ -167,25 +170,30 @@ class Model:
         if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
             return NOTHING_GAINED
         if key not in self._estimates:
-            likely, *others = self.guesses
-            usual_ns = self._steady_ns(change, likely)
-            longer = [self._steady_ns(change, guess) / usual_ns for guess in others]
+            ends = [self._steady_ns(change, guess) for guess in self.guesses]
+            usual_ns = math.sqrt(ends[0][0] * ends[0][1])
             low, high = self._real.bounds
-            noise = (high - low) / 2 / self._real.value
-            work_ns = of.work_of(self.costs)
-            spread = float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0)
+            work_ns, real_ns = of.work_of(self.costs), self._real.value
+            noise = math.hypot(
+                (high - low) / 2 / real_ns,
+                float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
+            )
+            # What is lost is not known better: less so, the less of it a change takes away.
+            noise *= min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
             further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
             crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
-            error = math.hypot(USUAL_ERROR + further, noise, spread, crowded)
-            slowest_ns = usual_ns * (1 + math.hypot(error, *(max(each - 1, 0) for each in longer)))
-            fastest_ns = usual_ns / (
-                1 + math.hypot(error, *(max(1 / each - 1, 0) for each in longer))
-            )
+            error = math.hypot(USUAL_ERROR + further, noise, crowded)
+            slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
+            faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
+            slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
+            fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
             unsure_ns = abs(starts_ns - starts_now_ns) / 2
+            most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
+            least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
             self._estimates[key] = Estimate(
                 self._whole_ns / (usual_ns + starts_ns),
-                self._whole_ns / (slowest_ns + starts_ns + unsure_ns),
-                self._whole_ns / max(fastest_ns + starts_ns - unsure_ns, 1.0),
+                self._whole_ns / (slowest_ns + most_ns),
+                self._whole_ns / max(fastest_ns + least_ns, 1.0),
             )
         return self._estimates[key]
 
@@ -251,7 +259,7 @@ class Model:
             if free_ns > 1.1 * float(costs.step_ns.mean()):
                 return "the training process"
             starts_ns = self._starts_ns(change)
-            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess))
+            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess)[1])
             return "the starts of epochs" if starts_late else "the training step"
         workers, helps_ns = settings["num_workers"], (1 - LEAST_HELP) * then_ns
         if not workers:
@@ -346,15 +354,26 @@ class Model:
 
     # Simulations
 
-    def _steady_ns(self, change: Change, guess: Guess) -> float:
-        """What an iteration takes in the steady state, for a batch of the run."""
+    def _steady_ns(self, change: Change, guess: Guess) -> tuple[float, float]:
+        """What an iteration takes in the steady state, for a batch of the run: at least, at most.
+
+        Both are the same where the simulation of the run as it is takes about what was measured.
+        Else it leaves something out, which may be in proportion to the iteration, stay as it is,
+        or go with what loading computes.
+        """
         present, now = self._present(guess)
         costs, settings = self._changed(change, present)
         then = self._simulation(costs, settings, guess)
         longer = _crowded(costs, settings, then.iteration_ns)
         longer /= _crowded(present, self.settings, now.iteration_ns)
-        ratio = then.iteration_ns / self.batches_in(change) / now.iteration_ns
-        return self._real.value * longer * ratio
+        batches, measured_ns = self.batches_in(change), self._real.value
+        then_ns = longer * then.iteration_ns / batches
+        ends = [then_ns * measured_ns / now.iteration_ns]
+        if abs(now.iteration_ns / measured_ns - 1) > UNLIKE:
+            left_out_ns = measured_ns - now.iteration_ns
+            load = of.computed_ns(costs) / batches / max(of.computed_ns(present), 1.0)
+            ends += [max(then_ns + part * left_out_ns, ends[0] / 2) for part in (1.0, load)]
+        return min(ends), max(ends)
 
     def _changed(self, change: Change, present: Columns) -> tuple[Columns, dict[str, Any]]:
         """What batches take then, and with which settings they are simulated."""
@@ -434,7 +453,7 @@ class Model:
             if count and count != workers and theirs is not None:
                 change = Change({"num_workers": count})
                 iterations_ns = {
-                    value: self._steady_ns(change, likely._replace(growth=value))
+                    value: self._steady_ns(change, likely._replace(growth=value))[0]
                     for value in TRIED["growth"]
                 }
                 shown = _shown(iterations_ns, theirs.value, USUAL_ERROR * theirs.value)
@@ -458,21 +477,25 @@ class Model:
             self._simulated[key] = simulate(costs, **settings)
         return self._simulated[key]
 
-    def _starts_ns(self, change: Change = AS_IT_IS) -> float:
+    def _starts_ns(self, change: Change = AS_IT_IS, *, first_counts: bool = False) -> float:
         """What the starts and ends of epochs add to a batch of the run.
 
-        First workers begin with nothing loaded ahead: where the step is the limit, loading the
-        first batch comes on top, and else the last step does.
+        Workers that come to live on start once, in an epoch that does not count unless
+        `first_counts`: then it does, in a training of as many epochs as the run had. First workers
+        begin with nothing loaded ahead: where the step is the limit, loading the first batch comes
+        on top, and else the last step does.
         """
         now, workers = self.settings["num_workers"], change.settings.get("num_workers")
         workers = now if workers is None else workers
         lives_on = bool(self.run.loader.persistent_workers)
+        will_live_on = change.settings.get("persistent_workers", lives_on)
         epochs, start_ns = epoch_lengths(self.run), of.start_ns(self.run)
         length = length_of_epochs(self.run) or max(epochs.values(), default=1)
-        once_ns = start_ns / max(len(epochs), 1) + of.RESUME_NS
-        will_live_on = change.settings.get("persistent_workers", lives_on)
-        more_ns = workers * (once_ns if will_live_on else start_ns)
-        more_ns -= now * (once_ns if lives_on else start_ns)
+        once_ns = start_ns / max(len(epochs), 1)
+        more_ns = workers * (once_ns + of.RESUME_NS if will_live_on else start_ns)
+        more_ns -= now * (once_ns + of.RESUME_NS if lives_on else start_ns)
+        if will_live_on and not (lives_on or first_counts):
+            more_ns -= workers * once_ns
         if workers and not now:
             fetch_ns = float(of.work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns

@@ -11,11 +11,8 @@ from loadeval.estimate.memory import memory_there
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, Model
+from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
 from loadeval.words import duration, share, size, times
-
-UNLIKE = 0.1
-"""It is told when a simulation of the present settings is further from what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +178,8 @@ def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one 
         )
     if abs(model.unlike - 1) > UNLIKE:
         told.append(
-            "What the simulation leaves out changes nothing: with the settings of the run it takes "
-            f"{times(model.unlike)} the time that was measured."
+            f"Of the run as it is, the simulation takes {times(model.unlike)} the time that was "
+            "measured. The range covers that the rest stays as it is, and that it goes with what "
+            "loading computes."
         )
     return told
