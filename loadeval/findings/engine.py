@@ -42,8 +42,10 @@ LIKE = 0.2
 """Two actions that gain within a fifth of each other are alike: a setting comes before code."""
 DOMINATES = 0.4
 """Of fetching and collating: the function that takes so much is named for it alone."""
-CHARGED = 0.2
-"""Of the loader's time: a stage that is waited for so long is a cause of its own."""
+LARGE = 0.2
+"""A fifth: such a part of the waiting, a stage of the loader's time, or an epoch is told."""
+TWICE = 2.0
+"""So many times as much is more than usual, and so many times as fast is what is asked for."""
 BLOCKED = 0.4
 """Of fetching and collating: workers that are blocked so long do not lack CPUs."""
 MOSTLY = 0.5

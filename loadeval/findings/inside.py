@@ -8,8 +8,8 @@ from loadeval.data.columns import Columns
 from loadeval.estimate.memory import copies
 from loadeval.findings.engine import (
     BLOCKED,
-    CHARGED,
     DOMINATES,
+    LARGE,
     MATTERS,
     MOSTLY,
     Context,
@@ -139,7 +139,7 @@ def twice_as_fast(part: float) -> Change:
 
 def waits_for_workers(c: Context) -> bool:
     """Whether training waits for workers that fetch and collate."""
-    return c.loses and c.charged("fetch", "collate") >= CHARGED
+    return c.loses and c.charged("fetch", "collate") >= LARGE
 
 
 def computes(c: Context) -> bool:
@@ -468,7 +468,7 @@ def transfer(c: Context) -> Finding | None:
     """
     parts = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
     transfer_ns = sum(each.work_ns for each in parts)
-    if not c.loses or c.charged("pickle", "receive") < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
+    if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
         return None
     pickled = c.stages.pickled_bytes or 0.0
     receive_ns = sum(each.work_ns for each in parts if each.stage == "receive")
@@ -520,7 +520,7 @@ def slow_sampler(c: Context) -> Finding | None:
     step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
     if not c.loses or (not c.loader.workers and c.charged("indices") < DOMINATES):
         return None
-    if c.charged("indices") < CHARGED and index_ns < CHARGED * step_ns:
+    if c.charged("indices") < LARGE and index_ns < LARGE * step_ns:
         return None
     change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
@@ -541,7 +541,7 @@ def pinning(c: Context) -> Finding | None:
     Excluded by pinning that takes less.
     """
     pin = c.stages.share_of("pin")
-    if not c.loses or pin is None or c.charged("pin") < CHARGED:
+    if not c.loses or pin is None or c.charged("pin") < LARGE:
         return None
     change = shorter(TWICE, "pin_ns")
     return Finding(
