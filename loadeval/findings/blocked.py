@@ -58,7 +58,6 @@ def _place(c: Context) -> str:
 def _facts(c: Context) -> Mapping[str, Any]:
     inside = c.stages
     facts = {
-        "blocked, share": c.blocked,
         "read for a batch, bytes": inside.read_bytes,
         "of it from the disk, bytes": inside.disk_bytes,
         "new connections a sample": inside.connections and f"{inside.connections:.3g}",
@@ -87,6 +86,8 @@ def lock(c: Context) -> Finding | None:
     line = c.stages.blocked_line
     kernel = line.blocked_in if line and line.blocked_in else "not known"
     because = "open the file or database once in each worker, or hold it for a shorter time"
+    if c.stages.opened_files == 0:  # each may have its own already
+        because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
         f"{_place(c)} ({kernel}).",
@@ -101,8 +102,6 @@ def disk(c: Context) -> Finding | None:
 
     Shown by workers that are blocked for 40% of their work where the kernel names the disk, or 30%
     of the bytes come from it.
-
-    Excluded by bytes that come from the page cache.
     """
     if by(c) != "disk":
         return None

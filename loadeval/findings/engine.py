@@ -38,12 +38,13 @@ WORTH = 0.03
 """Of the time: what gains less is no action, and a finding that others leave less is none."""
 ACCOUNTED = 0.8
 """Of what is lost: where findings have so much, what they leave is told only if it matters."""
-LIKE = 0.2
-"""Two actions that gain within a fifth of each other are alike: a setting comes before code."""
 DOMINATES = 0.4
 """Of fetching and collating: the function that takes so much is named for it alone."""
 LARGE = 0.2
-"""A fifth: such a part of the waiting, a stage of the loader's time, or an epoch is told."""
+"""Such a part of the waiting, of an epoch, or of the loader's time for a stage is told.
+
+Two things that gain within a fifth of each other are alike: a setting comes before code.
+"""
 TWICE = 2.0
 """So many times as much is more than usual, and so many times as fast is what is asked for."""
 BLOCKED = 0.4
@@ -55,11 +56,11 @@ FEWEST_LOGGED = 8
 
 DIAGNOSE = "measure with `loadeval diagnose -- COMMAND`"
 IN_PYTHON = "or with mode='alternate' in Python"
-NOT_LOOKED_INTO = f"the loader was not looked into: {DIAGNOSE}, or with stages=True in Python"
 NO_IDEAL = f"ideal loading was not measured: {DIAGNOSE}, {IN_PYTHON}"
 
 Part: TypeAlias = Literal["waiting", "contention", "epoch starts"]
 Turn: TypeAlias = Literal["first", "by gain", "last"]
+Ask: TypeAlias = "Callable[[Context], Finding | None]"
 
 
 class Skip(Exception):  # noqa: N818 - it is none
@@ -160,7 +161,7 @@ class Rule(NamedTuple):
 
     name: str
     source: str
-    ask: Callable[[Context], Finding | None]
+    ask: Ask
     undo: Callable[[Context], Change] | None
     of: tuple[Part, ...]
     turn: Turn
@@ -177,10 +178,10 @@ def rule(
     undo: Callable[[Context], Change] | None = None,
     of: tuple[Part, ...] = ("waiting",),
     turn: Turn = "by gain",
-) -> Callable[[Callable[[Context], Finding | None]], Callable[[Context], Finding | None]]:
-    """Registers a rule: see Rule."""
+) -> Callable[[Ask], Ask]:
+    """Registers a rule, see Rule, which is then asked once of a context."""
 
-    def register(ask: Callable[[Context], Finding | None]) -> Callable[[Context], Finding | None]:
+    def register(ask: Ask) -> Ask:
         @wraps(ask)
         def once(c: Context) -> Finding | None:
             if name not in c.answers:
@@ -199,7 +200,7 @@ def rule(
     return register
 
 
-def found_by(ask: Callable[[Context], Finding | None], c: Context) -> Finding | None:
+def found_by(ask: Ask, c: Context) -> Finding | None:
     """What another rule found; None where it found nothing, or could not tell."""
     try:
         return ask(c)
@@ -243,7 +244,8 @@ class Context:
         """Inside the loader. Raises Skip where nobody looked."""
         known = stages(self.run)
         if known is None:
-            raise Skip(NOT_LOOKED_INTO)
+            how = f"{DIAGNOSE}, or with stages=True in Python"
+            raise Skip(f"the loader was not looked into: {how}")
         return known
 
     @cached_property
@@ -412,7 +414,8 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901 - one account
+# One account, and one list: parts of it would pass all of it around.
+def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
@@ -444,7 +447,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
         each, finding = pair
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LIKE * by_setting)
+        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
     for each, finding in sorted(found, key=place):
@@ -487,7 +490,7 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
     return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
 
 
-def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
+def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
     """What to do, the largest gain first; what is not predicted comes last. And what limits then.
 
     Each is simulated on top of those before it, what mends the first findings before all others.
@@ -510,7 +513,7 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
             for do, rules in predicted
         ]
         most = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= most - LIKE * abs(most - reached)]
+        alike = [each for each in tried if each[0].value >= most - LARGE * abs(most - reached)]
         speedup, do, rules, both = min(
             [each for each in tried if first & set(each[2])] or alike,
             key=lambda each: not isinstance(each[1], Set),
