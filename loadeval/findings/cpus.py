@@ -196,7 +196,7 @@ def oversubscription(c: Context) -> Finding | None:
     if usable is None:
         raise Skip("the number of usable CPUs is not known")
     idle = not c.cpus.are_busy and computing is not None and computing < MOSTLY * usable
-    if workers <= usable or idle:
+    if workers <= usable or idle or found_by(slow_operator, c):  # then most of them wait for it
         return None
     name = c.setting("num_workers")
     return Finding(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import Column, Columns
+from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.lines import LoaderInfo
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -354,6 +354,12 @@ class Context:
     def charged(self, *of: Stage) -> float:
         """The share of the loader's time that these stages were waited for."""
         return self.stages.charged_share(*of) or 0.0
+
+    @property
+    def opens_no_file(self) -> bool:
+        """Whether it was seen that loading opens no file."""
+        known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
+        return len(known) > 0 and not known.any()
 
     @property
     def work_ns(self) -> float:

@@ -126,11 +126,6 @@ def less(part: float) -> Change:
     return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
 
 
-def twice_as_fast(part: float) -> Change:
-    """Fetching and collating with a part of it twice as fast."""
-    return less(part / TWICE)
-
-
 def waits_for_workers(c: Context) -> bool:
     """Whether training waits for workers that fetch and collate."""
     return c.loses and c.charged("fetch", "collate") >= LARGE
@@ -212,7 +207,7 @@ def by_lines(c: Context) -> list[Set | Do]:
             if re.fullmatch(leaf, line.leaf):
                 says, because = remedy
         says = f"{says}: {share(line.share)} of loading"
-        do.append(Do(says, because, line.place, twice_as_fast(line.share), TWICE))
+        do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return do
 
 
@@ -252,7 +247,7 @@ def _cheaper_transform(c: Context, part: TransformTime) -> Do:
     because = FASTER if line is None else f"most of it is in {line.name}; {FASTER}"
     says = f"make {part.name} twice as fast"
     place = None if line is None else line.place
-    return Do(says, because, place, twice_as_fast(part.share), TWICE)
+    return Do(says, because, place, less(part.share / TWICE), TWICE)
 
 
 def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
@@ -352,7 +347,7 @@ def data_format(c: Context) -> Finding | None:
             f"its time in {form.name}."
         )
     do, because = OF_FORMAT[form.form]
-    if "opened" in form.form and c.stages.opened_files == 0:
+    if "opened" in form.form and c.opens_no_file:
         do, because = IN_ORDER
     place = form.name.partition(" > ")[0]
     return Finding(
@@ -411,7 +406,7 @@ def slow_collate(c: Context) -> Finding | None:
         "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
     )
     where = line.place if line is not None and is_named else None
-    do = Do("make collate_fn twice as fast", because, where, twice_as_fast(part), TWICE)
+    do = Do("make collate_fn twice as fast", because, where, less(part / TWICE), TWICE)
     return Finding(
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",

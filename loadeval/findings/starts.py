@@ -204,13 +204,11 @@ def worker_start(c: Context) -> Finding | None:
 def _sending_less(c: Context, *, first: bool) -> list[Set | Do]:
     """What to do about what workers are sent when they start: of the first epoch, or later ones."""
     smaller = "hold paths, open files in the worker, or hold tensors"
-    rows = [
-        (each.ready_ns - each.start_ns, each.pickling_ns, each.sent_bytes, each.unpickling_ns)
-        for each in c.run.worker_starts
-        if (each.epoch == 0) is first
-        and each.sent_bytes
-        and None not in (each.pickling_ns, each.unpickling_ns)
-    ]
+    rows = list[tuple[int, ...]]()
+    for each in c.run.worker_starts:
+        parts = each.ready_ns - each.start_ns, each.pickling_ns, each.sent_bytes, each.unpickling_ns
+        if (each.epoch == 0) is first and each.sent_bytes and None not in parts:
+            rows.append(tuple(part or 0 for part in parts))
     if not rows:
         return [] if first else [Do("keep the dataset small", smaller)]
     took_ns, pickling_ns, sent_bytes, reading_ns = np.mean(rows, axis=0).tolist()

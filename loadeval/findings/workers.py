@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import epoch_lengths
@@ -450,10 +450,10 @@ def uneven_shards(c: Context) -> Finding | None:
     more or less of the tail than epochs do.
     """
     workers, shards = c.loader.workers or 0, c.loader.shards
-    if not c.stages.workers:
-        return None
     whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
     epochs = [part for epoch, part in c.run.stages.by("epoch") if epoch in whole]
+    if not c.stages.workers:
+        return None
     if not epochs or not len(c.rows):
         raise Skip("no epoch was served to its end")
     tails = [_tail(part) for part in epochs]
@@ -461,7 +461,12 @@ def uneven_shards(c: Context) -> Finding | None:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
     wait_ns = parts.delivered_ns - parts.requested_ns
-    steps = c.run.steps.take(np.union1d(c.rows, looked_into(c)))
+    # In real blocks, whatever is read in them, once the loader has refilled its queue.
+    steps, place = c.run.steps, np.arange(len(c.run.steps))
+    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
+    began = np.maximum.accumulate(np.where(looked, -1, place))
+    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
+    steps = steps.take(np.union1d(c.rows, settled))
     steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
     at = np.searchsorted(steps.request_ns, parts.requested_ns, side="right") - 1
     end_ns = (steps.request_ns + steps.wait_ns)[at]
@@ -486,14 +491,6 @@ def uneven_shards(c: Context) -> Finding | None:
         [Do(f"give all {workers} workers as many samples", because)],
         cost=cost if c.is_log else None,
     )
-
-
-def looked_into(c: Context) -> Column:
-    """The batches of real blocks for the instruments, once the loader has refilled its queue."""
-    steps, place = c.run.steps, np.arange(len(c.run.steps))
-    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
-    began = np.maximum.accumulate(np.where(looked, -1, place))
-    return np.flatnonzero(looked & (place - began > c.run.header.warmup))
 
 
 def _tail(epoch: Columns) -> np.ndarray:

@@ -9,7 +9,7 @@ each of them wait by itself, as by latency, or serves no more in total, as by ba
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -430,45 +430,56 @@ class Model:
         each slows the others. And what other runs do, with other numbers of workers. Each weighs as
         much as it is exact.
         """
-        threads = self.threads
+        threads, contention = self.threads, self.gap.contention
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
-        likely = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
-        growths, slowed = [(GROWTH, GROWTH_ERROR)], [(math.log(SLOWED), SLOWED_ERROR)]
-        contention = self.gap.contention
+        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
+        known = {
+            "growth": [(GROWTH, GROWTH_ERROR)],
+            "step_slowed": [(math.log(SLOWED), SLOWED_ERROR)],
+        }
+
+        def learn(name: str, time_ns: Callable[[Guess], float], measured: Estimate) -> None:
+            """Find the value that explains what was measured, where the value matters."""
+            values = TRIED[name]
+            times_ns = [time_ns(usual._replace(**{name: value})) for value in values]
+            if np.ptp(times_ns) < NO_EFFECT * measured.value:
+                return
+            low, high = measured.bounds
+            error_ns = (high - low) / 2 / SIGMAS
+            around_ns = [measured.value + error_ns * each for each in (-1, 0, 1)]
+            order = np.argsort(times_ns)
+            found = np.interp(around_ns, np.array(times_ns)[order], np.array(values)[order])
+            least = LEAST_GROWTH_ERROR
+            if name == "step_slowed":
+                found, least = np.log(found), LEAST_SLOWED_ERROR
+            known[name].append((float(found[1]), math.hypot(np.ptp(found), 2 * least) / 2))
+
         if workers and contention is not None and contention.low is not None:
-            error_ns = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
-            name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
-            steps_ns = {
-                value: self._present(Guess(**{**likely._asdict(), name: value}))[1].step_ns
-                for value in TRIED[name]
-            }
-            shown = _shown(steps_ns, self._ideal_ns + contention.value, error_ns)
-            if shown is not None and name == "growth":
-                growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
-            elif shown is not None:
-                logs = [math.log(each) for each in shown]
-                slowed.append(_with_error(logs, LEAST_SLOWED_ERROR))
+            lacks_cpus = threads > 1 and threads + workers > cpus
+            longer = contention + self._ideal_ns
+            name = "step_slowed" if lacks_cpus else "growth"
+            learn(name, lambda guess: self._present(guess)[1].step_ns, longer)
         for other in self._others if workers else ():
             count, theirs = other.loader.workers, gap_of(other).real
             if count and count != workers and theirs is not None:
-                change = Change({"num_workers": count})
-                iterations_ns = {
-                    value: self._steady_ns(change, likely._replace(growth=value))[0]
-                    for value in TRIED["growth"]
-                }
-                shown = _shown(iterations_ns, theirs.value, USUAL_ERROR * theirs.value)
-                if shown is not None:
-                    growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
-        growth, error = _weighed(growths)
-        slow, slow_error = _weighed(slowed) if threads > 1 else (0.0, 0.0)
-        likely = Guess(max(growth, 0.0), math.exp(slow), self.in_turn[0])
+                change, sure_ns = (
+                    Change({"num_workers": count}),
+                    SIGMAS * USUAL_ERROR * theirs.value,
+                )
+                about = Estimate(theirs.value, theirs.value - sure_ns, theirs.value + sure_ns)
+                learn("growth", partial(self._least_ns, change), about)
+        (growth, error), (slow, slow_error) = (_weighed(each) for each in known.values())
+        likely = usual._replace(growth=max(growth, 0.0))
         ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
         if threads > 1:
-            ends += [
-                likely._replace(step_slowed=max(math.exp(slow + each), 1.0))
-                for each in (-slow_error, slow_error)
-            ]
+            likely = likely._replace(step_slowed=math.exp(slow))
+            ends = [end._replace(step_slowed=likely.step_slowed) for end in ends]
+            for each in (-slow_error, slow_error):
+                ends.append(likely._replace(step_slowed=max(math.exp(slow + each), 1.0)))
         return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
+
+    def _least_ns(self, change: Change, guess: Guess) -> float:
+        return self._steady_ns(change, guess)[0]
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
         settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}
@@ -508,28 +519,6 @@ class Model:
         if measured.real is None or measured.whole is None:
             return rate
         return rate * (measured.real.value / measured.whole.value)
-
-
-def _shown(
-    times_ns: Mapping[float, float], measured_ns: float, error_ns: float
-) -> tuple[float, float, float] | None:
-    """Which value explains a measured time, and those of a standard error less and more.
-
-    `times_ns` are simulated with some values. None where the value makes no difference.
-    """
-    values, simulated_ns = np.array(list(times_ns)), np.array(list(times_ns.values()))
-    if np.ptp(simulated_ns) < NO_EFFECT * measured_ns:
-        return None
-    order = np.argsort(simulated_ns)
-    around_ns = [measured_ns - error_ns, measured_ns, measured_ns + error_ns]
-    low, value, high = np.interp(around_ns, simulated_ns[order], values[order]).tolist()
-    return min(low, high), value, max(low, high)
-
-
-def _with_error(shown: Sequence[float], least_error: float) -> tuple[float, float]:
-    """What `_shown` tells, as a value and its standard error."""
-    low, value, high = shown
-    return value, math.hypot(high - low, 2 * least_error) / 2
 
 
 def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
