@@ -178,8 +178,9 @@ class Model:
                 (high - low) / 2 / real_ns,
                 float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
             )
-            # What is lost is not known better: less so, the less of it a change takes away.
-            noise *= min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
+            # What is lost is known no better, which matters as far as a change takes it away.
+            part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
+            noise = max(part * noise, min(noise, USUAL_ERROR))
             further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
             crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
             error = math.hypot(USUAL_ERROR + further, noise, crowded)
