@@ -504,11 +504,8 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     finding's predicted advice without a prediction. A setting has one value.
     """
     asked: dict[str, tuple[Set | Do, list[str]]] = {}
-    settings: dict[str, Any] = {}
     for finding in findings:
         for do in finding.do:
-            if isinstance(do, Set) and settings.setdefault(do.setting, do.proposed) != do.proposed:
-                continue
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
     first = {each.name for each in RULES if each.turn == "first"}
     predicted = [each for each in asked.values() if c.model and each[0].change is not None]
@@ -531,9 +528,12 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
             break
         done, reached = both, speedup.value
         actions.append(_action(c, do, rules, speedup))
+        if isinstance(do, Set):
+            predicted = [each for each in predicted if _setting(each[0]) != do.setting]
     told = {name for action in actions for name in action.findings}
     for do, rules in asked.values():
-        if told & set(rules):
+        is_set = _setting(do) in {action.setting for action in actions if action.setting}
+        if told & set(rules) or is_set:
             continue
         if c.model is not None and do.change is not None:
             then = c.model.simulate(done + do.change)
@@ -544,6 +544,10 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
     return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
+
+
+def _setting(do: Set | Do) -> str | None:
+    return do.setting if isinstance(do, Set) else None
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:

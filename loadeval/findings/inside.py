@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from loadeval.data.columns import Columns
 from loadeval.estimate.memory import copies
 from loadeval.findings.engine import (
     BLOCKED,
@@ -26,7 +25,7 @@ from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
 from loadeval.inside.stages import TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import in_share, mean_known, work_of
+from loadeval.model.costs import TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
 LARGEST_PART = 0.3
@@ -109,16 +108,16 @@ OF_FORMAT = {
 """By the form of the data: what to do, and why."""
 
 
-def without(*names: str) -> Change:
-    """Nothing of these costs."""
-    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
-
-
 def shorter(times: float, *names: str) -> Change:
     """These costs are so many times smaller."""
     return Change(
         costs=lambda costs: costs.replace(**{name: costs[name] / times for name in names})
     )
+
+
+def without(*names: str) -> Change:
+    """Nothing of these costs."""
+    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
 
 
 def less(part: float) -> Change:
@@ -191,8 +190,7 @@ def tokenises(c: Context) -> bool:
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    is_much = c.stages.collate_ns >= DOMINATES * c.work_ns > 0
-    return waits_for_workers(c) and is_much
+    return waits_for_workers(c) and c.stages.collate_ns >= DOMINATES * c.work_ns > 0
 
 
 def by_lines(c: Context) -> list[Set | Do]:
@@ -236,17 +234,17 @@ def slow_transform(c: Context) -> Finding | None:
 
 
 def _cheaper_transform(c: Context, part: TransformTime) -> Do:
-    own = (
-        line
-        for line in c.stages.code
-        if line.function == part.function or line.function.startswith(f"{part.function}.")
-    )
-    line = next((line for line in own if line.share >= MOSTLY * part.share), None)
-    if line is None and c.stages.line and min(c.stages.line.share, part.share) >= DOMINATES:
-        line = c.stages.line
-    because = FASTER if line is None else f"most of it is in {line.name}; {FASTER}"
+    line, because, place = c.stages.line, FASTER, None
+    if line is not None and min(line.share, part.share) < DOMINATES:
+        line = None
+    for each in c.stages.code:  # its own lines come first
+        is_own = f"{each.function}.".startswith(f"{part.function}.")
+        if is_own and each.share >= MOSTLY * part.share:
+            line = each
+            break
+    if line is not None:
+        because, place = f"most of it is in {line.name}; {FASTER}", line.place
     says = f"make {part.name} twice as fast"
-    place = None if line is None else line.place
     return Do(says, because, place, less(part.share / TWICE), TWICE)
 
 
@@ -277,12 +275,8 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 
 def _without_copies(c: Context) -> Change:
     copied = copies(c.run)
-    left = 1.0 if copied is None else 1 - copied.share
-
-    def costs(before: Columns) -> Columns:
-        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
-
-    return Change(costs=costs)
+    times = 1 / max(1 - (copied.share if copied else 0.0), TINY)
+    return shorter(times, "cpu_ns", "run_queue_ns")
 
 
 @rule(

@@ -442,7 +442,7 @@ class Model:
         def learn(name: str, time_ns: Callable[[Guess], float], measured: Estimate) -> None:
             """Find the value that explains what was measured, where the value matters."""
             values = TRIED[name]
-            times_ns = [time_ns(usual._replace(**{name: value})) for value in values]
+            times_ns = [time_ns(Guess(**{**usual._asdict(), name: value})) for value in values]
             if np.ptp(times_ns) < NO_EFFECT * measured.value:
                 return
             low, high = measured.bounds

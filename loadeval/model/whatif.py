@@ -124,7 +124,7 @@ def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]
     return told
 
 
-def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one for each
+def assumptions(model: Model, change: Change) -> list[str]:
     """What a prediction takes for granted, for the run does not show it."""
     settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
     growths = [guess.growth for guess in model.guesses]
@@ -161,10 +161,6 @@ def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one 
             f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
             "by the number of its tensors: the run has no workers to show it."
         )
-        if model.tensors is None:
-            told.append(
-                "A batch has few tensors: they were not counted, and each takes time to receive."
-            )
         told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")

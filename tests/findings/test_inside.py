@@ -38,6 +38,7 @@ def test_slow_transform() -> None:
     [
         ("ImageFile.load", "decode images faster: 75.0% of loading"),
         ("Image.resize", "resize faster: 75.0% of loading"),
+        ("Path.glob", "list the folder once, in __init__: 75.0% of loading"),
         ("parse", "make Photos.read twice as fast: 75.0% of loading"),
     ],
 )
@@ -76,6 +77,20 @@ def test_transfer(pickled: int, why: str, do: str) -> None:
     passed = say("transfer", fetch=5, pickle=10, receive=30, pickled_bytes=pickled)
     says = "Passing a batch from its worker to training takes 40.0 ms"
     assert passed == (f"{says}{why}", do, "num_workers 2 -> 0")
+
+
+@pytest.mark.parametrize(
+    ("opened", "because"),
+    [
+        (0, "hold it for a shorter time, or give each worker a copy"),
+        (4, "open the file or database once in each worker, or hold it for a shorter time"),
+    ],
+)
+def test_where_no_file_is_opened_nothing_is_to_be_opened_once(opened: int, because: str) -> None:
+    seen = code({"data.py:1 f": 25}, {"data.py:1 f > flock_lock_inode_wait": 75})
+    run = looked_into(fetch=60, blocked=0.75, seen=seen, opened_files=opened)
+    (found,) = (each for each in diagnose(run).findings if each.rule == "lock")
+    assert found.do[0].because == because
 
 
 def test_an_action_has_what_changes_as_fields() -> None:
