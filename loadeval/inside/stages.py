@@ -514,7 +514,9 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     once = is_slow & np.isin(batches.slowest_index, indices[times == 1])
     is_slow &= ~(once & (batches.slowest_ns - batches.run_queue_ns.clip(0) <= least_ns))
     epochs, counts = np.unique(batches.epoch, return_counts=True)
-    whole = epochs[counts >= run.loader.length] if run.loader.length else epochs[:0]
+    # The first batches of an epoch may be left out.
+    length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
+    whole = epochs[counts + (run.loader.workers or 1) >= length]
     in_order = run.loader.sampler in (None, "SequentialSampler")
     for row in np.flatnonzero(once & is_slow):
         others = batches.epoch != batches.epoch[row]

@@ -201,7 +201,9 @@ class Model:
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
         measured, speedup = self._throughput_of(self.run), self.simulate(change)
-        return measured if speedup == NOTHING_GAINED else speedup * measured.value
+        if speedup == NOTHING_GAINED:
+            return measured
+        return speedup * (measured.value if measured.low is None else measured)
 
     @property
     def unit(self) -> str:
