@@ -28,10 +28,6 @@ from loadeval.model.changes import Change
 from loadeval.model.costs import TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
-LARGEST_PART = 0.3
-"""Where no transform dominates, the largest of several that do together is named from this on."""
-MUCH_SMALLER = 4.0
-"""A transform had better come after one that makes samples so many times smaller."""
 LEAST_COPIED = 16_000_000
 """Python itself, and what it has imported, make a worker copy some megabytes."""
 SLOWEST_COPY_BYTES_PER_NS = 0.4
@@ -154,7 +150,7 @@ def part_of(c: Context) -> TransformTime | None:
     largest = next((part for part in transforms if not part.calls_others), None)
     if largest is None or 1 - sum(part.share for part in transforms) >= DOMINATES:
         return None
-    return largest if largest.share >= LARGEST_PART else None
+    return largest if largest.share >= LARGE else None
 
 
 def format_of(c: Context) -> SlowFormat | None:
@@ -218,7 +214,7 @@ def slow_transform(c: Context) -> Finding | None:
     """One transform takes most of loading a batch.
 
     Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
-    30%, as the largest of several that take 60% together.
+    20%, as the largest of several that take 60% together.
 
     Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
     tokenising, and lines of another function with 40%.
@@ -263,7 +259,7 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
         return []
     for smaller in sizes[at + 1 :]:
         left = max(smaller.after, 1.0)
-        if handled >= MUCH_SMALLER * left:
+        if handled >= TWICE * left:
             because = (
                 f"it handles {number(handled)} numbers a sample (pixels times channels), and "
                 f"{smaller.name} leaves {number(smaller.after)}"

@@ -46,7 +46,6 @@ WORTH_SAYING = 0.01
 """A smaller share of the time is not worth saying."""
 FEWEST_FOR_CHANGE, PARTS = 40, 20
 """Steady batches, under which nothing is said of a change; stretches by whose medians it is."""
-PER_BATCHES = 1000
 SIGNIFICANT = 3.3
 """So many standard errors come about by chance once in a thousand times."""
 
@@ -279,7 +278,7 @@ def worker_memory(c: Context) -> Finding | None:
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
-                f"Each of the {workers} workers keeps {size(PER_BATCHES * kept / workers)} more "
+                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more "
                 f"after 1,000 batches, which does not level off: at this rate the "
                 f"{size(available)} that are left are full after {batches:,.0f} batches "
                 f"({number(batches / length)} epochs), in {duration(left_ns)}.",

@@ -40,7 +40,6 @@ FEWEST_BATCHES = 4
 """A worker must have loaded so many batches before it is said to be slow."""
 GONE = 1e9
 """So many times as fast: nothing is left of it."""
-TORCHS = "PyTorch's documentation of multi-process data loading"
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
 
@@ -94,7 +93,11 @@ def in_stalls(c: Context) -> float:
     return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
 
 
-@rule("zero workers", source=TORCHS, undo=best_workers)
+@rule(
+    "zero workers",
+    source="PyTorch's documentation of multi-process data loading",
+    undo=best_workers,
+)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
