@@ -301,7 +301,7 @@ def stages(run: Run) -> Stages | None:
         ),
         code=code,
         calls=calls,
-        slow_samples=_slow_samples(work, sample_ns),
+        slow_samples=_slow_samples(run, work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
@@ -466,11 +466,11 @@ def _most_common(counts: Counter[str]) -> str:
     return max(counts, key=counts.__getitem__, default="")
 
 
-def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
+def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
     if not typical_ns:
         return ()
-    is_slow = (batches.slowest_ns > slow_from_ns(typical_ns)) & (batches.slowest_index != UNKNOWN)
+    is_slow = slow_rows(run, batches, typical_ns) & (batches.slowest_index != UNKNOWN)
     took_ns = batches.slowest_ns[is_slow]
     indices, which, times = np.unique(
         batches.slowest_index[is_slow], return_inverse=True, return_counts=True
@@ -483,6 +483,31 @@ def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSampl
         SlowSample(index, count, ns, ns / typical_ns)
         for index, count, ns in zip(*columns, strict=True)
     )
+
+
+def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
+    """Which batches have a slow sample, given the typical time of one.
+
+    A sample that was slow once is not, where its worker waited for a CPU so long, or where it was
+    looked at again in another epoch: in one that was looked at whole, or, where samples come in
+    the same order, in the same batch.
+    """
+    least_ns = slow_from_ns(typical_ns)
+    is_slow = np.asarray(batches.slowest_ns > least_ns)
+    indices, times = np.unique(batches.slowest_index[is_slow], return_counts=True)
+    once = is_slow & np.isin(batches.slowest_index, indices[times == 1])
+    is_slow &= ~(once & (batches.slowest_ns - batches.run_queue_ns.clip(0) <= least_ns))
+    epochs, counts = np.unique(batches.epoch, return_counts=True)
+    # The first batches of an epoch may be left out.
+    length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
+    whole = epochs[counts + (run.loader.workers or 1) >= length]
+    in_order = run.loader.sampler in (None, "SequentialSampler")
+    for row in np.flatnonzero(once & is_slow):
+        others = batches.epoch != batches.epoch[row]
+        same = others & (batches.batch == batches.batch[row])
+        again = (in_order and same.any()) or np.isin(whole, batches.epoch[others]).any()
+        is_slow[row] = not again
+    return is_slow
 
 
 def slow_from_ns(typical_ns: float) -> float:

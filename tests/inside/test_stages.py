@@ -343,6 +343,28 @@ def test_slow_samples_take_over_three_times_the_typical_one() -> None:
     assert result.slow_samples[0].times_typical == pytest.approx(50 * MS / typical_ns)
 
 
+def test_a_sample_that_was_slow_once_is_not_slow() -> None:
+    """Its worker waited for a CPU, or it was not slow in another epoch."""
+    slowest_ns = np.full(40, MS)
+    slowest_ns[[5, 25]] = 30 * MS
+    given: dict[str, Any] = {"slowest_ns": slowest_ns, "slowest_index": np.arange(40) * 10}
+    fetch_ms = slowest_ns / MS + 7
+    rows = one_worker(40, fetch_ms, samples=10, **given)
+    again = one_worker(40, 8.0, slowest_ns=MS, slowest_index=1, samples=10, epoch=1)
+    preempted = rows.replace(run_queue_ns=np.where(np.arange(40) == 5, 29 * MS, 0))
+    part = again.take(slice(20))
+    for epochs, shuffled, found in (
+        ((rows,), False, [50, 250]),
+        ((preempted,), False, [250]),
+        ((rows, part), False, [250]),
+        ((rows, part), True, [50, 250]),
+        ((rows, again), True, []),
+    ):
+        known = {"sampler": "RandomSampler", "length": 40} if shuffled else {}
+        result = inside(looked_into(*epochs, **known))
+        assert [sample.index for sample in result.slow_samples] == found
+
+
 def test_no_sample_is_slow_that_takes_under_a_tenth_of_a_millisecond() -> None:
     rows = one_worker(9, 0.02, slowest_ns=90_000, slowest_index=1, samples=10)
     assert inside(looked_into(rows)).slow_samples == ()
