@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-from loadeval.data.lines import WorkerStart
 from loadeval.estimate.epochs import first_waits
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
 from loadeval.findings.engine import (
