@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from loadeval.backends import compare_backends
+    from loadeval.core.batch import is_array, leaves, map_leaves
     from loadeval.data.lines import (
         CodeSamples,
         LoaderInfo,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from loadeval.report.whatif import plot_worker_curve
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
-    from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.runtime.registry import adapter_for
     from loadeval.tuning import Tuning, tune
@@ -100,7 +100,7 @@ _MODULES = {
         "report.whatif": "plot_worker_curve",
         "runtime.adapter": "Adapter IterableAdapter Watch",
         "runtime.alternation.backends": "Backend",
-        "runtime.batches.tree": "is_array leaves map_leaves",
+        "core.batch": "is_array leaves map_leaves",
         "runtime.recording.stages": "LoaderStages StageNote",
         "runtime.registry": "adapter_for",
         "tuning": "Tuning tune",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.core.batch import is_array, leaves
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runtime.batches.tree import is_array, leaves
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:

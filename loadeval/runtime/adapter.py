@@ -8,10 +8,9 @@ from itertools import chain
 from types import FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from loadeval.core.batch import as_count, copied, leaves, survey
 from loadeval.data.lines import LoaderInfo
 from loadeval.errors import UsageError, warn
-from loadeval.runtime.batches.copies import copied
-from loadeval.runtime.batches.tree import as_count, leaves, survey
 from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
 

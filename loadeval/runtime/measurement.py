@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.core.batch import REGIONS
 from loadeval.data.dali import write_metrics
 from loadeval.data.environment import describe_environment
 from loadeval.data.lines import CacheInfo
@@ -25,7 +26,6 @@ from loadeval.runtime.adapter import (
 )
 from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.background.threads import pause_at_exit
-from loadeval.runtime.batches.copies import REGIONS
 from loadeval.runtime.guard import AskingTheLoader
 from loadeval.runtime.recording.new_recorder import new_recorder
 from loadeval.runtime.registry import adapter_for

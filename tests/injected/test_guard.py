@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader
 
 import loadeval.runtime
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
+from loadeval.core.batch import clone
 from loadeval.runtime import measurement
 from loadeval.runtime.adapter import Begun
 from loadeval.runtime.background.threads import BackgroundThreads, within
-from loadeval.runtime.batches.copies import clone
 from loadeval.runtime.cuda import GpuIdleTimer
 from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
 from loadeval.runtime.measurement import Measurement

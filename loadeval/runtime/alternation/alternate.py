@@ -7,11 +7,11 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.core.batch import leaves
 from loadeval.data.blocks import head_for
 from loadeval.data.lines import Prefetch, Window
 from loadeval.runtime.adapter import begun
 from loadeval.runtime.alternation.worker_activity import WorkerActivity
-from loadeval.runtime.batches.tree import leaves
 from loadeval.runtime.cuda import spare_bytes, timing_events
 from loadeval.runtime.guard import is_of_a_signal, of_the_loader
 from loadeval.runtime.serving.loop import RealEpoch, Remaining, Span, restarting

@@ -14,6 +14,7 @@ from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.core.batch import is_array, leaves
 from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.environment import describe_environment
@@ -22,7 +23,6 @@ from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, c
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import Progress, planned_blocks
 from loadeval.runtime.background.metrics_thread import NO_PROBES
-from loadeval.runtime.batches.tree import is_array, leaves
 from loadeval.runtime.recording.new_recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.counting import Counter

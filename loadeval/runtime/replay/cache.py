@@ -8,11 +8,10 @@ from itertools import chain, count, cycle, islice, pairwise
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+from loadeval.core.batch import TooLargeError, clone, is_shared_type, leaves
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runtime.adapter import begun
-from loadeval.runtime.batches.copies import clone
-from loadeval.runtime.batches.tree import TooLargeError, is_shared_type, leaves
 from loadeval.runtime.replay.fresh_containers import refresher
 from loadeval.runtime.replay.mutations import UNWATCHED, MutationWatch, differs, same_arrays
 

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runtime.batches.tree import attributes_of, is_container, map_leaves
+from loadeval.core.batch import attributes_of, is_container, map_leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -7,11 +7,7 @@ from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from loadeval.data.columns import UNKNOWN
-from loadeval.errors import in_words, warn
-from loadeval.runtime.adapter import IterableAdapter
-from loadeval.runtime.batches.padding import padding_of
-from loadeval.runtime.batches.tree import (
+from loadeval.core.batch import (
     LARGEST_COUNT,
     MOST_NODES,
     TooLargeError,
@@ -24,13 +20,17 @@ from loadeval.runtime.batches.tree import (
     route_to_samples,
     survey,
 )
+from loadeval.core.padding import padding_of
+from loadeval.data.columns import UNKNOWN
+from loadeval.errors import in_words, warn
+from loadeval.runtime.adapter import IterableAdapter
 from loadeval.runtime.recording.chunk import NOTHING, Count
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loadeval.core.batch import Step
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.batches.tree import Step
 
 
 PLAIN_VALUES = (int, float, complex, str, type(None))
