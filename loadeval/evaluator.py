@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from loadeval.core.replay import BatchCache
     from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
-    from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
 OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer", "_assigned"})
@@ -195,7 +195,7 @@ class DALICompatible(LoaderProxy):
                 "cached_batches is empty; expected batches to replay; set mode='log' to serve the "
                 "loader's own"
             )
-        from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+        from loadeval.core.replay import fill  # noqa: PLC0415 - this mode alone
 
         settings, counter = self._measurement.settings, self._measurement.counter
         cache = fill(adapter_for(kept), kept, counter, len(kept), settings.max_cache_bytes)

@@ -587,7 +587,7 @@ def _is_plain(tensor: Any) -> bool:
 
 
 def _copies_in_regions(batch: Any) -> dict[int, Any]:
-    """Copies of the large arrays and tensors of `batch`, and of those in one memory, by identity."""
+    """Copies of large arrays and tensors of `batch`, and of those in one memory, by identity."""
     arrays = {id(leaf): leaf for leaf in leaves(batch) if is_array(leaf)}
     places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
     groups: list[list[tuple[str, int, int, Any]]] = []

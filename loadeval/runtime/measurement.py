@@ -31,18 +31,18 @@ from loadeval.runtime.recording.new_recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.serving.annotate import annotation_for
 from loadeval.runtime.serving.counting import Counter
-from loadeval.runtime.serving.epoch_iterators import SharedEpoch, is_shared
+from loadeval.runtime.serving.epoch_iterators import is_shared
 from loadeval.runtime.serving.loop import RealEpoch, served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loadeval.core.replay import BatchCache
     from loadeval.data.lines import LoaderInfo
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.recording.recorder import Recorder
-    from loadeval.runtime.replay.cache import BatchCache
+    from loadeval.runtime.recording.recorder import OpenEpoch, Recorder
     from loadeval.runtime.serving.loop import EpochPlan
     from loadeval.runtime.settings import EvaluatorSettings
 
@@ -85,7 +85,7 @@ class Measurement:
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
         if cache is None and settings.mode == "replay":
-            from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+            from loadeval.core.replay import fill  # noqa: PLC0415 - this mode alone
 
             wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
@@ -202,14 +202,27 @@ class Measurement:
     def _replayed(
         self, cache: BatchCache, batches: float, owner: object, shared: bool
     ) -> Iterator[Any]:
-        from loadeval.runtime.replay.loop import replayed  # noqa: PLC0415 - this mode alone
+        from loadeval.core.replay import ReplayEpoch  # noqa: PLC0415 - this mode alone
 
-        recorder, clock = self.recorder, self.settings.clock
-        begin, note = recorder.begin_epoch, recorder.note
-        epoch: Any = replayed(cache, batches, begin, clock, note, owner, self.guard)
+        def begin() -> OpenEpoch:
+            epoch = self.recorder.begin_epoch()
+            epoch.gpu_idle = None  # replay leaves a device nothing to wait for
+            return epoch
+
+        plan, annotate = ReplayEpoch(cache, batches, self.recorder.note), None
         if self.annotation is not None:
-            epoch = self.annotation.epoch(epoch, "ideal")
-        return SharedEpoch.shared([epoch], epoch, lambda: None) if shared else epoch
+            annotate = partial(self.annotation.spans, alternates=False)
+        return served(
+            plan,
+            iter(()),
+            begin,
+            plan.counter_for,
+            self.settings.clock,
+            owner,
+            annotate=annotate,
+            guard=self.guard,
+            shared=shared,
+        )
 
     def _real_first(
         self,

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 import loadeval.runtime
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
+from loadeval.core import replay
 from loadeval.core.batch import clone
 from loadeval.runtime import measurement
 from loadeval.runtime.adapter import Begun
@@ -27,8 +28,6 @@ from loadeval.runtime.cuda import GpuIdleTimer
 from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
 from loadeval.runtime.measurement import Measurement
 from loadeval.runtime.recording.recorder import OpenEpoch, Recorder
-from loadeval.runtime.replay import cache
-from loadeval.runtime.replay.loop import replayed
 from loadeval.runtime.serving import epoch_iterators
 from loadeval.runtime.serving.epoch_iterators import SharedEpoch
 from loadeval.runtime.serving.loop import _Serving
@@ -52,7 +51,7 @@ CATCHING: set[CodeType] = {
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
         *(Measurement.epoch, Recorder._give_up),
-        *(_Serving.parts, _Serving._part, _Serving._ends, replayed),
+        *(_Serving.parts, _Serving._part, _Serving._ends),
         *(SharedEpoch.__next__, SharedEpoch._take_part_after),
         Begun.__iter__,  # which hands out what it was given, to the loader's caller
     )
@@ -349,7 +348,7 @@ def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.Mon
     """It does so after real batches too; what cannot be copied is served as it is."""
     expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
     for copy in (clone, fail):
-        monkeypatch.setattr(cache, "clone", copy)
+        monkeypatch.setattr(replay, "clone", copy)
         evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
         monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
         with fails():
