@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadeval.backends import compare_backends
+    from loadeval.backends import Backend, compare_backends
     from loadeval.core.batch import is_array, leaves, map_leaves
     from loadeval.data.lines import (
         CodeSamples,
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from loadeval.report.report import Report, plot_comparison
     from loadeval.report.whatif import plot_worker_curve
     from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
-    from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.recording.stages import LoaderStages, StageNote
     from loadeval.runtime.registry import adapter_for
     from loadeval.tuning import Tuning, tune
@@ -82,7 +81,7 @@ __all__ = [
 _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
-        "backends": "compare_backends",
+        "backends": "Backend compare_backends",
         "data.lines": "CodeSamples LoaderInfo OperatorTimes Readings StageTimes WorkerStart",
         "data.log": "read_run",
         "data.run": "Run",
@@ -99,7 +98,6 @@ _MODULES = {
         "report.report": "Report plot_comparison",
         "report.whatif": "plot_worker_curve",
         "runtime.adapter": "Adapter IterableAdapter Watch",
-        "runtime.alternation.backends": "Backend",
         "core.batch": "is_array leaves map_leaves",
         "runtime.recording.stages": "LoaderStages StageNote",
         "runtime.registry": "adapter_for",

@@ -592,13 +592,12 @@ def _copies_in_regions(batch: Any) -> dict[int, Any]:
     places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
     groups: list[list[tuple[str, int, int, Any]]] = []
     reached = 0
-    for place in sorted(places, key=itemgetter(0, 1)):
-        device, first, end, _ = place
+    for device, first, end, leaf in sorted(places, key=itemgetter(0, 1)):
         if groups and groups[-1][0][0] == device and first < reached:
-            groups[-1].append(place)
+            groups[-1].append((device, first, end, leaf))
             reached = max(reached, end)
         else:
-            groups.append([place])
+            groups.append([(device, first, end, leaf)])
             reached = end
     made: dict[int, Any] = {}
     for group in groups:

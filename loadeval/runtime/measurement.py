@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.core.replay import BatchCache
+    from loadeval.core.rounds import Schedule
     from loadeval.data.lines import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.background.metrics_thread import Probes
     from loadeval.runtime.recording.recorder import OpenEpoch, Recorder
     from loadeval.runtime.serving.loop import EpochPlan
@@ -96,8 +96,8 @@ class Measurement:
         self.guard = self.recorder.guard
         self.alternation = None
         if settings.mode == "alternate":
-            from loadeval.runtime.alternation.alternate import Alternation  # noqa: PLC0415 - this mode alone
-            from loadeval.runtime.alternation.schedule import Schedule  # noqa: PLC0415 - this mode alone
+            from loadeval.core.alternate import Alternation  # noqa: PLC0415 - this mode alone
+            from loadeval.core.rounds import Schedule  # noqa: PLC0415 - this mode alone
 
             self._schedule = Schedule(
                 seed=settings.seed,

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, UsageError, read_run
-from loadeval.runtime.alternation import worker_activity
-from loadeval.runtime.alternation.alternate import Alternation
+from loadeval.core import worker_activity
+from loadeval.core.alternate import Alternation
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from loadeval.runtime.alternation import worker_activity
-from loadeval.runtime.alternation.worker_activity import NAP_S, WorkerActivity
+from loadeval.core import worker_activity
+from loadeval.core.worker_activity import NAP_S, WorkerActivity
 from loadeval.testing import FakeClock
 
 MS = 1_000_000
