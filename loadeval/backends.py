@@ -219,7 +219,7 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
         for run in runs.values():
             run.begin(comparison)
             stack.callback(run.recorder.close)
-        failed |= in_rounds(orders, serve)
+        in_rounds(orders, serve, failed)
     return Report(
         None,
         backends={

@@ -316,18 +316,16 @@ class Schedule:
 
 
 def in_rounds(
-    orders: Iterable[Sequence[Source]], serve: Callable[[int, Source], Exception | None]
-) -> dict[Source, Exception]:
+    orders: Iterable[Sequence[Source]],
+    serve: Callable[[int, Source], Exception | None],
+    failed: dict[Source, Exception],
+) -> None:
     """Serve each source once in each round, in the order of that round.
 
-    One for which `serve` returns an error is left out from then on. Returns these errors.
+    One for which `serve` returns an error has `failed`, and is left out from then on.
     """
-    errors: dict[Source, Exception] = {}
     for number, order in enumerate(orders):
         for source in order:
-            if source in errors:
-                continue
-            error = serve(number, source)
+            error = None if source in failed else serve(number, source)
             if error is not None:
-                errors[source] = error
-    return errors
+                failed[source] = error
