@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from torch.utils.data import DataLoader
 
+import loadeval.core
 import loadeval.runtime
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
 from loadeval.core import replay
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from loadeval import Run
     from tests.scripted import SerialLoader
 
-SOURCES = str(Path(loadeval.runtime.__file__).parent)
+SOURCES = tuple(str(Path(room.__file__).parent) for room in (loadeval.core, loadeval.runtime))
 LENGTH, EPOCHS = 60, 3
 CATCHING: set[CodeType] = {
     function.__code__
