@@ -20,7 +20,7 @@ from itertools import groupby
 from math import ceil
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +193,7 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
             raise UsageError(f"{name}: {error}") from error
         except Exception as error:  # noqa: BLE001 - the other backends go on
             failed[name] = error
-    unlike = differences({name: run.layout for name, run in runs.items()})
+    unlike = differences({name: run.work for name, run in runs.items()})
     if unlike and not unequal:
         raise UsageError(
             f"the backends' work differs: {'; '.join(unlike)}; convert batches with "
@@ -290,8 +290,7 @@ class BackendRun:
         try:
             for batch in self._open():
                 count, _ = Counter(self._of_batches, settings.samples).count(batch)
-                words = tuple(map(leaf_in_words, leaves(batch)))
-                self.layout = Layout(None if count == UNKNOWN else count, words, info.length)
+                self.work = work_of(batch, count, info.length)
                 break
             else:
                 raise UsageError("the loader gave no batch; expected a loader with at least one")
@@ -431,36 +430,24 @@ def _quietly() -> Iterator[None]:
         root.removeFilter(is_error)
 
 
-class Layout(NamedTuple):
-    """The samples and leaves of a first batch, and the batches of an epoch; None is not known."""
+def work_of(batch: Any, samples: int, length: int | None) -> dict[str, str | None]:
+    """What a backend does, by the words that tell it; None is not known."""
+    return {
+        "batch 0 is {}": batch_in_words([leaf_in_words(leaf) for leaf in leaves(batch)]),
+        "batch 0 has {} samples": None if samples == UNKNOWN else str(samples),
+        "an epoch has {} batches": None if length is None else f"{length:,}",
+    }
 
-    samples: int | None
-    leaves: tuple[str, ...]
-    length: int | None
 
-
-def differences(layouts: Mapping[str, Layout]) -> list[str]:
-    """How each backend differs from the first one, a clause for each difference.
-
-    A value that is unknown for one of the two is no difference.
-    """
-    clauses: list[str] = []
-    if not layouts:
-        return clauses
-    (first, one), *others = layouts.items()
-    for name, other in others:
-        if one.leaves != other.leaves:
-            theirs, ours = batch_in_words(other.leaves), batch_in_words(one.leaves)
-            clauses.append(f"{name}: batch 0 is {theirs} where {first} has {ours}")
-        if one.samples and other.samples and one.samples != other.samples:
-            clauses.append(
-                f"{name}: batch 0 has {other.samples} samples where {first} has {one.samples}"
-            )
-        if one.length and other.length and one.length != other.length:
-            clauses.append(
-                f"{name}: an epoch has {other.length:,} batches where {first} has {one.length:,}"
-            )
-    return clauses
+def differences(work: Mapping[str, Mapping[str, str | None]]) -> list[str]:
+    """How the work of each backend differs from the first one's, a clause for each difference."""
+    return [
+        f"{name}: {words.format(theirs)} where {first} has {ours}"
+        for first in list(work)[:1]
+        for name in work
+        for words, ours in work[first].items()
+        if None not in (theirs := work[name][words], ours) and theirs != ours
+    ]
 
 
 def batch_in_words(described: Sequence[str]) -> str:

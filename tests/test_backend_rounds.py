@@ -21,7 +21,7 @@ from loadeval import (
     leaves,
     read_run,
 )
-from loadeval.backends import BackendRun, Layout, batch_in_words, differences, leaf_in_words
+from loadeval.backends import BackendRun, batch_in_words, differences, leaf_in_words, work_of
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.runtime.settings import EvaluatorSettings
@@ -227,7 +227,7 @@ def test_an_iterator_that_starts_over_is_a_backend() -> None:
                 raise StopIteration
             return self.left.pop()
 
-    assert look(Rewinding()).layout.leaves == ("int",)
+    assert look(Rewinding()).work["batch 0 is {}"] == "int"
 
 
 def look(loader: Any, samples: Any = None, **options: Any) -> BackendRun:
@@ -236,10 +236,12 @@ def look(loader: Any, samples: Any = None, **options: Any) -> BackendRun:
 
 
 def test_the_look_is_at_the_converted_batch() -> None:
-    converted = look(BATCHES, convert=lambda batch: batch[:2]).layout
-    assert converted == Layout(2, ("(2, 2) float64",), 3)
-    assert look(["ab"]).layout.samples is None
-    assert look(["ab"], len, convert=lambda text: 2 * text).layout.samples == 4
+    converted = look(BATCHES, convert=lambda batch: batch[:2]).work
+    assert converted == work_of(np.zeros((2, 2)), 2, 3)
+    assert look(["ab"]).work == work_of("ab", UNKNOWN, 1)
+    assert look(["ab"], len, convert=lambda text: 2 * text).work == work_of("", 4, 1) | {
+        "batch 0 is {}": "str"
+    }
 
 
 def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,29 +311,27 @@ def test_a_nested_tensor_in_words() -> None:
     assert batch_in_words(list(map(leaf_in_words, leaves(batch)))) == "NestedTensor"
 
 
-ONE, OTHER = Layout(4, ("(4,) uint8",), 10), Layout(8, ("(8,) int64",), 1005)
+ONE, OTHER = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
+UNTOLD = work_of([LABELS], UNKNOWN, None)
 
 
 @pytest.mark.parametrize(
-    ("layouts", "told"),
+    ("work", "told"),
     [
         ({}, []),
-        ({"torch": ONE}, []),
         ({"torch": ONE, "dali": ONE}, []),
         (
             {"torch": ONE, "dali": OTHER, "spdl": ONE},
             [
-                "dali: batch 0 is (8,) int64 where torch has (4,) uint8",
+                "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
                 "dali: batch 0 has 8 samples where torch has 4",
                 "dali: an epoch has 1,005 batches where torch has 10",
             ],
         ),
-        ({"torch": Layout(4, ("str",), 10), "spdl": Layout(None, ("str",), None)}, []),
-        ({"spdl": Layout(None, ("str",), None), "torch": Layout(4, ("str",), 10)}, []),
+        ({"torch": ONE, "spdl": UNTOLD}, []),
+        ({"spdl": UNTOLD, "torch": ONE}, []),
     ],
 )
-def test_each_difference_from_the_first_is_told(
-    layouts: dict[str, Layout], told: list[str]
-) -> None:
+def test_each_difference_from_the_first_is_told(work: Any, told: list[str]) -> None:
     """Leaves, samples and batches per epoch count; what is not known is no difference."""
-    assert differences(layouts) == told
+    assert differences(work) == told

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import time
 from collections import deque
 from collections.abc import Generator, Iterator
 from functools import partial
 from typing import Any
 
+import psutil
+
 from loadeval.core.batch import leaves
 from loadeval.core.rounds import PlannedBlock, Schedule
-from loadeval.core.worker_activity import WorkerActivity
 from loadeval.data.blocks import head_for
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
+from loadeval.probes.usage import Family
 from loadeval.runtime.adapter import Adapter, begun
 from loadeval.runtime.cuda import spare_bytes, timing_events
 from loadeval.runtime.guard import is_of_a_signal, of_the_loader
@@ -35,6 +39,10 @@ LIMITED_RANK = (
 )
 LONGEST_IDLE_WAIT_S = 5.0
 """An ideal block waits no longer for the loader's background work to end."""
+NAP_S = 0.03
+"""It is three ticks of the clock that counts CPU time."""
+IDLE_SHARE = 0.1
+"""A process that uses no more than this share of one CPU is idle."""
 
 
 class Alternation:
@@ -364,6 +372,39 @@ class AlternatingEpoch:
         )
         shared.recorder.keep(prefetch)
         return prefetch
+
+
+class WorkerActivity:
+    """CPU use of this process's workers and background threads."""
+
+    def __init__(self) -> None:
+        self._family = Family(os.getpid())
+
+    def workers_cpu_ns(self) -> int | None:
+        """CPU time of all living child processes so far; None if it cannot be read."""
+        try:
+            self._family.look()
+        except (psutil.Error, OSError, IndexError):  # such as too many open files; /proc is hidden
+            return None
+        return round(sum(usage.cpu_s for usage in self._family.usages().values()) * 1e9)
+
+    def wait_until_idle(self, limit_s: float) -> bool:
+        """Sleep until the background work is done; False if it is not after `limit_s`."""
+        deadline = time.monotonic() + limit_s
+        busy_s = self._busy_s()
+        for _ in range(math.ceil(limit_s / NAP_S)):  # no more where the clock stands still
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(NAP_S)
+            before_s, busy_s = busy_s, self._busy_s()
+            if busy_s - before_s <= IDLE_SHARE * NAP_S:
+                return True
+        return False
+
+    def _busy_s(self) -> float:
+        # This thread spends its time on reading these numbers.
+        others_s = time.process_time() - time.thread_time()
+        return others_s + (self.workers_cpu_ns() or 0) / 1e9
 
 
 def minor_faults() -> int | None:
