@@ -504,7 +504,7 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
             return together[id(leaf)]
         try:
             made = _copy_of(leaf, kind, memo)
-            if type(made) is kind and bool(_form(made) == _form(leaf)):
+            if type(made) is kind:
                 return made
         except Exception as error:  # each library and class has its own errors
             if _is_short_of_memory(error):
@@ -534,16 +534,6 @@ class _Memo(dict[int, Any]):
         if len(self) > MOST_NODES:
             raise TooLargeError(f"more than {MOST_NODES:,} objects belong to it")
         super().__setitem__(key, value)
-
-
-def _form(leaf: Any) -> Any:
-    """The shape and type of an array's elements; None for everything else."""
-    if not hasattr(type(leaf), "shape"):
-        return None
-    try:
-        return leaf.shape, leaf.dtype
-    except Exception:  # noqa: BLE001 - a nested tensor of torch has no shape, and raises its own error
-        return None
 
 
 def _copy_of(leaf: Any, kind: Any, memo: _Memo) -> Any:
