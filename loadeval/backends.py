@@ -25,9 +25,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, check_is_loader
 from loadeval.core.alternate import Alternation
 from loadeval.core.batch import is_array, leaves
+from loadeval.core.counting import Counter
+from loadeval.core.loop import served
+from loadeval.core.recorder import new_recorder
 from loadeval.core.rounds import Schedule, in_rounds
+from loadeval.core.threads import Probes
 from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.environment import describe_environment
@@ -36,16 +41,10 @@ from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.probes import NAMES, probes_named
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
-from loadeval.runtime.adapter import FactoryAdapter, IterableAdapter, check_is_loader
-from loadeval.runtime.background.metrics_thread import Probes
-from loadeval.runtime.recording.new_recorder import new_recorder
-from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.serving.counting import Counter
-from loadeval.runtime.serving.loop import served
-from loadeval.runtime.settings import (
+from loadeval.settings import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_PROBE_INTERVAL_S,
-    EvaluatorSettings,
+    Settings,
 )
 
 Sample = tuple[str, int]
@@ -161,7 +160,7 @@ def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, a
             f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
             "rounds give no confidence interval"
         )
-    settings = EvaluatorSettings(
+    settings = Settings(
         mode="alternate",
         samples=samples,
         unit=unit,
@@ -267,7 +266,7 @@ class BackendRun:
     has only one epoch; and whatever the loader raises at the look at its first batch.
     """
 
-    def __init__(self, backend: Backend, settings: EvaluatorSettings) -> None:
+    def __init__(self, backend: Backend, settings: Settings) -> None:
         self.error: Exception | None = None
         self._loader = loader = backend.loader
         self._convert = backend.convert

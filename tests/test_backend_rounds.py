@@ -24,7 +24,7 @@ from loadeval import (
 from loadeval.backends import BackendRun, batch_in_words, differences, leaf_in_words, work_of
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
-from loadeval.runtime.settings import EvaluatorSettings
+from loadeval.settings import Settings
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
 
@@ -42,8 +42,8 @@ def _serial(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch, SerialLoader.__module__, SerialAdapter)
 
 
-def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> EvaluatorSettings:
-    return EvaluatorSettings(
+def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> Settings:
+    return Settings(
         mode="alternate",
         samples=None,
         unit="images",

@@ -13,18 +13,18 @@ from typing import Any
 
 import psutil
 
+from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import leaves
+from loadeval.core.counting import Counter
+from loadeval.core.cuda import spare_bytes, timing_events
+from loadeval.core.loop import RealEpoch, Remaining, Span, restarting
+from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import PlannedBlock, Schedule
 from loadeval.data.blocks import head_for
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
+from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.probes.usage import Family
-from loadeval.runtime.adapter import Adapter, begun
-from loadeval.runtime.cuda import spare_bytes, timing_events
-from loadeval.runtime.guard import is_of_a_signal, of_the_loader
-from loadeval.runtime.recording.recorder import Recorder
-from loadeval.runtime.serving.counting import Counter
-from loadeval.runtime.serving.loop import RealEpoch, Remaining, Span, restarting
-from loadeval.runtime.settings import EvaluatorSettings
+from loadeval.settings import Settings
 
 REORDERED = (
     "loadeval: alternating changes the order of batches, so losses differ; mode='log' does not"
@@ -57,7 +57,7 @@ class Alternation:
         adapter: Adapter,
         counter: Counter,
         info: LoaderInfo,
-        settings: EvaluatorSettings,
+        settings: Settings,
         recorder: Recorder,
     ) -> None:
         self.schedule = schedule

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from loadeval.adapter import Adapter, begun
 from loadeval.core.batch import (
     TooLargeError,
     clone,
@@ -19,13 +20,11 @@ from loadeval.core.batch import (
     map_leaves,
     parts,
 )
+from loadeval.core.counting import Counter
+from loadeval.core.loop import Span, chunk_sizes, restarting
+from loadeval.core.recorder import Count
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, warn
-from loadeval.runtime.adapter import Adapter, begun
-from loadeval.runtime.guard import caller
-from loadeval.runtime.recording.chunk import Count
-from loadeval.runtime.serving.counting import Counter
-from loadeval.runtime.serving.loop import Span, chunk_sizes, restarting
 
 SAMPLED_ELEMENTS = 64
 """So many elements of a NumPy array are compared."""
@@ -185,7 +184,7 @@ class ReplayEpoch:
             yield from self._until_one_changes()
             cache.is_copied = True
             self._note(CHANGED)
-            warn(CHANGED, stacklevel=caller()[1] + 1)  # where a batch is asked for
+            warn(CHANGED)
         while True:
             for kept in list(cache.kept):
                 if len(cache.kept) > 1 and kept.has_changed():

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from loadeval.core.loop import Span
 from loadeval.data.blocks import (
     INSTRUMENTED_EVERY,
     SHORTEST_WARMUP,
@@ -23,7 +24,6 @@ from loadeval.data.blocks import (
 )
 from loadeval.data.lines import Arm
 from loadeval.data.run import SECOND_NS
-from loadeval.runtime.serving.loop import Span
 
 Source = TypeVar("Source")
 

@@ -18,6 +18,7 @@ from pkgutil import resolve_name
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from loadeval.adapter import PLACES, Watch, made_at
 from loadeval.launch.iterators import (
     SERVE,
     inner_of,
@@ -27,7 +28,6 @@ from loadeval.launch.iterators import (
     serving,
 )
 from loadeval.launch.loadeval_inject import FOLDER, failed
-from loadeval.runtime.adapter import PLACES, Watch, made_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator

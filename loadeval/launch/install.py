@@ -11,17 +11,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.adapter import registered
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import Finder, said
 from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings, check
-from loadeval.runtime.measurement import Measurement, free_name
-from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import repeat
 from typing import Any
 
-from loadeval.runtime.adapter import length_of
+from loadeval.adapter import length_of
 
 Next = Callable[[Any], Any]
 

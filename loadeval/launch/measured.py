@@ -12,16 +12,15 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
+from loadeval.adapter import Begun, Watch, adapter_for
+from loadeval.core.loop import MeasuredEpoch
+from loadeval.core.recorder import OpenEpoch
 from loadeval.data.folder import LoaderRecord
 from loadeval.data.lines import Mode
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.iterators import Inner, IteratedByTorch, inner_of, keeps_type, serve_by
 from loadeval.launch.loadeval_inject import failed
 from loadeval.launch.one_loader import plain
-from loadeval.runtime.adapter import Begun, Watch
-from loadeval.runtime.recording.recorder import OpenEpoch
-from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
 Iter = Callable[[Any], Iterator[Any]]
 
@@ -115,7 +114,7 @@ class MeasuredLoader:
             failed(error)
             return iterators[0] if iterators else original(loader)
         if not iterators:
-            return MeasuredEpoch.of([epoch], cast("Iterator[Any]", _Replayed(loader)))
+            return MeasuredEpoch.of(epoch, cast("Iterator[Any]", _Replayed(loader)))
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch

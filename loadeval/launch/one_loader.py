@@ -11,9 +11,8 @@ from itertools import chain
 from types import FrameType
 from typing import Any
 
-from loadeval.runtime.adapter import Begun
-from loadeval.runtime.measurement import Measurement
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import Begun, adapter_for
+from loadeval.evaluator import Measurement
 
 Iter = Callable[[Any], Iterator[Any]]
 Reference = Callable[[], Any]

@@ -21,21 +21,20 @@ from typing import Any
 
 import psutil
 
+from loadeval.adapter import length_of
+from loadeval.core.threads import LOG_THREAD as LOG
+from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import ProcessRecord
 from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError, warn
+from loadeval.evaluator import place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, failed
 from loadeval.launch.measured import MeasuredLoader, Read, are_gradients_on, dataset_of
 from loadeval.launch.one_loader import samplers_of
 from loadeval.launch.refused import note_refused
 from loadeval.launch.settings import RunSettings, override
-from loadeval.runtime.adapter import length_of
-from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
-from loadeval.runtime.background.log_queue import THREAD as LOG
-from loadeval.runtime.background.threads import pause_at_exit, within
-from loadeval.runtime.measurement import place_among_ranks
 
 Iter = Callable[[Any], Iterator[Any]]
 

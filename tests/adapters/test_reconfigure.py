@@ -13,7 +13,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDa
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import IterableAdapter, UsageError, read_run
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 from tests.dali_loaders import iterator, trained
 from tests.launch.installing import install, uninstall
 
@@ -309,5 +309,5 @@ def test_a_loader_of_another_class_takes_no_place() -> None:
 
 
 def test_a_callable_has_no_settings() -> None:
-    with pytest.raises(UsageError, match="expected num_workers where it makes it"):
+    with pytest.raises(UsageError, match="only where it is made; change num_workers there"):
         reconfigure(lambda: iter([1]), num_workers=2)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from loadeval.core.loop import Span
 from loadeval.core.rounds import (
     LONGEST_BLOCK_NS,
     PAIRS,
@@ -28,7 +29,6 @@ from loadeval.data.blocks import (
     two_blocks_for,
     with_instruments,
 )
-from loadeval.runtime.serving.loop import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
+from loadeval.core import recorder
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-from loadeval.runtime.recording import recorder
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def test_a_fork_while_the_log_is_written(zygote: Zygote, tmp_path: Path) -> None
     """Many forks, at whatever moment, of a program whose log never rests."""
     code = """
 if MODE:
-    import loadeval.runtime.recording.recorder as recorder
+    import loadeval.core.recorder as recorder
     recorder.FLUSH_INTERVAL_S = 0.0005
 loader = measured(Loader(wait_s=0.01))
 for batch in loader:

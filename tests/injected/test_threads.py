@@ -13,15 +13,13 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, install, read_run
-from loadeval.runtime import measurement
-from loadeval.runtime.serving.loop import Remaining, served
+from loadeval.core.loop import Remaining
 from tests.injected.reading import IN_EACH_MODE, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
 IN_TIME_S = 30
 LENGTH = 60
@@ -233,32 +231,20 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     assert list(epoch) == [2]
 
 
-def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has what its head asks for; what `iter` returns is ready for several threads."""
-    shared: list[bool] = []
+def test_a_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal's handler may ask for a batch while one is made: plain generators refuse."""
+    evaluator = LoaderEvaluator(Numbers(), "replay", 3)
+    epoch: Any = iter(evaluator)
+    asked: list[str] = []
 
-    def seen(*args: Any, **options: Any) -> MeasuredEpoch:
-        shared.append(options["shared"])
-        return served(*args, **options)
+    def asking() -> Any:
+        with pytest.raises(ValueError, match="already executing") as refused:
+            next(epoch)
+        asked.append(str(refused.value))
 
-    monkeypatch.setattr(measurement, "served", seen)
-    evaluator = LoaderEvaluator(Numbers(3), probes=())
-    for _ in evaluator:
-        pass
-    assert [2 * batch for batch in evaluator] == [0, 2, 4]
-    for _ in range(40):  # after some calls Python calls in another way
-        for _, _ in enumerate(evaluator):
-            pass
-    assert shared == [False] * 42
-    shared.clear()
-    epoch = iter(evaluator)
-    for _ in epoch:
-        pass
-    numbered = enumerate(evaluator)
-    for _ in numbered:
-        pass
-    list(evaluator)
-    assert shared == [True] * 3
+    monkeypatch.setattr(evaluator._measurement.recorder, "started", asking)
+    assert len(list(epoch)) == LENGTH
+    assert asked
 
 
 def test_what_is_left_is_served_in_order() -> None:

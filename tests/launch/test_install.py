@@ -25,11 +25,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, read_run
+from loadeval.core.loop import MeasuredEpoch
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 from loadeval_adapters.pytorch import PyTorchAdapter
 from tests.launch.installing import install, uninstall
 
