@@ -345,7 +345,7 @@ def test_backends_take_turns_in_an_order_that_the_seed_decides(scripted: Scripte
         turns: list[str] = []
 
         def step(batch: Any) -> None:
-            if [name for name, *_ in turns[-1:]] != [batch]:
+            if turns[-1:] != [batch]:
                 turns.append(batch)
             scripted.clock.advance(10 * MS)
 

@@ -198,7 +198,7 @@ class AlternatingEpoch:
         if self._is_over:
             yield from self._held_ones()
             return
-        if schedule.is_over:
+        if schedule.is_over and not schedule.is_one_round:
             shared.recorder.stop_stages()
         self.rest = self.remainder()
 

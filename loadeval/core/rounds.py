@@ -86,8 +86,8 @@ class Schedule:
     A pair's blocks are sized when it begins, from how long the iterations of both arms took last;
     the order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs
     that count, or with the first pair to reach `batches` served ones; None is no limit. `length` is
-    how many batches an epoch has, if that is known. Where `counted` is given each block counts so
-    many, and the first pair is number `first`.
+    how many batches an epoch has, if that is known. Where `counted` is given it `is_one_round` of
+    several: each block counts so many, and the first pair is number `first`.
 
     `served` are all batches so far, and `left` those that the block still has to count. Where
     epochs are too short for two blocks each is a block: `whole` is how many batches they have, and
@@ -115,6 +115,7 @@ class Schedule:
         self._depth = prefetch_depth
         self._length = length
         self._counted = counted
+        self.is_one_round = counted is not None
         self._first = self._pair = first
         self._next: list[PlannedBlock] = []  # of the pair that is under way
         self._block: PlannedBlock | None = None

@@ -255,7 +255,7 @@ def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
 
 @pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
 def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
-    schedule = Schedule(**limit)  # type: ignore[arg-type]
+    schedule = Schedule(**limit)
     noted_head(schedule, 100 * MS, 100 * MS)
     for _ in range(3):
         assert not schedule.is_over
