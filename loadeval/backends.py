@@ -30,7 +30,7 @@ from loadeval.core.alternate import Alternation
 from loadeval.core.batch import is_array, leaves
 from loadeval.core.counting import Counter
 from loadeval.core.loop import served
-from loadeval.core.recorder import new_recorder
+from loadeval.core.recorder import Recorder
 from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.core.threads import Probes
 from loadeval.data.blocks import block_for
@@ -308,7 +308,7 @@ class BackendRun:
         """
         settings, adapter = self._settings, self._adapter
         probes = probes_named(settings.probes, threads=settings.looks_inside)
-        self.recorder = new_recorder(
+        self.recorder = Recorder(
             settings,
             self._info,
             name=settings.name or "backend",
