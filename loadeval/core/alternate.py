@@ -23,7 +23,7 @@ from loadeval.core.rounds import PlannedBlock, Schedule
 from loadeval.data.blocks import head_for
 from loadeval.data.lines import Arm, LoaderInfo, Prefetch, Window
 from loadeval.errors import is_of_a_signal, of_the_loader
-from loadeval.probes.usage import Family
+from loadeval.probes.processes import Family
 from loadeval.settings import Settings
 
 REORDERED = (
