@@ -88,7 +88,7 @@ def test_a_program_is_ended_once_enough_was_measured(tmp_path: Path) -> None:
     done = diagnosed(tmp_path, "--", "python", ENDLESS, 200_000, 0)
     assert done.returncode == 0, done.stderr
     assert "pairs of blocks are enough" in done.stderr
-    assert "loadeval: ended the program as Ctrl-C does\n" in done.stderr
+    assert "loadeval: ending the program here, as Ctrl-C does\n" in done.stderr
     assert "ighly input-bound: training would be " in done.stderr
 
 
@@ -98,7 +98,7 @@ def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
     done = diagnosed(tmp_path, "--go-on", "--batches", 40, "--", "python", ENDLESS, 3000, 0)
     assert done.returncode == 0, done.stderr
     assert "the program goes on unmeasured" in done.stderr
-    assert "ended the program" not in done.stderr
+    assert "ending the program" not in done.stderr
     assert str(list(range(6000))) in done.stdout
 
 
@@ -106,4 +106,4 @@ def test_a_program_goes_on_unmeasured_where_asked(tmp_path: Path) -> None:
 def test_a_program_that_ends_by_itself_has_its_own_exit_code(tmp_path: Path) -> None:
     done = diagnosed(tmp_path, "--", "python", PROGRAM, "--code", 3)
     assert done.returncode == 3
-    assert "ended the program" not in done.stderr
+    assert "ending the program" not in done.stderr

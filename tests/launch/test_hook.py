@@ -159,6 +159,22 @@ def test_python_begins_by_waiting(
     assert loaders(package).Loader.__iter__.__wrapped__ is not None
 
 
+def test_what_a_pth_file_has_imported_is_measured(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is there before Python imports ours."""
+    module = loaders(package)
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
+    with monkeypatch.context() as patched:
+        patched.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+        loadeval_inject.begin("", hook.patch)
+    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    assert list(module.Loader()) == [1, 2, 3]
+    hook.end_session()
+    assert (tmp_path / "rank0.jsonl").exists()
+
+
 def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)

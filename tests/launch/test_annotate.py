@@ -1,0 +1,61 @@
+"""`loadeval run --annotate`: waits and steps of an unedited program are ranges of NVTX."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from loadeval import LoadevalWarning, read_run
+from loadeval.launch.session import Session
+from loadeval.launch.settings import RunSettings
+from tests.launch.conftest import PROGRAM, environment, launch_command
+from tests.runtime.serving.test_annotate_nvtx import LISTENER, compiler, listening
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def annotated(folder: Path) -> object:
+    """What the log of a loader says of its ranges."""
+    session = Session(RunSettings(str(folder), annotate=True), of_command=True)
+    loader = DataLoader(torch.arange(8), 4)  # type: ignore[arg-type]  # a dataset has as much
+    epoch = session.epoch(loader, loader.__iter__)
+    assert epoch is not None
+    assert len(list(epoch)) == 2
+    session.close()
+    return read_run(folder / "rank0.jsonl").header.settings["annotate"]
+
+
+def test_every_loader_has_ranges(tmp_path: Path) -> None:
+    assert annotated(tmp_path) == "nvtx"
+
+
+def test_where_nothing_makes_ranges_the_program_is_measured_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr("loadeval.launch.session.find_spec", lambda _: None)
+    with pytest.warns(LoadevalWarning, match="so it has no ranges; install it with: pip install"):
+        assert annotated(tmp_path) is None
+
+
+@listening
+@pytest.mark.check
+def test_a_listener_is_told_them(tmp_path: Path) -> None:
+    """In Nsight Systems' place; the program is told nothing."""
+    library = tmp_path / "listener.so"
+    subprocess.run([str(compiler), "-shared", "-fPIC", "-o", library, LISTENER], check=True)
+    done = subprocess.run(
+        [*launch_command(tmp_path / "logs", "--annotate"), sys.executable, str(PROGRAM)],
+        env={**environment(), "NVTX_INJECTION64_PATH": str(library)},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    begun = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if "begin" in line]
+    assert begun.count("loadeval.step real") == 2 * (8 + 4)
