@@ -18,5 +18,6 @@ ADAPTERS = {
     "litdata": "loadeval_adapters.litdata:LitDataAdapter",
     "grain": "loadeval_adapters.grain:GrainAdapter",
     "ray.data": "loadeval_adapters.ray_data:RayDataAdapter",
+    "fastai.data.load": "loadeval:IterableAdapter",
 }
 """The entry points of pyproject.toml, for a copy that has no metadata."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from types import FunctionType, WrapperDescriptorType
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from loadeval.data.lines import LoaderInfo
@@ -241,16 +241,15 @@ class IterableAdapter:
         return change_of_batches(name, value)
 
     def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one; those that only `loader` has stay.
-
-        Both have the same from then on: what the other one has begun goes on in `loader`.
-        """
+        """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
         again = self.reconfigured(loader, settings)
         if type(again) is not type(loader):
             raise UsageError(only_where_made(loader, settings))
+        for name, value in vars(again).items():
+            is_its_own = isinstance(value, MethodType) and value.__self__ is again
+            vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
         # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(again).update({**vars(loader), **vars(again), MADE_AGAIN: again})
-        object.__setattr__(loader, "__dict__", vars(again))
+        vars(loader)[MADE_AGAIN] = again
 
 
 def overrides_of(loader: Any) -> Mapping[str, Any] | None:
