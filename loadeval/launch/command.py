@@ -286,7 +286,9 @@ def _training_processes(
                 # Its number, and those that it has in namespaces within ours.
                 within = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
                 pids |= set(map(int, within[1].split())) if within else set()
-                if any(abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS for pid in pids & starts.keys()):
+                if any(
+                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS for pid in pids & starts.keys()
+                ):
                     found.add(process)
     return found
 

@@ -173,7 +173,7 @@ def _replace(kind: type, name: str, ours: Any) -> None:
 
 
 def _restore() -> None:
-    """Restore the classes once nothing is measured, unless another tool has replaced our methods."""
+    """Restore the classes once nothing is measured, but for what another tool has replaced."""
     if _hook.ones or not _hook.is_off:
         return
     kept = []
@@ -199,31 +199,43 @@ def _measured(
         # A subclass that calls this by super() is measured once, by its own method.
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
             return make()
-        frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
-        one = None if loader_for else _one_for(self, frame)
+        callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
+        # What a loader asks for, or who looks at one batch, is no epoch of the training.
+        if not callers.isdisjoint(("inside", "looks")):
+            return make()
+        newest_first = _hook.ones[::-1]
+        own = [one for one in newest_first if one.loader() is self]
+        one = next((one for one in own + newest_first if one.serves(self)), None)
         if one is not None:
             return one.epoch(self, make)
-        session, epoch = _session_for(frame), None
+        session, epoch = _session(), None
         if session is not None:
             loader = self if loader_for is None else loader_for(self, make)
-            epoch = session.epoch(loader, make, evaluates=_is_called_by(frame, "evaluations"))
+            epoch = session.epoch(loader, make, evaluates="evaluations" in callers)
         return make() if epoch is None else epoch
 
     return begin
 
 
-def _one_for(loader: Any, caller: FrameType | None) -> OneLoader | None:
-    """Whose measurement an epoch of `loader` belongs to: the one made for it, or the newest."""
-    if not _hook.ones or _is_inside(caller):
-        return None
-    newest_first = _hook.ones[::-1]
-    own = [one for one in newest_first if one.loader() is loader]
-    return next((one for one in own + newest_first if one.serves(loader)), None)
+def _callers(frame: FrameType | None) -> set[str]:
+    """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
+    inside = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
+    functions = {name: _hook.declared(name) for name in ("looks", "evaluations")}
+    callers: set[str] = set()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if f"{module}.".startswith(inside):
+            callers.add("inside")
+        for name, known in functions.items():
+            if (module, frame.f_code.co_name) in known:
+                callers.add(name)
+        frame = frame.f_back
+    return callers
 
 
-def _session_for(caller: FrameType | None) -> Session | None:
-    """The session, if this is a training process and the call does not come from a loader."""
-    if _hook.is_off or os.getpid() != _hook.pid or _is_worker() or _is_inside(caller):
+def _session() -> Session | None:
+    """The session, if this is a process that trains, and a command measures it."""
+    if _hook.is_off or os.getpid() != _hook.pid or _is_worker():
         return None
     if _hook.session is None:
         try:
@@ -248,28 +260,6 @@ def _is_worker() -> bool:
         return False
     distributed = sys.modules.get("torch.distributed")
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
-
-
-def _is_called_by(frame: FrameType | None, declared: str) -> bool:
-    """Whether one of the functions called, that an attribute of a Watch names."""
-    functions = _hook.declared(declared)
-    while functions and frame is not None:
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in functions:
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_inside(frame: FrameType | None) -> bool:
-    """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
-    if _is_called_by(frame, "looks"):
-        return True
-    packages = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
-    while frame is not None:
-        if f"{frame.f_globals.get('__name__')}.".startswith(packages):
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _noted(original: Callable[..., None]) -> Callable[..., None]:

@@ -19,9 +19,8 @@ from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
 from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
 from loadeval.launch.session import Session, measurement_of
-from loadeval.launch.settings import RunSettings, check
+from loadeval.launch.settings import RunSettings, adapters, check
 from loadeval.runtime.measurement import Measurement, free_name
-from loadeval.runtime.registry import registered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -164,7 +163,7 @@ def install(
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
-    hook.use(session, {name: f"{point.module}:{point.attr}" for name, point in registered().items()})
+    hook.use(session, adapters())
 
     def training() -> Measurement | None:
         return None if session.main is None else session.main.measurement
@@ -195,8 +194,7 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
     if log_file is not None:
         _log_files.add(Path(log_file).absolute())
     one = OneLoader(loader, measurement, hook.remove)
-    point = registered()[TORCH]
-    hook.add(one, {TORCH: f"{point.module}:{point.attr}"})
+    hook.add(one, {TORCH: adapters()[TORCH]})
     return Installed(lambda: measurement, one.end, loader=loader)
 
 

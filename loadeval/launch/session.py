@@ -12,8 +12,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
-from importlib.util import find_spec
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
-from loadeval.errors import LoadevalWarning, UsageError, warn
+from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, REFUSED_MARK, failed
@@ -41,18 +39,10 @@ Make = Callable[[], Iterator[Any]]
 
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
-NOT_TRACKED = (
-    "the package {track} is not installed where the program runs, so this run is not tracked; "
-    "install it with: pip install {track}"
-)
-NOT_ANNOTATED = (
-    "--annotate needs a torch that is built for CUDA, or the package nvtx where the program runs, "
-    "so it has no ranges; install it with: pip install nvtx"
-)
 NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
 
 
-class Refused(UsageError, SystemExit):
+class RefusedError(UsageError, SystemExit):
     """Settings that a loader does not take, in a program that was started with them.
 
     It is a SystemExit too, so that Python ends a program that does not catch it with exit code 1
@@ -174,7 +164,7 @@ class Session:
         self._name, self._rank = "", 0
         self._track = settings.track
         self._trained: MeasuredLoader | None = None
-        self._has_stepped = self._has_ended = False
+        self._has_stepped = False
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._count_no_steps: Callable[[], None] = lambda: None
@@ -202,7 +192,7 @@ class Session:
             with suppress(OSError):
                 (self.folder / REFUSED_MARK).write_text(f"{error}\n", encoding="utf-8")
             if self.of_command:
-                raise Refused(error) from error
+                raise RefusedError(error) from error
             raise
         try:
             with self._lock:
@@ -229,7 +219,8 @@ class Session:
         alike = [
             measured
             for measured in self.loaders
-            if measured.has_gradients == has_gradients and measured.kind == kind
+            if measured.has_gradients == has_gradients
+            and measured.kind == kind
             # Lightning begins an epoch before it has dropped the one before.
             and (measured.reads(loader) or not measured.is_read)
         ]
@@ -266,22 +257,14 @@ class Session:
         if mode == settings.mode != "replay":
             options["batches"] = settings.batches
         if has_gradients and mode != "replay":
-            options["track"] = self._tracker_once()
+            options["track"], self._track = self._track, None
         if mode == "log":
             options["stages"] = True
         if settings.annotate:
-            options["annotate"] = _annotation()
+            options["annotate"] = "nvtx"
         measured = MeasuredLoader(loader, mode, log, has_gradients=has_gradients, options=options)
         self.loaders.append(measured)
         return measured
-
-    def _tracker_once(self) -> str | None:
-        """The tracker to pass the first training loader on to; None where it is not installed."""
-        track, self._track = self._track, None
-        if track is not None and find_spec(track) is None:
-            warn(NOT_TRACKED.format(track=track))
-            return None
-        return track
 
     def stepped(self, *_: Any) -> None:
         """An optimizer made a step, on a batch of a loader that is or was being read."""
@@ -313,23 +296,20 @@ class Session:
 
     def save(self, *, ended: bool = False) -> None:
         """Write what is known about the loaders to this process's file; a forked child has none."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or (self._saving.locked() and not ended):
             return
-        self._saved_s = time.monotonic()
-        if ended or not self._saving.locked():
-            work = partial(self._write, self._record(ended=ended))
-            within(patience_s(self.folder) if ended else STALLED_S, LOG, work)
+        record, self._saved_s = self._record(ended=ended), time.monotonic()
 
-    def _write(self, record: ProcessRecord) -> None:
-        """Runs on a thread, since a file system may stall."""
-        with self._saving:
-            if self._has_ended:  # this one comes late
-                return
-            self._has_ended = record.ended
-            try:
-                record.save(self.folder)
-            except OSError as error:
-                warn_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
+        def write() -> None:
+            with self._saving:
+                try:
+                    record.save(self.folder)
+                except OSError as error:
+                    path = self.folder / f"{record.name}.json"
+                    warn_once(path, NOT_SAVED, _reason(error))
+
+        # On a thread, since a file system may stall.
+        within(patience_s(self.folder) if ended else STALLED_S, LOG, write)
 
     def _record(self, *, ended: bool) -> ProcessRecord:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
@@ -426,16 +406,6 @@ def _rank() -> int:
         variable = os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or ""
         rank = int(variable) if variable.isdecimal() else 0
     return rank
-
-
-def _annotation() -> str | None:
-    """What makes ranges of NVTX; None where nothing does, which is said."""
-    torch: Any = sys.modules.get("torch")
-    has_cuda = torch is not None and (torch.version.cuda or torch.version.hip)
-    if has_cuda or find_spec("nvtx") is not None:
-        return "nvtx"
-    warn(NOT_ANNOTATED)
-    return None
 
 
 def _reason(error: OSError) -> str:

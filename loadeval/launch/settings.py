@@ -63,8 +63,13 @@ class RunSettings:
     def environment(self) -> dict[str, str]:
         """The environment variables that hold these settings."""
         options = {name: value for name, value in asdict(self).items() if name != "folder"}
-        adapters = (f"{name}={it.module}:{it.attr}" for name, it in registered().items())
-        return {FOLDER: self.folder, SETTINGS: json.dumps(options), ADAPTERS: ",".join(adapters)}
+        known = ",".join(f"{name}={adapter}" for name, adapter in adapters().items())
+        return {FOLDER: self.folder, SETTINGS: json.dumps(options), ADAPTERS: known}
+
+
+def adapters() -> dict[str, str]:
+    """The registered adapters, by the module whose loaders they are for."""
+    return {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
 
 
 def settings_in(words: Iterable[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from loadeval import LoadevalWarning, read_run
+from loadeval import read_run
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
 from tests.launch.conftest import PROGRAM, environment, launch_command
@@ -33,15 +33,6 @@ def annotated(folder: Path) -> object:
 
 def test_every_loader_has_ranges(tmp_path: Path) -> None:
     assert annotated(tmp_path) == "nvtx"
-
-
-def test_where_nothing_makes_ranges_the_program_is_measured_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.version, "cuda", None)
-    monkeypatch.setattr("loadeval.launch.session.find_spec", lambda _: None)
-    with pytest.warns(LoadevalWarning, match="so it has no ranges; install it with: pip install"):
-        assert annotated(tmp_path) is None
 
 
 @listening

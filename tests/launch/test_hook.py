@@ -203,7 +203,7 @@ def test_loaders_of_a_registered_module_are_measured(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All that it can iterate, and what is derived from them; once each."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = install(output=tmp_path / "logs")
     hook.patch(package, ITERABLE)
@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_written_is_told(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once. What is measured stays."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = install(output=tmp_path / "logs")
 
@@ -260,7 +260,7 @@ def test_a_folder_that_is_gone_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The loaders are iterated unmeasured."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     monkeypatch.setattr(loadeval_inject, "said", set())
     module = loaders(package)
     shutil.rmtree(install(output=tmp_path / "logs"))

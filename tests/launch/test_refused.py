@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 MESSAGE = "this DataLoader has no num_threads that can be changed"
 ENDING = """
-from loadeval.launch.session import Refused
+from loadeval.launch.session import RefusedError
 from loadeval import UsageError
 try:
-    raise Refused(UsageError("no num_threads"))
+    raise RefusedError(UsageError("no num_threads"))
 except Exception as error:
     print(error)
     raise
@@ -33,9 +33,7 @@ except Exception as error:
 
 
 def refused(folder: Path, *, of_command: bool) -> UsageError:
-    session = Session(
-        RunSettings(str(folder), settings={"num_threads": 2}), of_command=of_command
-    )
+    session = Session(RunSettings(str(folder), settings={"num_threads": 2}), of_command=of_command)
     loader: DataLoader[Any] = DataLoader(TensorDataset(torch.arange(8.0)), 4)
     with pytest.raises(UsageError, match=MESSAGE) as raised:
         session.epoch(loader, loader.__iter__)
