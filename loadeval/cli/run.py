@@ -254,7 +254,7 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
             steps = "none seen"
         overrides = run.loader.overrides or {}
         settings = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
-        served = f"{run.batches:,}", f"{record.epochs:,}"
+        served = f"{run.batches:,}", f"{len(set(run.steps.epoch.tolist())):,}"
         rows.append((record.log, record.role, *served, steps, settings))
     head: tuple[str, ...] = ("loader", "role", "batches", "epochs", "optimizer steps", "set")
     if not any(row[-1] for row in rows):

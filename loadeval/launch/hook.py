@@ -195,6 +195,7 @@ def _measured(
 
     @functools.wraps(original)
     def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        make: Callable[[], Iterator[Any]]
         make = functools.partial(original, self, *arguments, **options)
         # A subclass that calls this by super() is measured once, by its own method.
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:

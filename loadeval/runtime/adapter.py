@@ -53,8 +53,6 @@ class Watch:
         looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
-        steps: by module, the class and method of optimizers that are not torch's, and the
-            module that must be imported for a call to count as a step.
         is_dataset: programs also iterate such loaders for purposes other than training, so only
             optimizer steps show which of them is the training loader.
     """
@@ -67,7 +65,6 @@ class Watch:
     outside: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
-    steps: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     is_dataset: bool = False
 
 

@@ -12,6 +12,7 @@ from loadeval import LoaderEvaluator
 from loadeval.cli.diagnose import LONGEST_S, LOOK_EVERY_S, Enough
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.cli.commands import runner
 from tests.launch.conftest import LOADEVAL, PROGRAM, environment
 from tests.runs.given import MS
 from tests.runs.measured import record
@@ -80,6 +81,18 @@ def test_once_it_is_enough_no_pair_begins() -> None:
             began = set(evaluator.recorded().steps.pair.tolist())
     assert set(evaluator.recorded().steps.pair.tolist()) <= {*began, max(began) + 1}
     assert loader.asked == 400
+
+
+def test_a_setting_of_no_loader_is_refused_before_the_program_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = runner("diagnose")("--set", "num_wrkers=2", "--", "touch", "mark")
+    assert (code, out, list(tmp_path.iterdir())) == (1, "", [])
+    assert err == (
+        "Error: no loader that loadeval knows has the setting num_wrkers; did you mean "
+        "num_workers?\n"
+    )
 
 
 @pytest.mark.check
