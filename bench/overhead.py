@@ -28,8 +28,8 @@ from rich.table import Table
 from loadeval import LoaderEvaluator
 
 # Parts of the hot loop are timed by themselves, which no public name lets do.
-from loadeval.runtime.cuda import GpuIdleTimer
-from loadeval.runtime.serving.loop import CHUNK
+from loadeval.core.cuda import GpuIdleTimer
+from loadeval.core.loop import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

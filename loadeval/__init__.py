@@ -4,6 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from loadeval.adapter import (
+        Adapter,
+        IterableAdapter,
+        LoaderStages,
+        StageNote,
+        Watch,
+        adapter_for,
+    )
     from loadeval.backends import compare_backends
     from loadeval.data.lines import (
         CodeSamples,
@@ -27,11 +35,8 @@ if TYPE_CHECKING:
     from loadeval.model.whatif import WhatIf, whatif
     from loadeval.report.report import Report, plot_comparison
     from loadeval.report.whatif import plot_worker_curve
-    from loadeval.runtime.adapter import Adapter, IterableAdapter, Watch
     from loadeval.runtime.alternation.backends import Backend
     from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
-    from loadeval.runtime.recording.stages import LoaderStages, StageNote
-    from loadeval.runtime.registry import adapter_for
     from loadeval.tuning import Tuning, tune
 
 __all__ = [
@@ -98,11 +103,9 @@ _MODULES = {
         "model.whatif": "WhatIf whatif",
         "report.report": "Report plot_comparison",
         "report.whatif": "plot_worker_curve",
-        "runtime.adapter": "Adapter IterableAdapter Watch",
+        "adapter": "Adapter IterableAdapter LoaderStages StageNote Watch adapter_for",
         "runtime.alternation.backends": "Backend",
         "runtime.batches.tree": "is_array leaves map_leaves",
-        "runtime.recording.stages": "LoaderStages StageNote",
-        "runtime.registry": "adapter_for",
         "tuning": "Tuning tune",
     }.items()
     for name in names.split()

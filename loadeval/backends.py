@@ -16,16 +16,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.core.threads import Probes
 from loadeval.errors import UsageError, in_words
 from loadeval.probes import NAMES, probes_named
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
 from loadeval.runtime.alternation.backends import Backend, BackendRunner
-from loadeval.runtime.background.metrics_thread import Probes
-from loadeval.runtime.settings import (
+from loadeval.settings import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_PROBE_INTERVAL_S,
-    EvaluatorSettings,
+    Settings,
 )
 
 Sample = tuple[str, int]
@@ -113,7 +113,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
             f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
             "rounds give no confidence interval"
         )
-    settings = EvaluatorSettings(
+    settings = Settings(
         mode="alternate",
         samples=samples,
         unit=unit,

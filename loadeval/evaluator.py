@@ -1,248 +1,329 @@
-"""LoaderEvaluator: the object that a user wraps a loader with."""
+"""LoaderEvaluator, the object that a user wraps a loader with, and the Measurement in it."""
 
 from __future__ import annotations
 
+import math
+import os
+import sys
 import time
-import warnings
 import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
-from loadeval.errors import LoadevalWarning, UsageError
-from loadeval.probes import NAMES, probes_named
-from loadeval.runtime.adapter import IterableAdapter, check_is_loader, length_of
-from loadeval.runtime.background.metrics_thread import Probes
-from loadeval.runtime.measurement import Measurement, free_name, place_among_ranks
-from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.settings import (
-    DEFAULT_CACHE_BYTES,
-    DEFAULT_PROBE_INTERVAL_S,
-    EvaluatorSettings,
+from loadeval.adapter import (
+    IterableAdapter,
+    adapter_for,
+    check_is_loader,
+    is_iterable,
+    length_of,
+    overrides_of,
 )
+from loadeval.core.annotate import annotation_for
+from loadeval.core.counting import Counter
+from loadeval.core.loop import MeasuredEpoch, OneAtATime, RealEpoch, served
+from loadeval.core.recorder import Recorder, new_recorder
+from loadeval.core.threads import Probes, pause_at_exit
+from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
+from loadeval.data.environment import describe_environment
+from loadeval.data.lines import CacheInfo, LoaderInfo
+from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, warn
+from loadeval.probes import NAMES, probes_named
+from loadeval.runtime.batches.copies import REGIONS
+from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
+    from loadeval.adapter import Adapter
+    from loadeval.core.loop import EpochPlan
     from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
+    from loadeval.runtime.alternation.schedule import Schedule
     from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
-OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer", "_assigned"})
-"""A LoaderEvaluator stores these attributes itself."""
+IN_HEADER = (
+    *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
+    *("pairs", "batches", "seed", "annotate", "stages"),
+)
+"""A run's header tells these settings."""
+CLOSED = (
+    "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
+    "later"
+)
 
 
-class LoaderProxy:
-    """Reads, sets and deletes attributes of `_loader`, except its own.
+class Measurement:
+    """Serves and records epochs of a loader, in any mode.
 
-    Its own are the attributes of its class, and those named in OWN_ATTRIBUTES.
+    `cache` has the batches of an earlier measurement, so that a copy need not read them again.
+    What only one mode needs is imported in that mode.
     """
 
-    _loader: Any
-    _measurement: Measurement
+    _schedule: Schedule
 
-    def __bool__(self) -> bool:
-        return bool(self._loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if _is_dunder(name) or name in OWN_ATTRIBUTES:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        if name == "dataset":
-            with self._measurement.guard:
-                self._measurement.adapter.dataset_was_read()
-        return getattr(self._loader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in OWN_ATTRIBUTES or _is_dunder(name) or hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._loader, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._loader, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._loader)})
-
-
-def _is_dunder(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
-
-
-class DALICompatible(LoaderProxy):
-    """Settings and results under the names that DALI's LoaderEvaluator gives them.
-
-    All can be set, as there. A result that was set is what is read until the next epoch begins.
-    """
-
-    _assigned: dict[str, Any]
-
-    if TYPE_CHECKING:
-
-        def _restart(
-            self, settings: EvaluatorSettings, loader: Any = None, cache: BatchCache | None = None
-        ) -> None: ...
-
-    def recorded(self) -> Run:
-        """Everything measured so far, in all epochs, read from the log if there is one."""
-        return self._measurement.recorder.run()
-
-    @property
-    def dataloader(self) -> Any:
-        """The wrapped loader. Setting another one starts a new run."""
-        return self._loader
-
-    @dataloader.setter
-    def dataloader(self, loader: Any) -> None:
-        if type(adapter_for(loader)) is IterableAdapter:
+    def __init__(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
+        self.settings = settings
+        self.annotation = annotation_for(settings.annotate)
+        if self.annotation is not None:
+            self.annotation.switches = settings.mode == "alternate"
+        self.adapter: Adapter = adapter_for(loader)
+        if type(self.adapter) is IterableAdapter:
             check_is_loader(loader)
-        if loader is not self._loader:
-            self._restart(self._measurement.settings, loader)
+        info = replace(self.adapter.describe(loader), overrides=overrides_of(loader))
+        self.counter = Counter(self.adapter, settings.samples)
+        began = settings.clock()
+        if cache is None and settings.mode == "replay":
+            from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
 
-    @property
-    def mode(self) -> str:
-        """The mode, "log", "replay" or "alternate". Setting another mode starts a new run."""
-        return self._measurement.settings.mode
+            wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
+            cache = fill(self.adapter, loader, self.counter, wanted, allowed)
+        self.cache = cache
+        fill_ns = settings.clock() - began
+        self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
+        self.recorder = self._recorder(loader, info, fill_ns)
+        self.guard = self.recorder.guard
+        self.alternation = None
+        if settings.mode == "alternate":
+            from loadeval.runtime.alternation.alternate import Alternation  # noqa: PLC0415 - this mode alone
+            from loadeval.runtime.alternation.schedule import Schedule  # noqa: PLC0415 - this mode alone
 
-    @mode.setter
-    def mode(self, mode: Any) -> None:
-        if mode != self.mode:
-            self._restart(replace(self._measurement.settings, mode=mode))
+            self._schedule = Schedule(
+                seed=settings.seed,
+                pairs=settings.pairs,
+                batches=settings.batches,
+                prefetch_depth=info.prefetch_depth or 0,
+                length=info.length,
+            )
+            self._schedule.has_instruments = self.recorder.has_instruments
+            self.alternation = Alternation(
+                self._schedule, self.adapter, self.counter, info, settings, self.recorder
+            )
 
-    @property
-    def num_cached_batches(self) -> int:
-        """How many batches replay was asked to keep. Setting another number starts a new replay."""
-        return self._measurement.settings.num_cached_batches
+    def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
+        """One epoch, timed unless the measurement has ended; it keeps `owner` alive.
 
-    @num_cached_batches.setter
-    def num_cached_batches(self, batches: int) -> None:
-        settings = replace(self._measurement.settings, num_cached_batches=batches)
-        if self.mode == "replay" and batches != self.num_cached_batches:
-            self._restart(settings)
-        self._measurement.settings = settings
+        Pass `adapter` if `loader` is not the loader that this was made for.
+        """
+        adapter = self.adapter if adapter is None else adapter
+        opened: list[Iterator[Any]] = []
+        try:
+            if not self.guard.has_tripped:
+                return self._epoch(loader, owner, adapter, opened)
+        except Exception as error:
+            if isinstance(error, LoadevalError) or not self.guard.ends(error):
+                raise
+        return opened[0] if opened else self._bare(loader, adapter)
 
-    @property
-    def metrics_file(self) -> str | os.PathLike[str] | None:
-        """Where `save_metrics()` writes."""
-        return self._measurement.settings.metrics_file
+    def _bare(self, loader: Any, adapter: Adapter) -> Iterator[Any]:
+        """An epoch in which loadeval has no part; in replay mode the kept batches."""
+        if self.cache is not None and not self._left():
+            return self.cache.unmeasured(self.epoch_batches)
+        try:
+            return _opened(adapter, loader)
+        except Exception as error:
+            # Where loaders are measured in place, iter() would come back here.
+            if not self.guard.ends(error) or "epoch" in vars(adapter):
+                raise
+        return iter(loader if is_iterable(loader) else loader())
 
-    @metrics_file.setter
-    def metrics_file(self, path: str | os.PathLike[str] | None) -> None:
-        self._measurement.settings = replace(self._measurement.settings, metrics_file=path)
-
-    @property
-    def batch_times(self) -> list[float]:
-        """The waits of all batches of all epochs, in seconds. Setting it to [] starts a new run."""
-        waits = self._assigned.get("batch_times") or self.get_metrics().get("batch_times", [])
-        return list(waits)
-
-    @batch_times.setter
-    def batch_times(self, times: Iterable[float]) -> None:
-        waits = list(times)
-        if waits:
-            self._assigned["batch_times"] = waits
+    def _epoch(
+        self, loader: Any, owner: object, adapter: Adapter, opened: list[Iterator[Any]]
+    ) -> Iterator[Any]:
+        """A measured epoch; if this fails, `opened` has the loader's iterator if there was one."""
+        if self.recorder.closed:
+            warn(CLOSED)
+            return _opened(adapter, loader)
+        clock, left = self.settings.clock, self._left()
+        if self.cache is not None and not left:
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
+        if not left:
+            self.recorder.stop_stages()
+            return _opened(adapter, loader)
+        if self.alternation is not None:
+            self.alternation.look(self._schedule.looks_next())
+        number_callback = self.recorder.begin_stages(loader)
+        began = clock()
+        source = _opened(adapter, loader)
+        opened.append(source)
+        opened_ns = clock() - began
+        plan: EpochPlan
+        if self.cache is not None:
+            batches = self._batches_of(adapter, loader)
+            most = min(left, batches)
+            release = partial(adapter.release, loader, source)
+            then = partial(self._after_real, self.cache, release, batches - most, owner)
+            plan = RealEpoch(source, clock, opened_ns, most, then)
+        elif self.alternation is None:
+            plan = RealEpoch(source, clock, opened_ns, left, partial(self._unrecorded, source))
         else:
-            self._restart(self._measurement.settings, cache=self._measurement.cache)
+            place = place_among_ranks()  # a framework may start torch.distributed after an epoch
+            if place:
+                self._schedule.fixed = True
+            if not place.get("rank"):  # one of a job's ranks says it
+                self.alternation.log_side_effects()
+            plan = self.alternation.epoch(source, opened_ns)
+        begin = partial(self.recorder.begin_epoch, number_callback)
+        count_by = self.counter.best_for
+        return served(plan, source, begin, count_by, clock, owner, self.guard, self.annotation)
 
-    @property
-    def start_time(self) -> float | None:
-        """When the first batch was requested, in seconds since 1970; None before that."""
-        if "start_time" not in self._assigned:
-            return span_of(self.recorded())[0]
-        time_s: float | None = self._assigned["start_time"]
-        return time_s
+    def length(self, loader: Any) -> int:
+        """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
 
-    @start_time.setter
-    def start_time(self, time_s: float | None) -> None:
-        self._assigned["start_time"] = time_s
-
-    @property
-    def end_time(self) -> float | None:
-        """When the last epoch ended, in seconds since 1970; None before that."""
-        if "end_time" not in self._assigned:
-            return span_of(self.recorded())[1]
-        time_s: float | None = self._assigned["end_time"]
-        return time_s
-
-    @end_time.setter
-    def end_time(self, time_s: float | None) -> None:
-        self._assigned["end_time"] = time_s
-
-    @property
-    def cached_batches(self) -> list[Any]:
-        """The batches that replay keeps; empty in the other modes.
-
-        Setting it in `replay` mode starts a new run, which replays those batches.
+        TypeError for a replay without end.
         """
-        cache = self._measurement.cache
-        batches: list[Any] = self._assigned.get("cached_batches", cache.batches if cache else [])
-        return batches
+        batches = self.settings.epoch_batches
+        if self.cache is None or batches is None:
+            return len(loader)
+        if batches == math.inf:
+            raise TypeError("a replay with epoch_batches=math.inf has no length")
+        return int(batches)
 
-    @cached_batches.setter
-    def cached_batches(self, batches: Iterable[Any]) -> None:
-        kept = list(batches)
-        if self.mode != "replay":
-            self._assigned["cached_batches"] = kept
+    def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
+        from loadeval.runtime.replay.loop import replayed  # noqa: PLC0415 - this mode alone
+
+        recorder, clock = self.recorder, self.settings.clock
+        begin, note = recorder.begin_epoch, recorder.note
+        epoch: Iterator[Any] = replayed(cache, batches, begin, clock, note, owner, self.guard)
+        if self.annotation is not None:
+            epoch = self.annotation.around(epoch, "ideal")
+        return MeasuredEpoch.of(OneAtATime(epoch), epoch)
+
+    def _after_real(
+        self, cache: BatchCache, release: Callable[[], object], left: float, owner: object
+    ) -> Iterator[Any] | None:
+        """The rest of an epoch, replayed, after the real batches before the replay."""
+        with AskingTheLoader(may_fail=True):
+            release()
+        if left <= 0:
+            return None
+        with self.guard:
+            return self._replayed(cache, left, owner)
+        return cache.unmeasured(left)
+
+    def _unrecorded(self, source: Iterator[Any]) -> Iterator[Any]:
+        """The rest of an epoch, of which the loader is not looked into either."""
+        self.recorder.stop_stages()
+        return source
+
+    def _left(self) -> float:
+        """How many batches of the loader itself are still to be measured."""
+        if self.alternation is not None:
+            return 0 if self._schedule.is_over else math.inf
+        limit = self.settings.replay_after if self.cache is not None else self.settings.batches
+        if not limit:
+            return 0 if limit == 0 else math.inf
+        self.recorder.drain()
+        return max(limit - self.recorder.batches, 0)
+
+    def end_soon(self) -> None:
+        """Begin no new pair of blocks. Ranks go on, which begin and end them together."""
+        if self.alternation is not None and not self._schedule.fixed:
+            self._schedule.is_enough = True
+
+    def close(self) -> None:
+        """End the recording; save the metrics if a file was named and is not there yet."""
+        with self.guard:
+            self.recorder.close()
+            if self.annotation is not None:
+                self.annotation.close()
+            REGIONS.release()
+            self._save_metrics()
+            pause_at_exit()
+
+    def _save_metrics(self) -> None:
+        path, recorder = self.settings.metrics_file, self.recorder
+        if path is None or not (recorder.closed and recorder.batches) or Path(path).exists():
             return
-        if not kept:
-            raise UsageError(
-                "cached_batches is empty; expected batches to replay; set mode='log' to serve the "
-                "loader's own"
+        try:
+            write_metrics(recorder.run(), recorder.lines(), path)
+        except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
+            warn(f"the metrics could not be saved to {path}: {error}")
+
+    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
+        # A framework may have rebuilt `loader` with only this rank's part of the batches.
+        if self.settings.epoch_batches is not None:
+            return self.epoch_batches
+        return adapter.describe(loader).length or self.epoch_batches
+
+    def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
+        if self.settings.epoch_batches is not None:
+            return self.settings.epoch_batches
+        if info.length is not None:
+            return info.length
+        if not cache.exhausted:
+            warn(
+                f"the loader has no length, so a replayed epoch has only the {len(cache)} kept "
+                "batches; pass epoch_batches=, a number or math.inf, for longer epochs"
             )
-        from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+        return len(cache)
 
-        settings, counter = self._measurement.settings, self._measurement.counter
-        cache = fill(adapter_for(kept), kept, counter, len(kept), settings.max_cache_bytes)
-        self._restart(settings, cache=cache)
+    def _recorder(self, loader: Any, info: LoaderInfo, fill_ns: int) -> Recorder:
+        settings, cache = self.settings, self.cache
+        file = None if settings.redact else settings.log_file
+        file_name = None if file is None else Path(file).stem
+        facts = {option: getattr(settings, option) for option in IN_HEADER}
+        if settings.epoch_batches == math.inf:
+            facts["epoch_batches"] = "inf"
+        place = place_among_ranks()
+        tracking: Tracking | None = None
+        if settings.track is not None and not place.get("rank"):
+            from loadeval.track import Tracking  # noqa: PLC0415 - few runs are tracked
 
-    @property
-    def cache_ready(self) -> bool:
-        """Whether replay has its batches."""
-        is_ready: bool = self._assigned.get("cache_ready", self._measurement.cache is not None)
-        return is_ready
-
-    @cache_ready.setter
-    def cache_ready(self, is_ready: bool) -> None:
-        self._assigned["cache_ready"] = is_ready
-
-    def get_metrics(self) -> dict[str, Any]:
-        """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.
-
-        Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
-        batch_times (the waits), cached_batches, cache_ready.
-        """
-        return metrics_of(self.recorded())
-
-    def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
-        """Write `get_metrics()` and the whole run as JSON, which `read_run` reads.
-
-        Without a filename, here or in `metrics_file`, it only warns.
-        """
-        path = filename if filename is not None else self.metrics_file
-        if path is None:
-            warnings.warn(
-                "the metrics were not saved: no filename; pass one to save_metrics(), or set "
-                "metrics_file=",
-                LoadevalWarning,
-                stacklevel=2,
-            )
-            return
-        write_metrics(self.recorded(), self._measurement.recorder.lines(), path)
-
-    def print_summary(self) -> None:
-        """Print the wrapped loader and `get_metrics()` in a few lines."""
-        dataset = getattr(self._loader, "dataset", None)
-        length = None if dataset is None else length_of(dataset)
-        print(summary_of(self.recorded(), length))  # noqa: T201 - what the method is for
+            tracking = Tracking(settings.track)
+        chosen = probes_named(settings.probes, threads=settings.looks_inside)
+        return new_recorder(
+            settings,
+            info,
+            name=settings.name or file_name or type(loader).__name__,
+            facts=facts,
+            environment={**describe_environment(self.adapter.distributions), **place},
+            probes=Probes(chosen, settings.probe_interval_s),
+            cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
+            stages=partial(self.adapter.stages, loader),
+            tracking=tracking,
+        )
 
 
-class LoaderEvaluator(DALICompatible):
+def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:
+    with AskingTheLoader(may_fail=True):
+        return adapter.epoch(loader)
+
+
+def free_name(path: str | os.PathLike[str]) -> Path:
+    """`path`, or if it exists the first of `run-1.jsonl`, `run-2.jsonl`, … that does not."""
+    path = Path(path)
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+    return path if not path.exists() else next(p for p in numbered if not p.exists())
+
+
+def place_among_ranks() -> dict[str, int]:
+    """`rank` and `world_size` of this process; empty if it trains alone.
+
+    From torch.distributed, or from RANK and WORLD_SIZE as launchers set them. Without RANK, only
+    `world_size`.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        place = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    else:
+        variables = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+        place = {name: int(text) for name, text in variables.items() if text and text.isdecimal()}
+    return place if place.get("world_size", 1) > 1 else {}
+
+
+OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer"})
+"""A LoaderEvaluator stores these attributes itself; all others are read and set in its loader."""
+
+
+class LoaderEvaluator:
     """Wraps a data loader, and times every batch of the training loop that iterates it.
 
     `log` mode serves the loader's batches unchanged. `replay` mode reads
@@ -282,7 +363,7 @@ class LoaderEvaluator(DALICompatible):
             then. The loader itself serves the rest, unmeasured and without overhead.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.runtime.background.metrics_thread.Probe`; () records none. With `stages`
+            `loadeval.core.threads.Probe`; () records none. With `stages`
             also the threads of this process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
@@ -336,7 +417,7 @@ class LoaderEvaluator(DALICompatible):
     ) -> None:
         if (loader is None) is (dataloader is None):
             raise UsageError("expected one loader: LoaderEvaluator(loader)")
-        settings = EvaluatorSettings(
+        settings = Settings(
             mode=mode,  # type: ignore[arg-type]  # checked there
             num_cached_batches=num_cached_batches,
             metrics_file=metrics_file,
@@ -362,25 +443,16 @@ class LoaderEvaluator(DALICompatible):
         )
         self._wrap(dataloader if loader is None else loader, settings)
 
-    def _wrap(
-        self, loader: Any, settings: EvaluatorSettings, cache: BatchCache | None = None
-    ) -> None:
-        self._loader, self._assigned = loader, {}
-        chosen = probes_named(settings.probes, threads=settings.looks_inside)
-        probes = Probes(chosen, settings.probe_interval_s)
-        self._measurement = Measurement(loader, settings, cache, probes, _tracking(settings))
+    def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
+        self._loader = loader
+        self._measurement = Measurement(loader, settings, cache)
         self._closer = weakref.finalize(self, self._measurement.close)
-
-    def _restart(
-        self, settings: EvaluatorSettings, loader: Any = None, cache: BatchCache | None = None
-    ) -> None:
-        settings = _with_free_log_file(settings)
-        self._measurement.recorder.expects_batches = False
-        self.close()
-        self._wrap(self._loader if loader is None else loader, settings, cache)
 
     def __len__(self) -> int:
         return self._measurement.length(self._loader)
+
+    def __bool__(self) -> bool:
+        return bool(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         refusal = None
@@ -388,7 +460,6 @@ class LoaderEvaluator(DALICompatible):
             refusal = self._measurement.adapter.refusal(self._loader, self.mode)
         if refusal is not None:
             raise UsageError(refusal)
-        self._assigned.clear()
         return self._measurement.epoch(self._loader, self)
 
     def __repr__(self) -> str:
@@ -398,6 +469,30 @@ class LoaderEvaluator(DALICompatible):
         settings, cache = self._measurement.settings, self._measurement.cache
         settings = replace(settings, track=None)  # the tracker's run is of the original
         return _restored, (type(self), self._loader, settings, cache)
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_dunder(name) or name in OWN_ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name == "dataset":
+            with self._measurement.guard:
+                self._measurement.adapter.dataset_was_read()
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN_ATTRIBUTES or _is_dunder(name) or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._loader, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._loader)})
+
+    def recorded(self) -> Run:
+        """Everything measured so far, in all epochs, read from the log if there is one."""
+        return self._measurement.recorder.run()
 
     def headroom(self) -> Gap:
         """How much faster training would be if loading were free; for `alternate` mode.
@@ -438,29 +533,94 @@ class LoaderEvaluator(DALICompatible):
     ) -> None:
         self.close()
 
+    # Settings and results under the names that DALI's LoaderEvaluator gives them.
 
-def _with_free_log_file(settings: EvaluatorSettings) -> EvaluatorSettings:
-    if settings.log_file is None:
-        return settings
-    return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+    @property
+    def dataloader(self) -> Any:
+        """The wrapped loader."""
+        return self._loader
+
+    @property
+    def mode(self) -> str:
+        """The mode, "log", "replay" or "alternate"."""
+        return self._measurement.settings.mode
+
+    @property
+    def num_cached_batches(self) -> int:
+        """How many batches replay was asked to keep."""
+        return self._measurement.settings.num_cached_batches
+
+    @property
+    def metrics_file(self) -> str | os.PathLike[str] | None:
+        """Where `save_metrics()` writes."""
+        return self._measurement.settings.metrics_file
+
+    @property
+    def batch_times(self) -> list[float]:
+        """The waits of all batches of all epochs, in seconds."""
+        times: list[float] = self.get_metrics().get("batch_times", [])
+        return times
+
+    @property
+    def start_time(self) -> float | None:
+        """When the first batch was requested, in seconds since 1970; None before that."""
+        return span_of(self.recorded())[0]
+
+    @property
+    def end_time(self) -> float | None:
+        """When the last epoch ended, in seconds since 1970; None before that."""
+        return span_of(self.recorded())[1]
+
+    @property
+    def cached_batches(self) -> list[Any]:
+        """The batches that replay keeps; empty in the other modes."""
+        cache = self._measurement.cache
+        return [] if cache is None else cache.batches
+
+    @property
+    def cache_ready(self) -> bool:
+        """Whether replay has its batches."""
+        return self._measurement.cache is not None
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.
+
+        Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
+        batch_times (the waits), cached_batches, cache_ready.
+        """
+        return metrics_of(self.recorded())
+
+    def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
+        """Write `get_metrics()` and the whole run as JSON, which `read_run` reads.
+
+        Without a filename, here or in `metrics_file`, it only warns.
+        """
+        path = filename if filename is not None else self.metrics_file
+        if path is None:
+            warn(
+                "the metrics were not saved: no filename; pass one to save_metrics(), or set "
+                "metrics_file="
+            )
+            return
+        write_metrics(self.recorded(), self._measurement.recorder.lines(), path)
+
+    def print_summary(self) -> None:
+        """Print the wrapped loader and `get_metrics()` in a few lines."""
+        dataset = getattr(self._loader, "dataset", None)
+        length = None if dataset is None else length_of(dataset)
+        print(summary_of(self.recorded(), length))  # noqa: T201 - what the method is for
 
 
-def _tracking(settings: EvaluatorSettings) -> Tracking | None:
-    """What passes the run on to a tracker; None where that was not asked for, or another rank does.
-
-    Raises UsageError where the tracker's package is not installed.
-    """
-    if settings.track is None or place_among_ranks().get("rank"):
-        return None
-    from loadeval.track import Tracking  # noqa: PLC0415 - few runs are tracked
-
-    return Tracking(settings.track)
+def _is_dunder(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
 
 
 def _restored(
-    kind: type[LoaderEvaluator], loader: Any, settings: EvaluatorSettings, cache: BatchCache | None
+    kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
 ) -> LoaderEvaluator:
     copy = kind.__new__(kind)
-    copy._wrap(loader, _with_free_log_file(settings), cache)  # noqa: SLF001 - its own class
+    if settings.log_file is not None:
+        settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+    copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.adapter import adapter_for
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runtime.batches.tree import is_array, leaves
-from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadeval.runtime.adapter import Adapter
+    from loadeval.adapter import Adapter
 
 
 class FakeClock:

@@ -12,13 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from loadeval.core.threads import BackgroundThreads, within
 from loadeval.data.lines import Line
 from loadeval.data.run import SECOND_NS, Run
 from loadeval.errors import UsageError, in_words, warn
 from loadeval.estimate.gap import gap
 from loadeval.live import LiveRun, LiveState
-from loadeval.runtime.background.threads import BackgroundThreads, within
-from loadeval.runtime.settings import TrackerName
+from loadeval.settings import TrackerName
 
 Log = Callable[[int, dict[str, float]], object]
 """Called with the number of batches so far, and with scalars."""

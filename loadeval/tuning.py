@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from loadeval.adapter import adapter_for
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
 from loadeval.data.run import ARMS, SECOND_NS, Run
@@ -32,7 +33,6 @@ from loadeval.model.model import Model
 from loadeval.model.whatif import memory_bytes, shortages
 from loadeval.report.blocks import Cell, Number, Section, Table, Text
 from loadeval.report.text import lines
-from loadeval.runtime.registry import adapter_for
 
 Changes: TypeAlias = dict[str, Any]
 Space: TypeAlias = Mapping[str, Iterable[Any]]

@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
 
 from loadeval import IterableAdapter, LoaderInfo
-from loadeval.runtime import registry
+from loadeval import adapter as registry
 from loadeval.testing import ScriptedLoader
 
 if TYPE_CHECKING:

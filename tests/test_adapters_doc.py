@@ -98,7 +98,7 @@ def test_the_adapter_is_short() -> None:
 def test_the_registry_finds_the_adapter(installed: Place) -> None:
     """The entry point of the installed project names it, also for subclasses of the loader."""
     script = """
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 class Mine(BlockReader): pass
 for loader in (reader, Mine("records.bin", 64, 256)):
     print(type(adapter_for(loader)).__module__)
@@ -176,7 +176,7 @@ loader = LoaderEvaluator(reader)
 print(loader.recorded().header.loader.adapter, len(list(loader)))
 """
     printed = Place(installed.folder, project).python(script)
-    assert printed == "loadeval.runtime.adapter.IterableAdapter 0\n"
+    assert printed == "loadeval.adapter.IterableAdapter 0\n"
 
 
 @pytest.mark.check

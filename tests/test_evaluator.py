@@ -23,8 +23,8 @@ from loadeval import (
     UsageError,
     read_run,
 )
+from loadeval.core.loop import CHUNK
 from loadeval.estimate.gap import gap
-from loadeval.runtime.serving.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.scripted import register
 

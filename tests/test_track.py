@@ -15,9 +15,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, track
+from loadeval.core.threads import BackgroundThreads
 from loadeval.data.run import Run
 from loadeval.live import LiveRun
-from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.track import INTERVAL_S, Log, Tracking, scalars_of
 from tests.builder import alternating, make_header
 from tests.runs.measured import recorded

@@ -25,7 +25,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 # It asks CUDA's runtime library itself, which a stand-in for torch does not see.
-from loadeval.runtime import cuda
+from loadeval.core import cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from functools import cache, cached_property
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from loadeval.adapter import declared_in_stacks
 from loadeval.probes.stacks import Frame
-from loadeval.runtime.registry import declared_in_stacks
 
 Sources = Mapping[tuple[str, int], str]
 """The text of lines of files."""

@@ -20,12 +20,14 @@ QUEUES, POOL = "multiprocessing/queues.py", "multiprocessing/pool.py"
 POOLS = ((POOL, "worker"), ("concurrent/futures/process.py", "_process_worker"))
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SHARED_LOCKS, NATIVE_SEMAPHORE = "multiprocessing/synchronize.py", "SemLock_acquire"
-SERVING = "/loadeval/runtime/serving/"
+SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
 HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
 """Threads of multiprocessing's and ours, which hold no lock of the program's."""
 STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
-INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(runtime|launch)/|/loadeval_adapters/")
+INSTALLED = re.compile(
+    r"/(site|dist)-packages/|/loadeval/(core|runtime|launch)/|/loadeval_adapters/"
+)
 POLLS = frozenset(
     "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall".split()  # noqa: SIM905
 )

@@ -18,8 +18,8 @@ from pkgutil import resolve_name
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from loadeval.adapter import PLACES, Watch, made_at
 from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
-from loadeval.runtime.adapter import PLACES, Watch, made_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterator, Mapping

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
-from loadeval.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
 from loadeval.launch.loadeval_inject import said
 from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
 from loadeval.launch.session import Session, measurement_of
 from loadeval.launch.settings import RunSettings, adapters, check
-from loadeval.runtime.measurement import Measurement, free_name
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,8 +9,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+from loadeval.evaluator import Measurement
 from loadeval.launch.session import Make, dataset_of, measured_epoch, samplers_of
-from loadeval.runtime.measurement import Measurement
 
 TORCH = "torch.utils.data"
 ACCELERATE = "accelerate.data_loader"

@@ -18,21 +18,18 @@ from typing import Any
 
 import psutil
 
+from loadeval.adapter import Begun, Watch, adapter_for, length_of
+from loadeval.core.threads import LOG_THREAD as LOG
+from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit, warn_once, within
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
 from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
-from loadeval.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.loadeval_inject import ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
-from loadeval.runtime.adapter import Begun, Watch, length_of
-from loadeval.runtime.background.log_queue import STALLED_S, is_news, patience_s, warn_once
-from loadeval.runtime.background.log_queue import THREAD as LOG
-from loadeval.runtime.background.threads import pause_at_exit, within
-from loadeval.runtime.measurement import Measurement, place_among_ranks
-from loadeval.runtime.registry import adapter_for
 from loadeval.words import printable
 
 Make = Callable[[], Iterator[Any]]

@@ -12,12 +12,19 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
+from loadeval.adapter import (
+    OVERRIDES,
+    adapter_for,
+    change_of_batches,
+    other_batches,
+    overrides_of,
+    own_adapters,
+    registered,
+)
 from loadeval.data.lines import Mode
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.loadeval_inject import ADAPTERS, FOLDER
-from loadeval.runtime.adapter import OVERRIDES, change_of_batches, other_batches, overrides_of
-from loadeval.runtime.registry import adapter_for, own_adapters, registered
-from loadeval.runtime.settings import TrackerName
+from loadeval.settings import TrackerName
 
 SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the RunSettings, as JSON."""

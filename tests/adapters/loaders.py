@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator
-from loadeval.runtime.registry import adapter_for, registered
+from loadeval.adapter import adapter_for, registered
 from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from loadeval import UsageError
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 from tests.dali_loaders import iterator, numbered, numbers, sourced, trained
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import loadeval_adapters
+from loadeval import adapter as registry
+from loadeval.adapter import declared_in_stacks
 from loadeval.attach.marks import declared_marks
-from loadeval.runtime import registry
-from loadeval.runtime.registry import declared_in_stacks
 
 PACKAGES = Path(sysconfig.get_path("purelib"))
 PYTHONS = Path(concurrent.futures.__file__).parents[2]
@@ -62,7 +62,7 @@ def test_the_function_has_the_variable(file: str, function: str, name: str) -> N
 
 def test_no_framework_is_imported_for_them() -> None:
     script = (
-        "import sys\nfrom loadeval.runtime.registry import declared_in_stacks\n"
+        "import sys\nfrom loadeval.adapter import declared_in_stacks\n"
         "assert all(declared_in_stacks())\nprint('torch' in sys.modules)"
     )
     done = subprocess.run(

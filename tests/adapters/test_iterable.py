@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalError, UsageError
-from loadeval.runtime.adapter import FactoryAdapter
+from loadeval.adapter import FactoryAdapter
 from tests.adapters.loaders import contract
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDa
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import IterableAdapter, UsageError, read_run
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 from tests.dali_loaders import iterator, trained
 from tests.launch.installing import install, uninstall
 

@@ -18,7 +18,7 @@ from spdl.pipeline import (
 from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
-from loadeval.runtime.adapter import FactoryAdapter
+from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, collate, decode

@@ -10,7 +10,7 @@ from spdl.pipeline import PipelineBuilder
 from spdl.pipeline.defs import Aggregator, Merge, PipelineConfig, SinkConfig, SourceConfig
 
 from loadeval import LoaderEvaluator, UsageError
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 from loadeval_adapters.spdl import ThreadedBuilder
 from tests.adapters.loaders import describe
 from tests.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, pipeline, source

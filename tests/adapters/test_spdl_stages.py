@@ -18,7 +18,7 @@ from spdl.dataloader import CacheDataLoader
 from spdl.pipeline import AsyncQueue, TaskHook, run_pipeline_in_subprocess
 
 from loadeval import LoaderEvaluator, OperatorTimes
-from loadeval.runtime.registry import adapter_for
+from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
 from loadeval_adapters.spdl_stages import SPDLStages
 from tests.adapters.test_spdl import Images, in_processes, threaded

@@ -13,8 +13,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, diagnose, read_run
+from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
-from loadeval.runtime import registry
 from loadeval_adapters.pytorch import NAMES
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into

@@ -384,7 +384,7 @@ def test_the_process_of_a_pool_that_has_a_task(file: str, function: str) -> None
 
 def test_a_training_that_we_serve_is_in_its_loader() -> None:
     """Though no adapter knows the loader; the thread that pins batches is not the training's."""
-    serves = frame("_part", "/home/me/loadeval/runtime/serving/loop.py")
+    serves = frame("__next__", "/home/me/loadeval/core/loop.py")
     pins = frame("_pin_memory_loop", f"{TORCH}/_utils/pin_memory.py")
     assert judged(observed(PID, (READ, serves), "read", parent=1)).cause == "io"
     assert judged(observed(PID, (native("__next__"), pins), "read", parent=1)).cause == "step"

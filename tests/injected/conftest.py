@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.runtime.background import log_queue
+from loadeval.core import threads
 from tests.injected.zygote import Zygote
 from tests.scripted import SerialAdapter, SerialLoader, register
 
@@ -24,8 +24,8 @@ def zygote() -> Iterator[Zygote]:
 @pytest.fixture(autouse=True)
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning is given once a folder."""
-    monkeypatch.setattr(log_queue, "_warned", set())
-    monkeypatch.setattr(log_queue, "_stalling", set())
+    monkeypatch.setattr(threads, "_warned", set())
+    monkeypatch.setattr(threads, "_stalling", set())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.runtime.recording import recorder
+from loadeval.core import recorder
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_a_fork_while_the_log_is_written(zygote: Zygote, tmp_path: Path) -> None
     """Many forks, at whatever moment, of a program whose log never rests."""
     code = """
 if MODE:
-    import loadeval.runtime.recording.recorder as recorder
+    import loadeval.core.recorder as recorder
     recorder.FLUSH_INTERVAL_S = 0.0005
 loader = measured(Loader(wait_s=0.01))
 for batch in loader:

@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from torch.utils.data import DataLoader
 
-import loadeval.runtime
+import loadeval
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
-from loadeval.runtime import measurement
-from loadeval.runtime.adapter import Begun
-from loadeval.runtime.background.threads import BackgroundThreads, within
+from loadeval import evaluator as measurement
+from loadeval.adapter import Begun
+from loadeval.core.cuda import GpuIdleTimer
+from loadeval.core.loop import OneAtATime, Serving
+from loadeval.core.recorder import OpenEpoch, Recorder
+from loadeval.core.threads import BackgroundThreads, within
+from loadeval.errors import UNGUARDED, AskingTheLoader, Guard
+from loadeval.evaluator import Measurement
 from loadeval.runtime.batches.copies import clone
-from loadeval.runtime.cuda import GpuIdleTimer
-from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
-from loadeval.runtime.measurement import Measurement
-from loadeval.runtime.recording.recorder import OpenEpoch, Recorder
 from loadeval.runtime.replay import cache
 from loadeval.runtime.replay.loop import replayed
-from loadeval.runtime.serving import epoch_iterators
-from loadeval.runtime.serving.epoch_iterators import SharedEpoch
-from loadeval.runtime.serving.loop import _Serving
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
 
@@ -44,7 +42,10 @@ if TYPE_CHECKING:
     from loadeval import Run
     from tests.scripted import SerialLoader
 
-SOURCES = str(Path(loadeval.runtime.__file__).parent)
+ROOT = Path(loadeval.__file__).parent
+SOURCES = tuple(
+    str(ROOT / part) for part in ("core", "runtime", "adapter.py", "evaluator.py", "errors.py")
+)
 LENGTH, EPOCHS = 60, 3
 CATCHING: set[CodeType] = {
     function.__code__
@@ -52,8 +53,9 @@ CATCHING: set[CodeType] = {
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
         *(Measurement.epoch, Recorder._give_up),
-        *(_Serving.parts, _Serving._part, _Serving._ends, replayed),
-        *(SharedEpoch.__next__, SharedEpoch._take_part_after),
+        *(Serving.__next__, Serving._next_unmeasured, Serving._ends),
+        *(Serving.__del__, OneAtATime.__next__, replayed),
+        *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
         Begun.__iter__,  # which hands out what it was given, to the loader's caller
     )
 }
@@ -122,7 +124,7 @@ def train(serial: type[SerialLoader], tmp_path: Path) -> Callable[[str], Outcome
 
 
 class Injecting:
-    """Sees the calls of functions of loadeval.runtime, and lets one of them fail."""
+    """Sees the calls of functions that run in a training, and lets one of them fail."""
 
     now: Injecting | None = None
 
@@ -487,9 +489,3 @@ def test_a_signal_while_batches_are_prefetched_loses_none(
         signal.signal(signal.SIGUSR2, before)
     assert served.count(TimeoutError) == 1
     assert sorted(outcome for outcome in served if type(outcome) is int) == list(range(LENGTH))
-
-
-def test_an_epoch_that_nobody_asks_for_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C code may begin one on a thread of its own."""
-    monkeypatch.setattr(epoch_iterators, "caller", lambda: (None, 0))
-    assert epoch_iterators.is_shared()

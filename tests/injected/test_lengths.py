@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from loadeval import LoaderEvaluator, install
-from loadeval.runtime.adapter import length_of
+from loadeval.adapter import length_of
 from tests.injected.reading import IN_EACH_MODE, read
 
 if TYPE_CHECKING:

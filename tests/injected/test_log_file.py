@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.core import recorder, threads
 from loadeval.data import log as writer
 from loadeval.errors import warn
-from loadeval.runtime.background import log_queue, threads
-from loadeval.runtime.recording import recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,8 +39,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for a file waits as short as can be."""
     monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 0.001)
     monkeypatch.setattr(threads, "LONGEST_JOIN_S", 0.01)
-    monkeypatch.setattr(log_queue, "STALLED_S", 0.01)
-    monkeypatch.setattr(log_queue, "LONGEST_END_S", 0.05)
+    monkeypatch.setattr(threads, "STALLED_S", 0.01)
+    monkeypatch.setattr(threads, "LONGEST_END_S", 0.05)
 
 
 class Stalling:
@@ -78,7 +77,7 @@ def stalling(monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Callable[
 def written(path: Path) -> Run:
     """The run in `path`, once all that waits for it is there."""
     for thread in threading.enumerate():
-        if thread.name == log_queue.THREAD:
+        if thread.name == threads.LOG_THREAD:
             thread.join(20)
     return read_run(path)
 
@@ -129,7 +128,7 @@ def test_what_does_not_fit_into_memory_is_dropped_and_counted(
     stalling: Callable[[], Stalling],
 ) -> None:
     """The epoch's log ends where that begins; the next epoch is in it again."""
-    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100)
+    monkeypatch.setattr(threads, "MOST_WAITING_BYTES", 100)
     path = tmp_path / "run.jsonl"
     evaluator = wrapped(BATCHES, path)
     file = stalling()
@@ -142,7 +141,7 @@ def test_what_does_not_fit_into_memory_is_dropped_and_counted(
         list(evaluator)
     assert len(said) == 1
     file.goes_on.set()
-    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100_000)
+    monkeypatch.setattr(threads, "MOST_WAITING_BYTES", 100_000)
     list(evaluator)
     evaluator.close()
     run = written(path)
@@ -161,7 +160,7 @@ def test_facts_of_an_epoch_that_is_dropped_are_dropped_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stalling: Callable[[], Stalling]
 ) -> None:
     """Prefetches and windows of an alternating one would come after its end."""
-    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100)
+    monkeypatch.setattr(threads, "MOST_WAITING_BYTES", 100)
     evaluator = wrapped(list(range(400)), tmp_path / "run.jsonl", "alternate")
     file = stalling()
     with pytest.warns(LoadevalWarning, match="batches are not recorded"):
@@ -428,7 +427,7 @@ def test_much_that_waits_is_written_by_the_training_too(
     """The file takes it, and only its thread gets no CPU."""
     monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
     monkeypatch.setattr(recorder, "MAX_WAITING_CHUNKS", 1)
-    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(threads, "MOST_WAITING_BYTES", 1000)
     monkeypatch.setattr(threads.BackgroundThreads, "hurry", lambda *_: None)
     evaluator = wrapped(range(100_000), tmp_path / "run.jsonl")
     assert sum(1 for _ in evaluator) == 100_000
@@ -551,7 +550,7 @@ def test_an_end_that_finds_the_file_busy_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It must wait itself, as no thread can be started."""
-    monkeypatch.setattr(log_queue, "LONGEST_END_S", 0.01)
+    monkeypatch.setattr(threads, "LONGEST_END_S", 0.01)
     evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
     queue: Any = evaluator._measurement.recorder._log
     with queue._writing:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.runtime.background import metrics_thread, threads
+from loadeval.core import threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -59,9 +59,9 @@ def slowly(batches: list[int]) -> Iterator[int]:
 def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     """What a probe that hangs does, until its test is over."""
     monkeypatch.setattr(threads, "LONGEST_JOIN_S", 0.01)
-    monkeypatch.setattr(metrics_thread, "LONGEST_MARK_S", 0.01)
+    monkeypatch.setattr(threads, "LONGEST_MARK_S", 0.01)
     # Another thread's reading, which this waits for too, may be kept from its CPU for a while.
-    monkeypatch.setattr(metrics_thread, "LONGEST_CLOSE_S", 0.2)
+    monkeypatch.setattr(threads, "LONGEST_CLOSE_S", 0.2)
     over = threading.Event()
 
     def hang() -> None:
@@ -70,7 +70,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     yield hang
     over.set()
     for thread in threading.enumerate():
-        if thread.name == metrics_thread.THREAD:
+        if thread.name == threads.PROBES_THREAD:
             thread.join(20)
 
 
@@ -110,10 +110,10 @@ def test_a_probe_that_hangs_at_the_edge_of_a_block(
 def test_one_that_hangs_is_not_called_by_another_thread(hanging: Callable[[], None]) -> None:
     probe = Probe("read", hanging)
     clock = iter(range(10**9)).__next__
-    reader = metrics_thread.MetricsReader(
-        metrics_thread.Probes((probe,), 1), clock, 0, threads.BackgroundThreads()
+    reader = threads.MetricsReader(
+        threads.Probes((probe,), 1), clock, 0, threads.BackgroundThreads()
     )
-    threads.within(0, metrics_thread.THREAD, reader.tick)
+    threads.within(0, threads.PROBES_THREAD, reader.tick)
     assert probe.was_asked.wait(20)
     reader.tick()
     reader.mark()

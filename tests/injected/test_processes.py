@@ -112,8 +112,8 @@ def test_a_daemon(zygote: Zygote, tmp_path: Path, early: bool) -> None:
 
 GARBAGE = """
 import gc
-from loadeval.runtime.background import metrics_thread, threads
-from loadeval.runtime.recording import recorder
+from loadeval.core import threads
+from loadeval.core import recorder
 recorder.FLUSH_INTERVAL_S = 0.002
 seen = set()
 class Cycle:
@@ -145,7 +145,7 @@ gc.freeze()  # what lives need not be looked at each time
 garbage = [Cycle() for _ in range(4)]
 gc.disable()
 if MODE:
-    from loadeval.runtime.background.log_queue import LogQueue
+    from loadeval.core.threads import LogQueue
     write = LogQueue._write
     def collecting(self):
         if threading.current_thread() is not threading.main_thread():

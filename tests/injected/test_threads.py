@@ -13,15 +13,13 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator, install, read_run
-from loadeval.runtime import measurement
-from loadeval.runtime.serving.loop import Remaining, served
+from loadeval.core.loop import Remaining
 from tests.injected.reading import IN_EACH_MODE, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
 
 IN_TIME_S = 30
 LENGTH = 60
@@ -231,34 +229,6 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
         may_go.set()
         assert first.result(IN_TIME_S) == 1
     assert list(epoch) == [2]
-
-
-def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody else has what its head asks for; what `iter` returns is ready for several threads."""
-    shared: list[bool] = []
-
-    def seen(*args: Any, **options: Any) -> MeasuredEpoch:
-        shared.append(options["shared"])
-        return served(*args, **options)
-
-    monkeypatch.setattr(measurement, "served", seen)
-    evaluator = LoaderEvaluator(Numbers(3), probes=())
-    for _ in evaluator:
-        pass
-    assert [2 * batch for batch in evaluator] == [0, 2, 4]
-    for _ in range(40):  # after some calls Python calls in another way
-        for _, _ in enumerate(evaluator):
-            pass
-    assert shared == [False] * 42
-    shared.clear()
-    epoch = iter(evaluator)
-    for _ in epoch:
-        pass
-    numbered = enumerate(evaluator)
-    for _ in numbered:
-        pass
-    list(evaluator)
-    assert shared == [True] * 3
 
 
 def test_a_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

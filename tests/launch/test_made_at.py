@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from loadeval.adapter import PLACES, made_at
 from loadeval.launch.hook import is_library, note_made
-from loadeval.runtime.adapter import PLACES, made_at
 
 REBUILDERS = {"rebuilder"}
 FILE = Path(__file__).name

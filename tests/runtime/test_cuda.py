@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator, diagnose, read_run
+from loadeval.adapter import IterableAdapter
+from loadeval.core import cuda
+from loadeval.core.cuda import GpuIdleTimer, spare_bytes, synchronize, timing_events
 from loadeval.data.columns import UNKNOWN
-from loadeval.runtime import cuda
-from loadeval.runtime.adapter import IterableAdapter
-from loadeval.runtime.cuda import GpuIdleTimer, spare_bytes, synchronize, timing_events
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
-from loadeval.runtime import registry
+from loadeval import adapter as registry
 
 ROOT = Path(__file__).parents[2]
 

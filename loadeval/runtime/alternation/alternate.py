@@ -7,25 +7,25 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.adapter import begun
+from loadeval.core.cuda import spare_bytes, timing_events
+from loadeval.core.loop import RealEpoch, Remaining, Span, restarting
 from loadeval.data.blocks import head_for
 from loadeval.data.lines import Prefetch, Window
-from loadeval.runtime.adapter import begun
+from loadeval.errors import is_of_a_signal, of_the_loader
 from loadeval.runtime.alternation.worker_activity import WorkerActivity
 from loadeval.runtime.batches.tree import leaves
-from loadeval.runtime.cuda import spare_bytes, timing_events
-from loadeval.runtime.guard import is_of_a_signal, of_the_loader
-from loadeval.runtime.serving.loop import RealEpoch, Remaining, Span, restarting
 
 if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Generator, Iterator
 
+    from loadeval.adapter import Adapter
+    from loadeval.core.counting import Counter
+    from loadeval.core.recorder import Recorder
     from loadeval.data.lines import Arm, LoaderInfo
-    from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.alternation.schedule import PlannedBlock, Progress
-    from loadeval.runtime.recording.recorder import Recorder
-    from loadeval.runtime.serving.counting import Counter
-    from loadeval.runtime.settings import EvaluatorSettings
+    from loadeval.settings import Settings
 
 REORDERED = (
     "loadeval: alternating changes the order of batches, so losses differ; mode='log' does not"
@@ -54,7 +54,7 @@ class Alternation:
         adapter: Adapter,
         counter: Counter,
         info: LoaderInfo,
-        settings: EvaluatorSettings,
+        settings: Settings,
         recorder: Recorder,
     ) -> None:
         self.progress = progress

@@ -14,29 +14,28 @@ from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.adapter import Adapter, FactoryAdapter, IterableAdapter, adapter_for, check_is_loader
+from loadeval.core.counting import Counter
+from loadeval.core.loop import served
+from loadeval.core.recorder import new_recorder
+from loadeval.core.threads import NO_PROBES
 from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.environment import describe_environment
 from loadeval.errors import LoadevalWarning, UsageError, in_words
-from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.alternation.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.alternation.schedule import Progress, planned_blocks
-from loadeval.runtime.background.metrics_thread import NO_PROBES
 from loadeval.runtime.batches.tree import is_array, leaves
-from loadeval.runtime.recording.new_recorder import new_recorder
-from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.serving.counting import Counter
-from loadeval.runtime.serving.loop import served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
+    from loadeval.core.threads import Probes
     from loadeval.data.lines import LoaderInfo
     from loadeval.data.run import Run
     from loadeval.runtime.alternation.schedule import PlannedBlock
-    from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.settings import EvaluatorSettings
+    from loadeval.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +180,7 @@ class BackendRunner:
     def __init__(
         self,
         backends: Mapping[str, Backend],
-        settings: EvaluatorSettings,
+        settings: Settings,
         probes: Callable[[], Probes] = lambda: NO_PROBES,
     ) -> None:
         self._settings = settings
@@ -271,7 +270,7 @@ class BackendRun:
         self,
         source: Source,
         info: LoaderInfo,
-        settings: EvaluatorSettings,
+        settings: Settings,
         comparison: str,
         probes: Probes = NO_PROBES,
     ) -> None:

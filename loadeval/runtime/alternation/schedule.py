@@ -26,9 +26,9 @@ from loadeval.data.run import SECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from loadeval.core.loop import Span
     from loadeval.data.columns import Values
     from loadeval.data.lines import Arm
-    from loadeval.runtime.serving.loop import Span
 
 BLOCK_NS = SECOND_NS // 10
 """An ideal block is to last so long that what its first steps lose after the pause is little.

@@ -8,9 +8,9 @@ from itertools import chain, count, cycle, islice, pairwise
 from math import isinf
 from typing import TYPE_CHECKING, Any
 
+from loadeval.adapter import begun
 from loadeval.data.columns import UNKNOWN
 from loadeval.errors import CacheError, LoadevalWarning
-from loadeval.runtime.adapter import begun
 from loadeval.runtime.batches.copies import clone
 from loadeval.runtime.batches.tree import TooLargeError, is_shared_type, leaves
 from loadeval.runtime.replay.fresh_containers import refresher
@@ -19,9 +19,9 @@ from loadeval.runtime.replay.mutations import UNWATCHED, MutationWatch, differs,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.recording.chunk import Count
-    from loadeval.runtime.serving.counting import Counter
+    from loadeval.adapter import Adapter
+    from loadeval.core.counting import Counter
+    from loadeval.core.recorder import Count
 
     Handout = tuple[Callable[[], Any], Count, Any, int, Any, int]
     """It has a function that makes the batch anew, its count, and a Watch to check before."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runtime.serving.loop import chunk_sizes
+from loadeval.core.loop import chunk_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from loadeval.runtime.guard import Guard
-    from loadeval.runtime.recording.recorder import OpenEpoch
+    from loadeval.core.recorder import OpenEpoch
+    from loadeval.errors import Guard
     from loadeval.runtime.replay.cache import BatchCache
 
 

@@ -19,7 +19,7 @@ from loadeval.runtime.alternation.backends import (
     BackendRunner,
     Source,
 )
-from loadeval.runtime.settings import EvaluatorSettings
+from loadeval.settings import Settings
 from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader
 
@@ -34,8 +34,8 @@ LOAD_NS, STEP_NS = 15, 10
 pytestmark = pytest.mark.usefixtures("serial")
 
 
-def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> EvaluatorSettings:
-    return EvaluatorSettings(
+def settings_of(clock: FakeClock, rounds: int, batches: int, **options: Any) -> Settings:
+    return Settings(
         mode="alternate",
         samples=None,
         unit="images",

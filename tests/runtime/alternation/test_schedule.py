@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from loadeval.core.loop import Span
 from loadeval.data.blocks import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
@@ -28,7 +29,6 @@ from loadeval.runtime.alternation.schedule import (
     Schedule,
     arms_of,
 )
-from loadeval.runtime.serving.loop import Span
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
+from loadeval.core.threads import BackgroundThreads, MetricsReader, Probes
 from loadeval.data.lines import Event, Readings
 from loadeval.errors import ProbeError
-from loadeval.runtime.background.metrics_thread import MetricsReader, Probes
-from loadeval.runtime.background.threads import BackgroundThreads
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

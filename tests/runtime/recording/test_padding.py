@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, read_run
+from loadeval.core import counting
+from loadeval.core.counting import FIRST_SUMS, SELDOM, SPARE
+from loadeval.core.recorder import Chunk
 from loadeval.estimate.metrics import FEWEST_BATCHES
-from loadeval.runtime.recording.chunk import Chunk
-from loadeval.runtime.serving import counting
-from loadeval.runtime.serving.counting import FIRST_SUMS, SELDOM, SPARE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.core import recorder
+from loadeval.core.loop import CHUNK
 from loadeval.data.log import LogReader
-from loadeval.runtime.recording import recorder
-from loadeval.runtime.serving.loop import CHUNK
 from tests.full_disk import files_no_larger_than
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
-from loadeval.runtime.serving.counting import BESIDES, OFTEN, SELDOM, Counter
+from loadeval.core.counting import BESIDES, OFTEN, SELDOM, Counter
 from tests.scripted import register
 
 if TYPE_CHECKING:

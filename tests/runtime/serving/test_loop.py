@@ -10,10 +10,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, install, read_run
+from loadeval.core.loop import CHUNK, MeasuredEpoch, Span, served
+from loadeval.core.recorder import OpenEpoch
 from loadeval.data.columns import UNKNOWN
-from loadeval.runtime.recording.recorder import OpenEpoch
-from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
-from loadeval.runtime.serving.loop import CHUNK, Span, served
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -350,7 +349,7 @@ def test_an_iterator_without_a_length_has_none() -> None:
 def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
     """It is being made when it is copied: asking for one does not ask for ever."""
     with pytest.raises(AttributeError, match="_source"):
-        _ = MeasuredEpoch().anything
+        _ = MeasuredEpoch(next, []).anything
 
 
 class KeptEnds:

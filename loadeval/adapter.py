@@ -1,25 +1,35 @@
-"""The Adapter protocol, and the adapters for any iterable or callable."""
+"""What an adapter is written with, the adapters of any iterable or callable, and who has which."""
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
+from importlib.metadata import EntryPoint, entry_points
 from itertools import chain
-from types import FunctionType, MethodType, WrapperDescriptorType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from loadeval.data.lines import LoaderInfo
-from loadeval.errors import UsageError, warn
+from loadeval.data.lines import (
+    CodeSamples,
+    EventKind,
+    LoaderInfo,
+    OperatorTimes,
+    Readings,
+    StageTimes,
+    WorkerStart,
+)
+from loadeval.errors import AskingTheLoader, UsageError, warn
 from loadeval.runtime.batches.copies import copied
-from loadeval.runtime.batches.tree import as_count, leaves, survey
-from loadeval.runtime.cuda import finish_copies, synchronize
-from loadeval.runtime.guard import AskingTheLoader
+from loadeval.runtime.batches.tree import as_count, is_array, leaves, map_leaves, survey
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-    from loadeval.runtime.recording.stages import LoaderStages
+__all__ = ["is_array", "leaves", "map_leaves"]  # adapters find them here too
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
@@ -36,6 +46,52 @@ NOT_COPIED = (
     "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
     "may have changed it meanwhile. Use mode='log' if that matters"
 )
+GROUP = "loadeval.adapters"
+OWN = "loadeval_adapters"
+"""The package of the adapters that come with loadeval. A vendored or zipped copy has no entry
+points, and must not measure a loader that it knows as a plain iterable."""
+AS_AN_ITERABLE = (
+    "so this loader is measured as a plain iterable: its workers and its queue are unknown, and "
+    "results of mode='alternate' may be wrong. Install loadeval, or copy loadeval_adapters too"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageNote:
+    """What should be known of looking into a loader: what is missing and why, who died."""
+
+    message: str
+    kind: EventKind = "stages missing"
+
+
+class LoaderStages(Protocol):
+    """Times what happens inside one loader. All moments are of `time.perf_counter_ns`.
+
+    What raises here ends looking into the loader, and nothing else. `take` may run in one thread
+    while another one begins an epoch.
+
+    It may have a method `look(on: bool)`, which is called between two batches: called with False,
+    nothing in the loader is timed until it is called with True. An alternating run looks inside in
+    some of its blocks alone, for that takes time.
+    """
+
+    def begin(self, loader: Any) -> Callable[[int], object]:
+        """An epoch of `loader` begins with the next call of the adapter's `epoch`.
+
+        The function that it returns is called with the epoch's number once its first batch is
+        asked for, which may never be.
+        """
+
+    def take(
+        self,
+    ) -> Sequence[StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings | StageNote]:
+        """What was found since the last call, of epochs whose number is known.
+
+        Called now and then, by one thread at a time, also after `close`.
+        """
+
+    def close(self) -> None:
+        """Leave the loader as it was, from its next epoch on. Called once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,57 +124,8 @@ class Watch:
     is_dataset: bool = False
 
 
-class Adapter(Protocol):
-    """How loadeval uses one kind of loader. Subclass IterableAdapter to write one."""
-
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """A new iterator over one epoch, after a reset if the loader needs one."""
-
-    def samples(self, batch: Any) -> int | None:
-        """How many samples `batch` has, or None if unknown; never a guess."""
-
-    def nbytes(self, batch: Any) -> int | None:
-        """The size of `batch` in bytes, or None if unknown."""
-
-    def keep(self, batch: Any) -> Any:
-        """A copy that does not change when the loader reuses its buffers."""
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        """What is known about `loader` without reading a batch."""
-
-    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
-        """Stop the background work of `loader` and its iterator `epoch`."""
-
-    def refusal(self, loader: Any, mode: str) -> str | None:
-        """Why a LoaderEvaluator cannot wrap `loader` here, and what to do instead; or None."""
-
-    def fence(self) -> None:
-        """Wait until the device has finished all queued work; called at the edges of blocks."""
-
-    def stages(self, loader: Any) -> LoaderStages | None:
-        """What times the stages inside `loader`; None where only its threads can be seen."""
-
-    def dataset_was_read(self) -> None:
-        """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
-
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """The settings of `loader` that `reconfigured` can change, and their present values."""
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
-
-    def reconfigure(
-        self, loader: Any, settings: Mapping[str, Any], *, allow_changes: bool = False
-    ) -> None:
-        """Give `loader` itself `settings`, as if it had been made with them; before an epoch.
-
-        Raises UsageError where it cannot, or where training would get other batches, or in another
-        order, unless `allow_changes`. What the loader's constructor raises passes through.
-        """
-
-
 class IterableAdapter:
-    """The adapter of any iterable.
+    """How loadeval uses one kind of loader: this one, any iterable; subclasses, those they know.
 
     The samples of a batch are its own count, or the first dimension of an array.
 
@@ -136,7 +143,10 @@ class IterableAdapter:
     _has_said_kept = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """`iter(loader)`, called only once even if the loader is its own iterator."""
+        """A new iterator over one epoch, after a reset if the loader needs one.
+
+        It is `iter(loader)`, called only once even if the loader is its own iterator.
+        """
         with AskingTheLoader():
             epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
@@ -145,9 +155,11 @@ class IterableAdapter:
         return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
-        """The batch's own count (`num_graphs`, `batch_size`), or the first array's first dimension.
+        """How many samples `batch` has, or None if unknown; never a guess.
 
-        None where there is neither, or where the arrays of an object of another class disagree.
+        It is the batch's own count (`num_graphs`, `batch_size`), or the first array's first
+        dimension; None where there is neither, or where the arrays of an object of another class
+        disagree.
         """
         return survey(batch)[0]
 
@@ -156,19 +168,23 @@ class IterableAdapter:
         return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
-        """New containers with a clone of each leaf, complete even if it is on a device.
+        """A copy that does not change when the loader reuses its buffers.
 
-        What cannot be copied faithfully is in them as it is; a warning says so once.
+        It has new containers with a clone of each leaf, complete even if it is on a device. What
+        cannot be copied faithfully is in them as it is; a warning says so once.
         """
         batch_copy, uncopied = copied(batch)
         if uncopied and not self._has_said_kept:
             self._has_said_kept = True
-            warn(NOT_COPIED.format(", ".join(dict.fromkeys(uncopied))), stacklevel=3)
+            warn(NOT_COPIED.format(", ".join(dict.fromkeys(uncopied))))
         finish_copies(leaves(batch_copy))
         return batch_copy
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """The loader's class, its length if it has one, and where it was made if that was seen."""
+        """What is known about `loader` without reading a batch.
+
+        Its class, its length if it has one, and where it was made if that was seen.
+        """
         kind = type(self)
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
@@ -179,32 +195,38 @@ class IterableAdapter:
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - adapters override it
-        """Close `epoch` if it can be closed, as a generator can."""
+        """Stop the background work of `loader` and its iterator `epoch`.
+
+        Here it closes `epoch` if it can be closed, as a generator can.
+        """
         close = getattr(epoch, "close", None)
         if callable(close):
             close()
 
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - adapters override it
-        """No refusal: None."""
+        """Why a LoaderEvaluator cannot wrap `loader` here, and what to do instead; or None."""
         return None
 
     def fence(self) -> None:
-        """Synchronise with the CUDA devices that torch uses, if any."""
+        """Wait until the device has finished all queued work; called at the edges of blocks.
+
+        It synchronises with the CUDA devices that torch uses, if any.
+        """
         synchronize()
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
-        """No stages: None."""
+        """What times the stages inside `loader`; None where only its threads can be seen."""
         return None
 
     def dataset_was_read(self) -> None:
-        """Does nothing."""
+        """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
-        """No settings."""
+        """The settings of `loader` that `reconfigured` can change, and their present values."""
         return {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Raises UsageError."""
+        """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
         raise UsageError(only_where_made(loader, settings))
 
     def reconfigure(
@@ -249,6 +271,10 @@ class IterableAdapter:
         vars(loader)[MADE_AGAIN] = again
 
 
+Adapter = IterableAdapter
+"""What a function takes that works with the adapter of any loader."""
+
+
 def overrides_of(loader: Any) -> Mapping[str, Any] | None:
     """What `loader` has in place of its program's settings; None if nothing was changed."""
     noted: Mapping[str, Any] | None = getattr(loader, "__dict__", {}).get(OVERRIDES)
@@ -290,20 +316,8 @@ def is_iterable(loader: Any) -> bool:
 
 
 def begun(epoch: Iterator[Any]) -> Iterator[Any]:
-    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either.
-
-    If `__iter__` only returns its object, as for generators and DataLoader's iterators, this is
-    `epoch` itself.
-    """
-    iterate = getattr(type(epoch), "__iter__", None)
-    code = getattr(iterate, "__code__", None)
-    returns_itself = type(iterate) is WrapperDescriptorType or (
-        code is not None and code.co_code == RETURNING_ITSELF.co_code
-    )
-    return epoch if returns_itself else chain(Begun(epoch))
-
-
-RETURNING_ITSELF = (lambda self: self).__code__
+    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either."""
+    return chain(Begun(epoch))
 
 
 class Begun:
@@ -333,7 +347,7 @@ def length_of(loader: Any) -> int | None:
         return None
 
 
-class FactoryAdapter:
+class FactoryAdapter(IterableAdapter):
     """The adapter of a callable that returns a loader or an iterator, and is called each epoch.
 
     The first call, right away, tells which adapter all its loaders need; the first epoch uses that
@@ -351,13 +365,9 @@ class FactoryAdapter:
                 f"{factory!r} returned {type(made).__name__!r}, which cannot be iterated; "
                 "expected a callable that returns a new loader or iterator"
             )
-        # The inner adapter's own methods: Counter checks which rules they are.
-        self.samples = inner.samples
-        self.nbytes = inner.nbytes
-        self.keep = inner.keep
-        self.fence = inner.fence
-        self.dataset_was_read = inner.dataset_was_read
-        self.distributions = getattr(inner, "distributions", ())
+        # Counter checks which rules they are.
+        for name in ("samples", "nbytes", "keep", "fence", "dataset_was_read", "distributions"):
+            setattr(self, name, getattr(inner, name))
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""
@@ -387,34 +397,13 @@ class FactoryAdapter:
         """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - it would have to be made
-        """No settings: the callable itself can make other loaders."""
-        return {}
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Raises UsageError."""
-        raise UsageError(
-            f"cannot change the settings of what {loader!r} makes; expected {', '.join(settings)} "
-            "where it makes it"
-        )
-
-    def reconfigure(
-        self,
-        loader: Any,
-        settings: Mapping[str, Any],
-        *,
-        allow_changes: bool = False,  # noqa: ARG002 - it changes nothing
-    ) -> None:
-        """Raises UsageError."""
-        self.reconfigured(loader, settings)
-
 
 class MadeStages:
     """Looks into each loader that a callable makes, which it does when its epoch begins."""
 
     def __init__(self, inside: LoaderStages) -> None:
         self._inside = inside
-        self._begun: list[Callable[[int], object]] | None = None
+        self._begun: list[Callable[[], Callable[[int], object]]] | None = None
         self.take = inside.take
         self.close = inside.close
 
@@ -424,19 +413,123 @@ class MadeStages:
 
         def known(epoch: int) -> None:
             for tell in begun:
-                tell(epoch)
+                tell()(epoch)
 
         return known
 
     def made(self, loader: Any) -> None:
         """An epoch of `loader` begins; if it cannot be looked into, `known` raises the error."""
         begun, self._begun = self._begun, None
-        if begun is not None:
-            try:
-                begun.append(self._inside.begin(loader))
-            except Exception as error:  # noqa: BLE001 - the epoch goes on
-                begun.append(partial(_raise, error))
+        if begun is None:
+            return
+        try:
+            tell = self._inside.begin(loader)
+        except Exception as error:  # noqa: BLE001 - the epoch goes on, and looking into it does not
+            begun.append(partial(_raise, error))
+        else:
+            begun.append(lambda: tell)
 
 
-def _raise(error: Exception, _epoch: int) -> None:
+def _raise(error: Exception) -> Callable[[int], object]:
     raise error
+
+
+@cache
+def registered() -> dict[str, EntryPoint]:
+    """Every registered adapter, by the module prefix under which its loaders' classes live."""
+    own = (EntryPoint(name, value, GROUP) for name, value in own_adapters().items())
+    return {point.name: point for point in (*own, *entry_points(group=GROUP))}
+
+
+def own_adapters() -> Mapping[str, str]:
+    """The adapters that come with loadeval, as entry points name them; none if they are missing."""
+    try:
+        adapters: Mapping[str, str] = importlib.import_module(OWN).ADAPTERS
+    except ImportError:
+        return {}
+    return adapters
+
+
+Rows = tuple[tuple[str, ...], ...]
+
+
+def declared_in_stacks() -> tuple[Rows, Rows, Rows]:
+    """What tells the adapters that come with loadeval what a thread does, in its stack.
+
+    Functions: the end of the file's path, the name, what a thread does in it, the line where it
+    does if that is not all of the function, and what users call the loader. Variables: the end of
+    the file's path, the function, what it tells, and its name. Collective operations: a folder, and
+    a pattern of names. No framework is imported.
+    """
+    try:
+        declared = importlib.import_module(f"{OWN}.in_stacks")
+    except ImportError:
+        return (), (), ()
+    return declared.IN_STACKS, declared.VARIABLES, declared.COLLECTIVES
+
+
+def adapter_for(loader: Any) -> Adapter:
+    """The adapter that is registered for a class in the loader's MRO, the first with one.
+
+    The longest prefix of the class's module wins. Other loaders are served as iterables, and
+    callables by the adapter for what they return. Adapters are imported only here, so never for
+    a framework that the user has not imported.
+    """
+    for kind in type(loader).__mro__:
+        parts = kind.__module__.split(".")
+        for end in range(len(parts), 0, -1):
+            point = registered().get(".".join(parts[:end]))
+            if point is None:
+                continue
+            try:
+                adapter: Adapter = point.load()()
+            except ImportError as error:
+                what = f"the adapter for {point.name}, {point.value} ({error})"
+                warn(f"cannot import {what}, {AS_AN_ITERABLE}")
+                return IterableAdapter()
+            return adapter
+    if callable(loader) and not is_iterable(loader):
+        return FactoryAdapter(loader, adapter_for)
+    if type(loader).__module__ != "builtins" and not own_adapters():
+        warn(f"cannot import {OWN}, {AS_AN_ITERABLE}")
+    return IterableAdapter()
+
+
+def synchronize() -> None:
+    """Wait until the CUDA devices have finished torch's work, if torch uses any."""
+    cuda = cuda_in_use()
+    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
+        for device in devices_in_use(cuda):
+            cuda.synchronize(device)
+
+
+def finish_copies(leaves: Iterable[Any]) -> None:
+    """Wait until copies on a device are made: any stream may use them then, and their originals.
+
+    A loader may reuse its memory once the training asks for another batch, for its step is over.
+    """
+    for device in devices_of(leaves):
+        cuda_in_use().current_stream(device).synchronize()
+
+
+def cuda_in_use() -> Any:
+    """torch.cuda, if torch is imported and has a device; else None."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def devices_of(leaves: Iterable[Any]) -> set[Any]:
+    """The CUDA devices that hold a batch."""
+    if cuda_in_use() is None:
+        return set()
+    tensor = sys.modules["torch"].Tensor
+    return {leaf.device for leaf in leaves if isinstance(leaf, tensor) and leaf.is_cuda}
+
+
+def devices_in_use(cuda: Any) -> list[int]:
+    """The devices that torch computes on, as a rule one; asking another one takes its memory."""
+    if cuda is None:
+        return []
+    torch: Any = sys.modules["torch"]
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", cuda.current_device().__eq__)  # noqa: SLF001 - no other tells
+    return [device for device in range(cuda.device_count()) if has_context(device)]

@@ -5,34 +5,131 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
+import uuid
 import weakref
 from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from datetime import datetime, timezone
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, Any
+from itertools import count, islice
+from typing import Any, TypeAlias, cast
 
-from loadeval.data.lines import Block, EpochEnd, Event, Padding, RunEnd, StageTimes, encode
-from loadeval.data.log import LogReader, opened
-from loadeval.errors import in_words, text_of, warn
-from loadeval.runtime.background.log_queue import DROPPED, LogQueue
-from loadeval.runtime.background.log_queue import THREAD as LOG
-from loadeval.runtime.background.metrics_thread import NO_PROBES, MetricsReader
-from loadeval.runtime.background.threads import BackgroundThreads, within
-from loadeval.runtime.cuda import GpuIdleTimer, timing_events
-from loadeval.runtime.guard import Guard, caller
-from loadeval.runtime.recording.chunk import Chunk
-from loadeval.runtime.recording.stages import StageRecorder
+import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from loadeval.adapter import LoaderStages, StageNote
+from loadeval.core.cuda import GpuIdleTimer, timing_events
+from loadeval.core.threads import (
+    DROPPED,
+    LOG_THREAD,
+    NO_PROBES,
+    BackgroundThreads,
+    LogQueue,
+    MetricsReader,
+    Probes,
+    within,
+)
+from loadeval.data.columns import UNKNOWN, Column, constant, listed
+from loadeval.data.lines import (
+    Arm,
+    Block,
+    CacheInfo,
+    Cause,
+    CodeSamples,
+    EpochEnd,
+    Event,
+    EventKind,
+    Header,
+    Line,
+    LoaderInfo,
+    OperatorTimes,
+    Padding,
+    Prefetch,
+    Readings,
+    RunEnd,
+    StageTimes,
+    Window,
+    WorkerStart,
+    decode,
+    encode,
+    since,
+)
+from loadeval.data.log import LogReader, RunLog, opened
+from loadeval.data.run import Run
+from loadeval.errors import Guard, in_words, text_of, warn
+from loadeval.settings import Settings
 
-    from loadeval.data.lines import Arm, Cause, EventKind, Header, Line, Prefetch, Window
-    from loadeval.data.log import RunLog
-    from loadeval.data.run import Run
-    from loadeval.runtime.background.metrics_thread import Probes
-    from loadeval.runtime.recording.chunk import Count
-    from loadeval.runtime.recording.stages import LoaderStages
+Count = tuple[int, ...]
+"""It has the samples and the bytes of a batch, UNKNOWN is -1; of some, a Padding follows."""
+NOTHING: Count = (UNKNOWN, UNKNOWN)
+
+
+class Chunk:
+    """Consecutive batches; the hot loop appends, another thread may read, nothing is removed.
+
+    `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
+    and is appended to before the marks of that row: what the marks show is complete.
+    """
+
+    __slots__ = ("arm", "counts", "instrumented", "marks", "pair", "taken")
+
+    def __init__(self, arm: Arm, pair: int | None, instrumented: bool = False) -> None:
+        self.arm = arm
+        self.pair = pair
+        self.instrumented = instrumented
+        self.marks: list[int] = []
+        self.counts: list[tuple[int, Count]] = []
+        self.taken = 0
+
+    @property
+    def rows(self) -> int:
+        """How many batches are complete in it."""
+        return len(self.marks) // 2
+
+    def take(self, epoch: int, origin_ns: int) -> Block | None:
+        """The rows that were not taken before, the last step left open; None when there are none.
+
+        They are of epoch number `epoch`, and their requests count from `origin_ns`.
+        """
+        start, stop = self.taken, self.rows
+        if start == stop:
+            return None
+        self.taken = stop
+        marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
+        requests, deliveries = marks[::2], marks[1::2]
+        steps: list[int | None] = (requests[1:] - deliveries[:-1]).tolist()
+        samples, nbytes = self._counted(start, stop)
+        return Block(
+            epoch=epoch,
+            arm=self.arm,
+            request_ns=(requests - origin_ns).tolist(),
+            wait_ns=(deliveries - requests).tolist(),
+            step_ns=[*steps, None],
+            samples=listed(samples),
+            nbytes=listed(nbytes),
+            pair=self.pair,
+            instrumented=self.instrumented,
+        )
+
+    def paddings(self, start: int) -> list[tuple[int, Count]]:
+        """The rows from `start` on that were taken and have a Padding, with it, the last first."""
+        last: dict[int, Count] = {}  # of a row that was broken off there is a second count
+        for row, count in reversed(self.counts):
+            if row < start:
+                break
+            last.setdefault(row, count[2:])
+        return [(row, padding) for row, padding in last.items() if padding and row < self.taken]
+
+    def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
+        rows, counts = zip(*self.counts, strict=True)
+        which = np.searchsorted(rows, np.arange(start, stop), side="right") - 1
+        if which[0] == which[-1]:
+            samples, nbytes, *_ = counts[which[0]]
+            return constant(samples, stop - start), constant(nbytes, stop - start)
+        samples, nbytes = np.array([count[:2] for count in counts], dtype=np.int64)[which].T.copy()
+        return samples, nbytes
+
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
@@ -163,7 +260,9 @@ class Recorder:
             return
         if self._log is not None:
             work = partial(self._bring_up_to_date, self._log)
-            self._has_log_thread = self._threads.start(LOG, work, FLUSH_INTERVAL_S, at_end=True)
+            self._has_log_thread = self._threads.start(
+                LOG_THREAD, work, FLUSH_INTERVAL_S, at_end=True
+            )
         self._metrics.start_when_due()
         if self._tracking is not None:
             self._tracking.begin(self._threads, self.drain)
@@ -177,7 +276,7 @@ class Recorder:
             self.drain()
         elif len(epoch.chunks) > MAX_WAITING_CHUNKS:
             self.drain()
-            self._threads.hurry(LOG)
+            self._threads.hurry(LOG_THREAD)
             self._log.relieve()
         if epoch.has_batches:
             self.started()
@@ -186,7 +285,7 @@ class Recorder:
         """Write the rest of the epoch and how it ended."""
         self._leave_if_forked()  # garbage may be collected before `_leave_all_to_parent` is called
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
-            warn(EMPTY_EPOCH, stacklevel=caller()[1] + 1)  # where a batch was asked for
+            warn(EMPTY_EPOCH)
         self._queued_work.append(partial(self._end_epoch, epoch, end))
         if self._open_epochs == [epoch] and not self._is_locked_here():
             self._threads.stop()  # that of the log does it, last of all
@@ -303,7 +402,7 @@ class Recorder:
         if self._tracking is not None:
             self._tracking.finish(self.run)
         if is_unread:
-            warn(NOTHING_SERVED, stacklevel=2)
+            warn(NOTHING_SERVED)
 
     def _close(self, is_unread: bool) -> None:
         if self.closed:
@@ -336,7 +435,7 @@ class Recorder:
             return
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and self._log is not None and self._queued_work and not is_one_step:
-            within(None, LOG, self._run_all_queued_work)
+            within(None, LOG_THREAD, self._run_all_queued_work)
         else:
             self._run_all_queued_work()  # or wait for the thread that does
         if self._queued_work:  # of what handled a signal meanwhile
@@ -485,10 +584,6 @@ class OpenEpoch:
         self.chunks.append(chunk)
         return chunk.marks, chunk.counts
 
-    def watched(self, source: Iterator[Any]) -> Iterator[Any]:
-        """`source`, with the device's times measured where there is a device to ask."""
-        return source if self.gpu_idle is None else self.gpu_idle.watched(source)
-
     def end_step(self) -> None:
         """The step ends here for the device too, not with the next request."""
         if self.gpu_idle is not None:
@@ -563,3 +658,132 @@ def _leave_all_to_parent() -> None:
 
 # Windows, which does not fork, has no such function.
 getattr(os, "register_at_fork", dict)(after_in_child=_leave_all_to_parent)
+
+
+def new_recorder(  # noqa: PLR0913 - nearly all by keyword
+    settings: Settings,
+    info: LoaderInfo,
+    *,
+    name: str,
+    facts: dict[str, Any],
+    environment: dict[str, Any],
+    probes: Probes,
+    cache: CacheInfo | None = None,
+    stages: Callable[[], LoaderStages | None],
+    tracking: Any = None,
+) -> Recorder:
+    """A Recorder with the header of a run, and a log if `settings` name a file.
+
+    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
+    Raises RunLogError if the log exists or cannot be written.
+    """
+    redact: Callable[[Line], Line] = _as_it_is
+    if settings.redact:
+        from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
+
+        redact = partial(redacted, salt=run_salt())
+    header = Header(
+        run_id=uuid.uuid4().hex,
+        name=name,
+        mode=settings.mode,
+        created=datetime.now(timezone.utc).isoformat(),
+        unit=settings.unit,
+        warmup=settings.warmup_for(info.prefetch_depth),
+        loader=info,
+        settings=facts,
+        environment=environment,
+        cache=cache,
+    )
+    header = cast("Header", redact(header))
+    path = settings.log_file
+    log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
+    inside = stages if settings.looks_inside else (lambda: None)
+    return Recorder(header, log, settings.clock, probes, inside, redact=redact, tracking=tracking)
+
+
+def _as_it_is(line: Line) -> Line:
+    return line
+
+
+StageData: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
+StageLine: TypeAlias = StageData | Event
+
+
+class StageRecorder:
+    """Asks a LoaderStages what it found, and closes it once it raises.
+
+    `inside` makes it; None is for a loader that cannot be looked into.
+    """
+
+    def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
+        self._origin_ns = time.perf_counter_ns()
+        self._stages: LoaderStages | None = None
+        self._open = True
+        self._notes: deque[StageNote] = deque()
+        self._guard = Guard(self._give_up)
+        with self._guard:
+            self._stages = inside()
+
+    def begin(self, loader: Any) -> Callable[[int], object]:
+        """See LoaderStages; the function that it returns does not raise."""
+        if self._stages is not None and self._open:
+            with self._guard:
+                return self._guarded(self._stages.begin(loader))
+        return _ignore
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether looking can be paused, and goes on."""
+        return self._open and hasattr(self._stages, "look")
+
+    def look(self, on: bool) -> None:
+        """See LoaderStages."""
+        if self.can_pause:
+            with self._guard:
+                self._stages.look(on)  # type: ignore[union-attr]  # it has one
+
+    def take(self) -> list[StageLine]:
+        """What was found since the last call; its moments count from when this was made."""
+        stages, taken = self._stages, None
+        if stages is not None:
+            with self._guard:
+                taken = [self._line(data) for data in stages.take()]
+            if taken is None:
+                self._stages = None
+        lines = taken or []
+        while self._notes:
+            lines.append(self._line(self._notes.popleft()))
+        return lines
+
+    def close(self) -> None:
+        """Leave the loader as it was; what was found until now can still be taken."""
+        was_open, self._open = self._open, False
+        if was_open and self._stages is not None:
+            with self._guard:
+                self._stages.close()
+
+    def _guarded(self, number_callback: Callable[[int], object]) -> Callable[[int], object]:
+        def call(epoch: int) -> None:
+            if self._open:
+                with self._guard:
+                    number_callback(epoch)
+
+        return call
+
+    def _line(self, data: StageData | StageNote) -> StageLine:
+        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
+        if isinstance(data, StageNote):
+            return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
+        line = since(data, self._origin_ns)
+        decode(encode(line))
+        return line
+
+    def _give_up(self, error: Exception) -> None:
+        self._notes.append(
+            StageNote(f"the loader is not looked into any more ({type(error).__name__}: {error})")
+        )
+        self.close()
+
+
+def _ignore(_epoch: int) -> None:
+    """Nobody looks into this loader."""

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakSet
 
-from loadeval.errors import UsageError
-from loadeval.runtime.guard import of_the_loader
-from loadeval.runtime.serving.loop import restarting
+from loadeval.errors import UsageError, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from loadeval.data.lines import Arm
-    from loadeval.runtime.serving.loop import Span
-    from loadeval.runtime.settings import Tool
+    from loadeval.settings import Tool
 
     Range: TypeAlias = "_NvtxRange | _TorchRange"
+
+Span = TypeVar("Span")
 
 
 class _NvtxRange:
@@ -120,6 +119,7 @@ class Annotation:
     def __init__(
         self, new: Callable[[str], Range], hook: Callable[[], EndingRanges | None] = lambda: None
     ) -> None:
+        self.switches = False
         self._make = new
         self._hook = hook
         self._hooked: EndingRanges | None = None
@@ -139,51 +139,46 @@ class Annotation:
         self._made.add(made)
         return made
 
-    def _batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
-        """The batches of `source`, which is not closed with them.
+    def around(self, source: Iterator[Any], arm: Arm) -> Iterator[Any]:
+        """The batches of `source`, up to an exception.
 
-        A step ends when the next batch is asked for, or when the generator is closed. The
+        A step ends when the next batch is asked for, or when the generator is dropped. The
         request that finds `source` at its end has a wait, too.
         """
-        step = self._new(f"loadeval.step {arm}")
-        for batch in _awaited(source, self._new(f"loadeval.wait {arm}")):
+        wait, step = self._new(f"loadeval.wait {arm}"), self._new(f"loadeval.step {arm}")
+        while True:
+            wait.begin()
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            except Exception as error:
+                of_the_loader(error)
+                raise
+            finally:
+                wait.end()
             step.begin()
             try:
                 yield batch
             finally:
                 step.end()
 
-    @contextmanager
-    def _around(self, span: Span) -> Iterator[None]:
-        """The batches of `span` in ranges, after an exception of the loader too."""
-        begun: list[Generator[Any, None, None]] = []
-        # `span` itself would be held by what it holds, and with it the loader's workers.
-        source, arm = span.source, span.arm
-
-        def batches() -> Iterator[Any]:
-            begun.append(self._batches(source, arm))
-            return begun[-1]
-
-        span.source, span.is_ours = restarting(batches), True
-        try:
-            yield
-        finally:
-            for generator in begun:
-                generator.close()
-
-    def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
-        """The batches of `epoch`, which is closed with them."""
-        with closing(epoch), closing(self._batches(epoch, arm)) as batches:
-            yield from batches
-
-    def spans(
-        self, spans: Generator[Span, None, None], *, alternates: bool
-    ) -> Generator[Span, None, None]:
-        """The spans of a plan, and what is between them, in ranges."""
+    def between(self, spans: Generator[Span, None, None]) -> Generator[Span, None, None]:
+        """The spans of an epoch, with a range around what is between them if it `switches`."""
+        if not self.switches:
+            yield from spans
+            return
+        switch = self._new("loadeval.switch")
         with closing(spans):
-            for span in _awaited(spans, self._new("loadeval.switch")) if alternates else spans:
-                with self._around(span):
-                    yield span
+            while True:
+                switch.begin()
+                try:
+                    span = next(spans, None)
+                finally:
+                    switch.end()
+                if span is None:
+                    return
+                yield span
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
@@ -191,21 +186,6 @@ def annotation_for(tool: Tool | None) -> Annotation | None:
     if tool == "torch":
         return _torch_annotation()
     return None if tool is None else Annotation(_nvtx_ranges())
-
-
-def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
-    while True:
-        waiting.begin()
-        try:
-            item = next(source)
-        except StopIteration:
-            return
-        except Exception as error:
-            of_the_loader(error)
-            raise
-        finally:
-            waiting.end()
-        yield item
 
 
 def _torch_annotation() -> Annotation:

@@ -44,7 +44,7 @@ class NeverBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluatorSettings:
+class Settings:
     """The arguments of LoaderEvaluator, whose docstring describes them. Raises UsageError."""
 
     mode: Mode

@@ -1,4 +1,4 @@
-"""The CUDA device: synchronising with it, and how long it was idle by its own clock."""
+"""How long the CUDA device was idle, and busy, by its own clock."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
+from loadeval.adapter import cuda_in_use, devices_in_use, devices_of
 from loadeval.data.lines import GpuIdle
-from loadeval.runtime.guard import AskingTheLoader, of_the_loader
+from loadeval.errors import AskingTheLoader, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,36 +22,19 @@ RELAXED = 2
 """CUDA calls it CU_STREAM_CAPTURE_MODE_RELAXED."""
 
 
-def synchronize() -> None:
-    """Wait until the CUDA devices have finished torch's work, if torch uses any."""
-    cuda = _cuda()
-    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
-        for device in _in_use(cuda):
-            cuda.synchronize(device)
-
-
-def finish_copies(leaves: Iterable[Any]) -> None:
-    """Wait until copies on a device are made: any stream may use them then, and their originals.
-
-    A loader may reuse its memory once the training asks for another batch, for its step is over.
-    """
-    for device in _devices_of(leaves):
-        _cuda().current_stream(device).synchronize()
-
-
 def spare_bytes(leaves: Iterable[Any]) -> float:
     """What copies of a batch may take of its device's memory; infinite for one of the host's.
 
     Half of what nobody has taken: what torch has taken, the training's steps may need again.
     """
-    free = (_cuda().mem_get_info(device)[0] for device in _devices_of(leaves))
+    free = (cuda_in_use().mem_get_info(device)[0] for device in devices_of(leaves))
     return min(free, default=math.inf) / 2
 
 
 def timing_events() -> Callable[[], Any] | None:
     """A function that makes a CUDA timing event; None if torch uses no device."""
-    cuda = _cuda()
-    devices = _in_use(cuda)
+    cuda = cuda_in_use()
+    devices = devices_in_use(cuda)
     if not devices:
         return None
     if cuda.current_device() in devices:
@@ -188,10 +172,10 @@ def _unnoticed() -> Iterator[None]:
     A query would end the capture of a CUDA graph that has begun meanwhile; and where the training
     uses another device than the first, it would make a context there, of some 500 MB.
     """
-    cuda, exchange, mode = _cuda(), exchange_capture_mode(), ctypes.c_int(RELAXED)
+    cuda, exchange, mode = cuda_in_use(), exchange_capture_mode(), ctypes.c_int(RELAXED)
     exchange(ctypes.byref(mode))
     try:
-        with nullcontext() if cuda is None else cuda.device(_in_use(cuda)[0]):
+        with nullcontext() if cuda is None else cuda.device(devices_in_use(cuda)[0]):
             yield
     finally:
         exchange(ctypes.byref(mode))
@@ -206,25 +190,3 @@ def exchange_capture_mode() -> Callable[[Any], object]:
     except (OSError, AttributeError):
         return id
     return function
-
-
-def _cuda() -> Any:
-    cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    return cuda if cuda is not None and cuda.is_initialized() else None
-
-
-def _devices_of(leaves: Iterable[Any]) -> set[Any]:
-    """The CUDA devices that hold a batch."""
-    if _cuda() is None:
-        return set()
-    tensor = sys.modules["torch"].Tensor
-    return {leaf.device for leaf in leaves if isinstance(leaf, tensor) and leaf.is_cuda}
-
-
-def _in_use(cuda: Any) -> list[int]:
-    """The devices that torch computes on, as a rule one; asking another one takes its memory."""
-    if cuda is None:
-        return []
-    torch: Any = sys.modules["torch"]
-    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", cuda.current_device().__eq__)  # noqa: SLF001 - no other tells
-    return [device for device in range(cuda.device_count()) if has_context(device)]

@@ -1,0 +1,7 @@
+"""What runs inside a training: it serves batches, reads the clock, and records.
+
+In order of reading: `loop.py` serves an epoch and reads the clock, `counting.py` counts samples and
+bytes of a batch, `recorder.py` takes what was noted to the log or into memory, and `threads.py` has
+the threads that write the log and read the machine. `cuda.py` asks a GPU for its own times, and
+`annotate.py` puts a profiler's ranges around waits and steps.
+"""

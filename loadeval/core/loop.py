@@ -1,0 +1,487 @@
+"""The hot loop: two clock readings and a count for each batch of an epoch, and its chunks."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sized
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from threading import RLock
+from typing import Any, Protocol, cast
+
+from loadeval.core.annotate import Annotation
+from loadeval.core.recorder import NOTHING, Count, OpenEpoch
+from loadeval.data.lines import Arm, Cause
+from loadeval.errors import UNGUARDED, Guard, of_the_loader
+
+CHUNK = 4096
+"""After so many batches, at most, the loop does more than to read the clock and count."""
+CHUNK_GROWTH = 8
+"""The first chunks of an epoch grow by this factor."""
+SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
+MISSING = object()
+"""In the place of a batch that has not come; None is a batch like any other."""
+
+
+@dataclass(slots=True)
+class Span:
+    """At most `size` batches of `source`.
+
+    `since_ns` is when the first of them was asked for; None is now, or when the span before was
+    asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
+    hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
+    What `source` raises is the loader's own; where the source `is_ours`, it notes what is.
+    """
+
+    source: Iterator[Any]
+    size: int
+    arm: Arm = "real"
+    pair: int | None = None
+    since_ns: int | None = None
+    is_ours: bool = False
+    instrumented: bool = False
+    marks: list[int] = field(default_factory=list)
+    counts: list[tuple[int, Count]] = field(default_factory=list)
+    asked_ns: int = 0
+
+    @property
+    def served(self) -> int:
+        """How many batches were served."""
+        return len(self.marks) // 2
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether `source` had fewer batches."""
+        return self.served < self.size
+
+
+Spans = Generator[Span, None, None]
+
+
+class EpochPlan(Protocol):
+    """How an epoch is served: in spans, and what is left of it afterwards unmeasured.
+
+    `rest` is None when the spans end with the epoch. `asked_ns` is when the batch was asked for
+    that no span has; None if the hot loop knows best.
+    """
+
+    rest: Iterator[Any] | None
+    asked_ns: int | None
+
+    def spans(self, epoch: int) -> Spans:
+        """The spans of epoch number `epoch`; each was served when the next one is asked for."""
+
+    def remainder(self) -> Iterator[Any]:
+        """What is left to serve if the spans are broken off; several threads may read it."""
+
+
+def chunk_sizes() -> Iterator[int]:
+    """Batches in each chunk of an epoch: one, and then more and more, CHUNK at most.
+
+    So whatever waits for a chunk's end waits at most a few times as long as the epoch has lasted,
+    whether its batches are fast or slow.
+    """
+    size = 1
+    while True:
+        yield size
+        size = min(size * CHUNK_GROWTH, CHUNK)
+
+
+class RealEpoch:
+    """All of `source`, in chunks.
+
+    `opened_ns`, the time that opening the source took, counts as part of the first wait. Where
+    `source` has more than `most` batches, what `then` returns follows those; None is nothing.
+    """
+
+    asked_ns: int | None = None
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        clock: Callable[[], int],
+        opened_ns: int,
+        most: float = math.inf,
+        then: Callable[[], Iterator[Any] | None] | None = None,
+    ) -> None:
+        self.rest: Iterator[Any] | None = None
+        self._source = source
+        self._clock = clock
+        self._opened_ns = opened_ns
+        self._most = most
+        self._then = then
+
+    def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see EpochPlan
+        """See EpochPlan."""
+        since_ns: int | None = self._clock() - self._opened_ns
+        left, sizes, is_over = self._most, chunk_sizes(), False
+        while left and not is_over:
+            span = Span(self._source, int(min(next(sizes), left)), since_ns=since_ns)
+            yield span
+            since_ns = None
+            left -= span.served
+            is_over = span.fell_short
+        if self._then is not None and not left:
+            self.rest = self._then()
+
+    def remainder(self) -> Iterator[Any]:
+        """See EpochPlan."""
+        return self._source
+
+
+class Remaining:
+    """What is left of an epoch of which batches were taken ahead; several threads may read it.
+
+    Those that are `held`, then what the loader raised after them, of `errors` that is one at most,
+    and then what its iterator, `source`, still gives.
+    """
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self.source = source
+        self.held: deque[Any] = deque()
+        self.errors: deque[Exception] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.held.popleft()
+        except IndexError:
+            self.raise_error()
+        return next(self.source)
+
+    def raise_error(self) -> None:
+        """Raise what the loader raised, if it did, once."""
+        if self.errors:
+            error = self.errors.popleft()
+            of_the_loader(error)
+            raise error
+
+
+def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of the generator that `batches` makes, and of another one after an exception.
+
+    A generator ends when it raises. A chain of generators can continue, if the loader does.
+    """
+    has_ended: list[bool] = []
+
+    def noting_its_end() -> Iterator[Any]:
+        yield from batches()
+        has_ended.append(True)
+
+    def parts() -> Iterator[Iterator[Any]]:
+        while not has_ended:
+            yield noting_its_end()
+
+    return chain.from_iterable(parts())
+
+
+class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
+    """What a training loop iterates: an epoch, and what else is read of the loader's iterator.
+
+    It asks `epoch` for each batch, after an exception too, at no cost but that of a call.
+    """
+
+    _source: Iterator[Any]
+
+    @classmethod
+    def of(cls, epoch: Iterator[Any], source: Iterator[Any]) -> MeasuredEpoch:
+        """The batches of `epoch`, as an iterator like `source`."""
+        made = cls(type(epoch).__next__, repeat(epoch))
+        made._source = source
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_source":  # not there yet
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self._source))
+
+    def __bool__(self) -> bool:
+        return bool(self._source)
+
+
+class OneAtATime:
+    """Any number of threads may read these batches: one waits until another has its own."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._lock = RLock()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        with self._lock:
+            return next(self._batches)
+
+
+class Serving:
+    """One epoch, served by `plan`, and measured: when each batch was asked for, and when it came.
+
+    `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
+    makes the counting function from the first batch. `owner` is held, so that its log stays open.
+    Where there is an `annotation`, it puts a profiler's ranges around waits and steps, and around
+    what is done between the spans.
+
+    What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
+    served unmeasured. So it is where a second thread asks while the first one waits, or the same
+    one, as the handler of a signal may. What the loader raises passes, and the next call asks it
+    again.
+    """
+
+    _is_over = True
+
+    def __init__(
+        self,
+        plan: EpochPlan,
+        begin: Callable[[], OpenEpoch],
+        counter_for: Callable[[Any], Callable[[Any], Count] | None],
+        clock: Callable[[], int],
+        owner: object,
+        guard: Guard = UNGUARDED,
+        annotation: Annotation | None = None,
+    ) -> None:
+        self._plan, self._begin, self._counter_for = plan, begin, counter_for
+        self._clock, self._owner, self._guard = clock, owner, guard
+        self._annotation = annotation
+        self._lock = RLock()
+        self._is_busy = False  # a batch is asked for, or nothing is measured any more
+        self._is_shared = False
+        self._epoch: OpenEpoch | None = None
+        self._spans: Spans | None = None
+        self._span: Span | None = None
+        # Of the span: what gives its batches, how many are to come, and what is noted of them.
+        self._batches: Iterator[Any] = iter(())
+        self._is_loaders = True
+        self._left = 0
+        self._marks: list[int] = []
+        self._counts: list[tuple[int, Count]] = []
+        self._counted: Count = NOTHING
+        self._count: Callable[[Any], Count] | None = None
+        self._has_begun = self._is_waiting = False
+        # What an exception has left: when the batch was asked for that is to come, or the batch.
+        self._is_interrupted = False
+        self._asked_ns: int | None = None
+        self._unserved: deque[Any] = deque()
+        self._rest: Iterator[Any] = iter(())
+        self._is_over = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._is_busy:
+            return self._next_unmeasured()
+        self._is_busy = True
+        request, batch = None, MISSING
+        try:
+            request = self._clock()
+            while True:
+                if self._left:
+                    try:
+                        batch = next(self._batches)
+                    except StopIteration:
+                        self._left = 0
+                    except BaseException as error:
+                        if self._is_loaders:
+                            of_the_loader(error)
+                        raise
+                    else:
+                        deliver = self._clock()
+                        count = self._count
+                        if count is not None:
+                            counted = count(batch)
+                            if counted is not self._counted:
+                                self._counted = counted
+                                self._counts.append((len(self._marks) // 2, counted))
+                        elif not self._has_begun:
+                            self._begin_counting(batch)
+                        marks = self._marks
+                        marks.append(request)
+                        marks.append(deliver)
+                        self._left -= 1
+                        self._is_busy = self._is_shared
+                        return batch
+                request = self._go_on(request)
+                if request is None:
+                    break
+        except BaseException as error:
+            is_ours = self._ends(error, request, batch)
+            self._is_busy = self._is_shared or self._is_over
+            if not is_ours:
+                raise
+        return self._next_unmeasured()
+
+    def _begin_counting(self, batch: Any) -> None:
+        """Count the epoch's first batch, by which counting those after it is chosen."""
+        epoch = cast("OpenEpoch", self._epoch)
+        self._count = self._counter_for(batch)
+        epoch.started()
+        self._has_begun = True
+        if self._count is not None:
+            self._counted = self._count(batch)
+            self._counts.append((0, self._counted))
+
+    def _go_on(self, request: int) -> int | None:
+        """Go on with the span after an exception, or to the next one.
+
+        Returns when the batch was asked for that it is to give; None at the end of all spans.
+        """
+        if self._epoch is None:
+            self._epoch = self._begin()
+        epoch = self._epoch
+        if self._spans is None:
+            self._spans = self._plan.spans(epoch.number)
+            if self._annotation is not None:
+                self._spans = self._annotation.between(self._spans)
+        interrupted, self._is_interrupted = self._is_interrupted, False
+        if interrupted:
+            epoch.resume()
+            request = request if self._asked_ns is None else self._asked_ns
+            self._asked_ns = None
+        elif self._span is not None:
+            self._span.asked_ns = request
+            self._batches = iter(())  # and with what was around them the step ends
+            epoch.end_step()
+            # For what this span did not have.
+            self._is_waiting = self._span.fell_short or not self._span.served
+            self._span = None
+        if self._span is None:
+            self._span = self._next_span(epoch)
+            if self._span is None:
+                self._finish(request)
+                return None
+            if self._span.since_ns is not None and not interrupted:
+                request = self._span.since_ns
+            elif not (interrupted or self._is_waiting):
+                request = self._clock()
+        self._open(self._span, epoch)
+        return request
+
+    def _next_span(self, epoch: OpenEpoch) -> Span | None:
+        """The next span, with a chunk of its own to be noted in."""
+        if self._guard.has_tripped:
+            self._plan.rest = self._plan.remainder()
+            return None
+        try:
+            span = next(cast("Spans", self._spans), None)
+        except BaseException:
+            self._plan.rest = self._plan.remainder()
+            raise
+        if span is not None:
+            span.marks, span.counts = epoch.next_chunk(span.arm, span.pair, span.instrumented)
+            self._counted = NOTHING
+            span.counts.append((0, NOTHING))
+        return span
+
+    def _open(self, span: Span, epoch: OpenEpoch) -> None:
+        self._marks, self._counts = span.marks, span.counts
+        self._left = span.size - span.served
+        self._batches = span.source
+        self._is_loaders = not span.is_ours
+        if self._annotation is not None:
+            self._batches = self._annotation.around(self._batches, span.arm)
+            self._is_loaders = False
+        if epoch.gpu_idle is not None:
+            self._batches = epoch.gpu_idle.watched(self._batches)
+            self._is_loaders = False
+        if self._unserved:
+            unserved, self._unserved = self._unserved, deque()
+            self._batches = chain(unserved, self._batches)
+
+    def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
+        """Whether `error` is ours: what is left is served without us then.
+
+        Else it is the program's, and what was asked for is to be served by the next call.
+        """
+        if batch is not MISSING:
+            self._unserved.append(batch)
+        if self._guard.ends(error):
+            with self._guard:
+                self._end("unmeasured")
+            return True
+        self._left, self._is_interrupted, self._asked_ns = 0, True, request
+        with self._guard:
+            if self._span is not None:
+                del self._marks[2 * self._span.served :]  # of a batch that Ctrl-C caught
+            if self._epoch is not None and request is not None:
+                self._epoch.failed(request, self._clock(), error)
+        return False
+
+    def _finish(self, request: int) -> None:
+        asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
+        if self._plan.rest is None:
+            self._plan.rest = iter(())
+            self._end("exhausted", asked_ns, self._clock())
+        else:
+            self._end("unmeasured", asked_ns, asked_ns)
+
+    def _end(self, cause: Cause, asked_ns: int | None = None, now_ns: int | None = None) -> None:
+        """Measure no more, once."""
+        if self._is_over:
+            return
+        self._is_over = self._is_busy = True
+        self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
+        if self._spans is not None:
+            self._spans.close()
+        if self._epoch is not None:
+            self._epoch.end(cause, asked_ns, now_ns)
+
+    def _next_unmeasured(self) -> Any:
+        """A batch for one of several threads, or of an epoch that is not measured any more."""
+        if not (self._is_over or self._is_shared):
+            with self._guard, self._lock:
+                self._share()
+        try:
+            return self._unserved.popleft()
+        except IndexError:
+            pass
+        try:
+            return next(self._rest)
+        except StopIteration:
+            if self._is_over:  # else who is in here may have taken batches ahead
+                self._rest = iter(())
+            raise
+
+    def _share(self) -> None:
+        """Serve what is left to several threads; one that is in here still measures its batch."""
+        if not (self._is_over or self._is_shared):  # by another thread, just now
+            self._rest = self._plan.remainder()
+            self._is_shared = True
+            if self._epoch is not None:
+                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
+
+    def _leave(self) -> None:
+        """End what nobody reads any more."""
+        epoch = self._epoch
+        if epoch is not None and epoch.failure is not None:
+            self._is_over = True
+            epoch.end_failed()
+        else:
+            self._end("unmeasured" if self._is_shared else "broken off")
+
+    def __del__(self) -> None:
+        """Who drops an epoch has broken it off."""
+        if not self._is_over:
+            with self._guard:
+                self._leave()
+
+
+def served(  # noqa: PLR0913 - see Serving
+    plan: EpochPlan,
+    source: Iterator[Any],
+    begin: Callable[[], OpenEpoch],
+    counter_for: Callable[[Any], Callable[[Any], Count] | None],
+    clock: Callable[[], int],
+    owner: object,
+    guard: Guard = UNGUARDED,
+    annotation: Annotation | None = None,
+) -> MeasuredEpoch:
+    """An epoch of the loader's iterator `source`, measured: see Serving."""
+    serving = Serving(plan, begin, counter_for, clock, owner, guard, annotation)
+    return MeasuredEpoch.of(serving, source)
