@@ -154,6 +154,8 @@ def measure(
         tell(settings, folder, code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
+    except SystemExit:  # of rich, where nobody reads stderr any more
+        end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
         say(f"loadeval: there is no report: {printable(in_words(error))}; the logs are in {place}")
     end_like(code)
@@ -171,9 +173,9 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
     remove_marks(folder)
-    if not loaders:
-        if not is_said:
-            say(why)
+    if not loaders and not is_said:
+        say(why)
+    if not loaders or sys.stderr is None:
         return
     trainings = [
         training

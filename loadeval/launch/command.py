@@ -250,6 +250,7 @@ def _run_until(
             if stopped_s is None and is_enough(recorded):
                 stopped_s = time.monotonic()
                 before_end()
+                (folder / loadeval_inject.ENDED_MARK).touch()
         if stopped_s is None:
             continue
         # A launcher gets no signal: it would kill its ranks. One may only now begin.

@@ -95,8 +95,7 @@ class HangWatch:
         self._host = socket.gethostname()
         self._due_s = self._again_s = 0.0
         self._first: dict[int, tuple[int, Look]] = {}
-        self._said: dict[int, int] = {}
-        self._mentioned: dict[int, int] = {}
+        self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
@@ -110,7 +109,7 @@ class HangWatch:
         self._due_s = now_s + INTERVAL_S
         trainings = self._trainings(now_s)
         quiet = [each for each in trainings if each.silent_ns >= each.limit_ns]
-        unsaid = [each for each in quiet if self._said.get(each.pid) != each.batches]
+        unsaid = [each for each in quiet if (each.pid, each.batches, True) not in self._said]
         if not unsaid or now_s < self._again_s:
             self._first = self._first if unsaid else {}
             return None
@@ -140,14 +139,13 @@ class HangWatch:
             return None  # it has ended, or got a batch meanwhile
         hangs = tuple(ranks.values())
         hang = hang_of_job(hangs, max(each.world_size for each in involved))
-        now = {each.pid: each.batches for each in involved}
-        is_news = hang.is_hang or not now.items() <= self._mentioned.items()
-        if hang.is_hang:
-            self._said |= now
+        was_said = all((each.pid, each.batches, False) in self._said for each in involved)
         long_step_ns = {each.pid: each.long_step_ns for each in involved}[hang.training]
-        if not is_news or (hang.cause == "step" and hang.silent_ns <= long_step_ns):
+        is_short = hang.cause == "step" and hang.silent_ns <= long_step_ns
+        if is_short or (was_said and not hang.is_hang):
             return None
-        self._mentioned |= now
+        self._said |= {(each.pid, each.batches, False) for each in involved}
+        self._said |= {(each.pid, each.batches, hang.is_hang) for each in involved}
         return Found(hang, hangs, self._written(hangs, stacks))
 
     def _trainings(self, now_s: float) -> list[QuietTraining]:

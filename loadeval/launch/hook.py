@@ -90,7 +90,7 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
 
 def use(session: Session, adapters: Mapping[str, str]) -> None:
     """Measure all loaders of these adapters with `session`, whenever they are imported."""
-    _hook.session, _hook.is_off = session, False
+    _hook.session, _hook.is_off, _hook.pid = session, False, os.getpid()
     finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
     sys.meta_path.insert(0, finder)
     _hook.finders.append(finder)

@@ -30,7 +30,9 @@ REFUSED_MARK = ".refused"
 """A file in that folder: which settings a loader does not take."""
 ENOUGH_MARK = ".enough"
 """An empty file in that folder, which the command makes: no new pair of blocks is to begin."""
-MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK)
+ENDED_MARK = ".ended"
+"""An empty file in that folder, which the command makes before it ends the program by SIGINT."""
+MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK, ENDED_MARK)
 
 said: set[str] = set()
 """What `failed` has already said. A program may fail again in each epoch."""

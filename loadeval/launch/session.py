@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import psutil
@@ -28,7 +29,7 @@ from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
-from loadeval.launch.loadeval_inject import ENOUGH_MARK, REFUSED_MARK, failed
+from loadeval.launch.loadeval_inject import ENDED_MARK, ENOUGH_MARK, REFUSED_MARK, failed
 from loadeval.launch.settings import RunSettings, override
 from loadeval.words import printable
 
@@ -240,6 +241,8 @@ class Session:
                 hook = optimizer.register_optimizer_step_post_hook(self.stepped)
                 self._count_no_steps = hook.remove
             atexit.register(self.close)
+            if self.of_command and sys.excepthook is sys.__excepthook__:
+                sys.excepthook = self._show_what_ends_it
         mode = settings.mode if has_gradients else "log"
         alternates = any(each.is_read for each in self.loaders if each.mode == "alternate")
         # With a state, it would run ahead of the training.
@@ -277,6 +280,13 @@ class Session:
                 for loader in stepping:
                     loader.measurement.end_soon()
 
+    def _show_what_ends_it(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        """Leave out the traceback of the Ctrl-C by which loadeval ends the program, as it said."""
+        if kind is not KeyboardInterrupt or not (self.folder / ENDED_MARK).exists():
+            sys.__excepthook__(kind, error, trace)
+
     def close(self) -> None:
         """Finish the logs. In a forked child, whose logs they are not, nothing happens."""
         if os.getpid() != self._pid:
@@ -285,6 +295,8 @@ class Session:
         if self._gave_salt:
             os.environ.pop(SALT, None)
         self._count_no_steps()
+        if sys.excepthook == self._show_what_ends_it:
+            sys.excepthook = sys.__excepthook__
         if self.loaders:
             for loader in self.loaders:
                 loader.measurement.close()

@@ -19,6 +19,8 @@ from tests.launch.conftest import PROGRAM, ROOT, environment, launch_command
 if TYPE_CHECKING:
     from pathlib import Path
 
+COMPILER = shutil.which("cc")
+
 
 def annotated(folder: Path) -> object:
     """What the log of a loader says of its ranges."""
@@ -35,13 +37,13 @@ def test_every_loader_has_ranges(tmp_path: Path) -> None:
     assert annotated(tmp_path) == "nvtx"
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="the listener is written in C")
+@pytest.mark.skipif(COMPILER is None, reason="the listener is written in C")
 @pytest.mark.check
 def test_a_listener_is_told_them(tmp_path: Path) -> None:
     """In Nsight Systems' place; the program is told nothing."""
     library = tmp_path / "listener.so"
     (listener,) = (ROOT / "tests").glob("**/nvtx_listener.c")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, listener], check=True)
+    subprocess.run([str(COMPILER), "-shared", "-fPIC", "-o", library, listener], check=True)
     done = subprocess.run(
         [*launch_command(tmp_path / "logs", "--annotate"), sys.executable, str(PROGRAM)],
         env={**environment(), "NVTX_INJECTION64_PATH": str(library)},
