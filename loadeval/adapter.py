@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
-from itertools import chain
+from itertools import chain, repeat
 from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -29,7 +29,23 @@ from loadeval.runtime.batches.tree import as_count, is_array, leaves, map_leaves
 if TYPE_CHECKING:
     import weakref
 
-__all__ = ["is_array", "leaves", "map_leaves"]  # adapters find them here too
+__all__ = [  # what adapters are written with
+    "Adapter",
+    "CodeSamples",
+    "IterableAdapter",
+    "LoaderInfo",
+    "LoaderStages",
+    "OperatorTimes",
+    "Readings",
+    "StageNote",
+    "StageTimes",
+    "Watch",
+    "WorkerStart",
+    "adapter_for",
+    "is_array",
+    "leaves",
+    "map_leaves",
+]
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
@@ -316,8 +332,11 @@ def is_iterable(loader: Any) -> bool:
 
 
 def begun(epoch: Iterator[Any]) -> Iterator[Any]:
-    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either."""
-    return chain(Begun(epoch))
+    """The batches of `epoch`, without a call of its `__iter__`: a `for` does not call it either.
+
+    Several threads may read them, if they may read `epoch`.
+    """
+    return map(next, repeat(epoch))
 
 
 class Begun:
@@ -403,7 +422,7 @@ class MadeStages:
 
     def __init__(self, inside: LoaderStages) -> None:
         self._inside = inside
-        self._begun: list[Callable[[], Callable[[int], object]]] | None = None
+        self._begun: list[Callable[[int], object]] | None = None
         self.take = inside.take
         self.close = inside.close
 
@@ -413,24 +432,21 @@ class MadeStages:
 
         def known(epoch: int) -> None:
             for tell in begun:
-                tell()(epoch)
+                tell(epoch)
 
         return known
 
     def made(self, loader: Any) -> None:
         """An epoch of `loader` begins; if it cannot be looked into, `known` raises the error."""
         begun, self._begun = self._begun, None
-        if begun is None:
-            return
-        try:
-            tell = self._inside.begin(loader)
-        except Exception as error:  # noqa: BLE001 - the epoch goes on, and looking into it does not
-            begun.append(partial(_raise, error))
-        else:
-            begun.append(lambda: tell)
+        if begun is not None:
+            try:
+                begun.append(self._inside.begin(loader))
+            except Exception as error:  # noqa: BLE001 - the epoch goes on
+                begun.append(partial(_raise, error))
 
 
-def _raise(error: Exception) -> Callable[[int], object]:
+def _raise(error: Exception, _epoch: int) -> None:
     raise error
 
 

@@ -25,7 +25,7 @@ from loadeval.adapter import (
 from loadeval.core.annotate import annotation_for
 from loadeval.core.counting import Counter
 from loadeval.core.loop import MeasuredEpoch, OneAtATime, RealEpoch, served
-from loadeval.core.recorder import Recorder, new_recorder
+from loadeval.core.recorder import Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
@@ -279,7 +279,7 @@ class Measurement:
 
             tracking = Tracking(settings.track)
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
-        return new_recorder(
+        return Recorder(
             settings,
             info,
             name=settings.name or file_name or type(loader).__name__,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-LISTENER = ROOT / "tests" / "runtime" / "serving" / "nvtx_listener.c"
+LISTENER = ROOT / "tests" / "core" / "nvtx_listener.c"
 BATCHES = 8
 WAIT_MS, WORK_MS = 4.0, 6.0
 WITHIN_NS = 200_000

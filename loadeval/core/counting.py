@@ -16,6 +16,7 @@ from loadeval.runtime.batches.padding import padding_of
 from loadeval.runtime.batches.tree import (
     LARGEST_COUNT,
     MOST_NODES,
+    Step,
     TooLargeError,
     as_count,
     by_own_count,
@@ -27,18 +28,18 @@ from loadeval.runtime.batches.tree import (
     survey,
 )
 
+MISSING = object()
+"""It is no mark of any batch."""
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
-MOST_STRUCTURES = 4
 SELDOM = 32
-OFTEN = 4
-SPARE = 32
-"""Bytes are added up in one batch of SELDOM for each leaf of it, or in more. Where batches differ
-they are in one of OFTEN for each leaf, and in the first SPARE that do."""
+"""Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
 FIRST_SUMS = 128
 """Padding is looked at in so many of the batches that are added up, and then in one of SELDOM."""
 BESIDES = 8
 """Adding up takes so much besides, in leaves."""
+MOST_MARKS = 1024
+"""So many shapes of the first array are remembered, with what batches of each have."""
 
 
 class Counter:
@@ -62,12 +63,12 @@ class Counter:
         """A function from a batch to its Count, the same object while nothing changes.
 
         Samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
-        shape of the first array, and else in most. It is quick for batches that are like `batch`.
+        shape of the first array, and else in most. It is quick for batches that are built alike.
         None when `batch` is a plain value, in which there is nothing to count.
         """
         if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
             return None
-        return Structures(self).learn(batch).best()
+        return Structure(self, batch).count
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
@@ -111,59 +112,51 @@ def _say_unknown(what: str, error: Exception) -> int:
     return UNKNOWN
 
 
-class Structures:
-    """Counts batches of the structures that an epoch has: one, or a few that alternate."""
-
-    def __init__(self, counter: Counter) -> None:
-        self.counter = counter
-        self._known: list[Structure] = []
-
-    def learn(self, batch: Any) -> Structure:
-        """What counts batches like `batch`; of many, those learned first are forgotten."""
-        structure = Structure(self, batch)
-        self._known = [structure, *self._known][:MOST_STRUCTURES]
-        return structure
-
-    def count(self, batch: Any, asker: Structure) -> Count:
-        """The Count of a batch of another structure than that of `asker`."""
-        for known in self._known:
-            counted = None if known is asker else known.attempt(batch)
-            if counted is not None:
-                return counted
-        counted = self.learn(batch).attempt(batch)
-        return self.counter.count(batch) if counted is None else counted
-
-
 class Structure:
     """Counts batches of one structure by the way to their first array, found once.
 
-    The mark of a batch is what its samples follow from: the shape of its first array, or what an
-    adapter or the user count by themselves. Its extent is how many items it has, or its type. While
-    both stay, so do the bytes, which are added up now and then to be sure. They are UNKNOWN from
-    when the mark changes until they are added up again; once they were found to change by
-    themselves, they are wherever they are not added up.
+    The mark of a batch is what its samples follow from: how many items it has, and the shape of
+    its first array, or what an adapter or the user count by themselves. Batches of one mark have
+    the same bytes, which are added up when the mark comes first, and now and then to be sure. Where
+    they are found to change by themselves they are UNKNOWN, but in those that are added up.
     """
 
-    def __init__(self, others: Structures, batch: Any) -> None:
-        self._others, self._counter = others, others.counter
+    def __init__(self, counter: Counter, batch: Any) -> None:
+        self._counter = counter
+        self._left = self._period = 1
+        self._learn(batch)
+
+    def count(self, batch: Any) -> Count:
+        """The Count of `batch`, the same object while nothing changes."""
+        try:
+            mark = self._mark_of(batch)
+            if mark == self._mark:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
+            self._learn(batch)
+        try:
+            return self._look(batch, self._mark_of(batch))
+        except Exception:  # noqa: BLE001 - an odd one does even so
+            return self._counter.count(batch)
+
+    def _learn(self, batch: Any) -> None:
+        self._mark: Any = MISSING
+        self._counted: Count = NOTHING
+        self._left = self._period = 1
+        self._known: dict[Any, Count] = {}
+        self._bytes_vary = False
+        self._tells_padding = True
+        self._seldom = SELDOM * (survey(batch)[2] + BESIDES)
+        self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = self._counter.samples
         self._samples_of: Callable[[Any], int] = int
-        self._extent_of: Callable[[Any], Any] = type
-        self._way: list[tuple[Callable[[Any], Any], type]] = []
-        self._keys: tuple[Any, ...] = ()
         if self._counter.plain:
             self._follow(batch)
         # In an object of anybody's class other arrays may not agree any more.
         self._is_sure = all(is_collection_type(kind) for _, kind in self._way)
-        self._extent = self._extent_of(batch)
-        self._grows = type(batch) is list
-        self._mark: Any = None
-        self._counted: Count = NOTHING
-        self._bytes_vary = False
-        leaves = survey(batch)[2] + BESIDES
-        self._often, self._seldom, self._spare = OFTEN * leaves, SELDOM * leaves, SPARE
-        self._period = self._left = 1
-        self._tells_padding = True
 
     def _follow(self, batch: Any) -> None:
         """Find the way to what tells the samples, the first array as a rule; else the first leaf.
@@ -181,148 +174,50 @@ class Structure:
             nodes = list(accumulate([*getters, last], lambda node, get: get(node), initial=batch))
             if nodes[-1] != last(leaf) or not issubclass(type(nodes[-1]), (tuple, type, int)):
                 return
-            extent_of: Callable[[Any], Any] = type
-            if issubclass(type(batch), (dict, list, tuple)):
-                extent_of = len
-            elif steps and steps[0] == (attrgetter, "data"):  # a UserDict, as of a tokeniser
-                extent_of = _length_of_data
-            extent_of(batch)
+            mark_of = _mark_of(steps, last, sized=issubclass(type(batch), (dict, list, tuple)))
+            mark_of(batch)
         except TooLargeError:
             self._mark_of, self._samples_of = type, partial(_none_of, type(batch))
             return
         except Exception:  # noqa: BLE001 - each container that is odd raises its own error
             return
         self._way = list(zip(getters, map(type, nodes), strict=False))
-        self._samples_of = (
-            int if name else itemgetter(0) if route else partial(_none_of, type(leaf))
-        )
-        makes, keys = {make for make, _ in steps}, [key for _, key in steps]
-        if steps and route and not name and makes == {itemgetter} and extent_of is len:
-            self._keys, self._mark_of, self._extent_of = (
-                tuple(keys),
-                partial(_at, getters, last),
-                len,
-            )
-        elif route and not name and itemgetter not in makes:
-            self._mark_of = attrgetter(".".join([*keys, "shape"]))
-        elif not steps:
-            self._mark_of = last
-        else:
-            self._extent_of = extent_of
-            samples_of = self._samples_of
-            self._mark_of = lambda batch: (_at(getters, last, batch), extent_of(batch))
-            self._samples_of = lambda mark: samples_of(mark[0])
-
-    def best(self) -> Callable[[Any], Count]:
-        """What counts a batch the quickest."""
-        if not self._keys:
-            return self.by_mark
-        return self.by_item if len(self._keys) == 1 else self.by_items
-
-    def by_mark(self, batch: Any) -> Count:
-        """Count by an array alone or in an attribute, or by the rules of an adapter or a user."""
-        try:
-            mark = self._mark_of(batch)
-            if mark == self._mark:
-                left = self._left = self._left - 1
-                if left:
-                    return self._counted
-            return self._look(batch, mark)
-        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
-            return self._others.count(batch, self)
-
-    def by_item(self, batch: Any) -> Count:
-        """Count by an array in a dict, list or tuple."""
-        try:
-            mark = batch[self._keys[0]].shape
-            if mark == self._mark and len(batch) == self._extent:
-                left = self._left = self._left - 1
-                if left:
-                    return self._counted
-            return self._look(batch, mark)
-        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
-            return self._others.count(batch, self)
-
-    def by_items(self, batch: Any) -> Count:
-        """Count by an array in dicts, lists or tuples that lie in each other."""
-        try:
-            node = batch
-            for key in self._keys:
-                node = node[key]
-            mark = node.shape
-            if mark == self._mark and len(batch) == self._extent:
-                left = self._left = self._left - 1
-                if left:
-                    return self._counted
-            return self._look(batch, mark)
-        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
-            return self._others.count(batch, self)
-
-    def attempt(self, batch: Any) -> Count | None:
-        """The Count of `batch`, or None where it is of another structure."""
-        try:
-            mark = self._mark_of(batch)
-            if self._left > 1 and mark == self._mark and self._extent_of(batch) == self._extent:
-                self._check(batch)
-                self._left -= 1
-                return self._counted
-            return self._look(batch, mark)
-        except Exception:  # noqa: BLE001 - each kind of batch fails in its own way
-            return None
-
-    def _check(self, batch: Any) -> None:
-        """Raise LookupError where the way to the leaf is another one.
-
-        A tensor can be asked for items too, so without an error it does not say that it is none.
-        """
-        node = batch
-        for get, kind in self._way:
-            if type(node) is not kind:
-                raise LookupError
-            node = get(node)
+        of_last = int if name else itemgetter(0) if route else partial(_none_of, type(leaf))
+        self._mark_of = mark_of
+        self._samples_of = (lambda mark: of_last(mark[1])) if steps else of_last
 
     def _look(self, batch: Any, mark: Any) -> Count:
-        """Count a batch that differs from the one before, or whose turn it is to be added up.
+        """Count a batch of another mark than the one before, or whose turn it is to be added up.
 
         Raises LookupError where it is of another structure.
         """
-        samples, extent = self._samples_of(mark), self._extent_of(batch)
-        if not UNKNOWN <= samples <= LARGEST_COUNT or (extent != self._extent and not self._grows):
+        samples = self._samples_of(mark)
+        if not UNKNOWN <= samples <= LARGEST_COUNT:
             raise LookupError
-        self._check(batch)
-        is_alike = mark == self._mark and extent == self._extent
-        if not is_alike and self._is_sure and not self._may_add_up():
-            self._mark, self._extent = mark, extent
-            return self._keep(samples, UNKNOWN)
+        node = batch
+        for get, kind in self._way:  # a tensor can be asked for items too: it does not say no
+            if type(node) is not kind:
+                raise LookupError
+            node = get(node)
+        is_same, before = mark == self._mark, self._known.get(mark)
+        if before is not None and not is_same and self._is_sure and self._left > 1:
+            self._left -= 1
+            self._mark, self._counted = mark, before
+            return before
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
-            self._mark, self._samples_of = None, _none_of_any
             raise LookupError
-        before = self._counted
-        if is_alike and UNKNOWN != before[1] != exact[1]:
+        is_new = before is None
+        if before is not None and UNKNOWN != before[1] != exact[1]:
             self._bytes_vary = True
-        if self._mark is None:
-            self._period = 1
-        elif self._bytes_vary and self._spare:
-            self._spare -= 1
-            self._period = 1
-        else:
-            self._period = min(2 * self._period, self._seldom) if exact == before else self._often
-        self._left, self._mark, self._extent = self._period, mark, extent
-        kept = self._keep(samples, UNKNOWN if self._bytes_vary else exact[1])
-        return self._with_padding(batch, exact if self._bytes_vary else kept)
-
-    def _may_add_up(self) -> bool:
-        """Whether a batch that differs may be added up now; else one will soon be."""
-        self._left -= 1
-        since = self._period - self._left
-        if self._left <= 0 or since >= self._often:
-            return True
-        if self._spare:
-            self._spare -= 1
-            return True
-        self._period, self._left = self._often, self._often - since
-        return False
+        if self._mark is not MISSING and not (is_new or self._bytes_vary):
+            self._period = min(2 * self._period, self._seldom)
+        self._left, self._mark = self._period, mark
+        if len(self._known) > MOST_MARKS:
+            self._known.clear()
+        counted = (samples, UNKNOWN) if self._bytes_vary else exact
+        self._counted = self._known[mark] = before if before == counted else counted
+        return self._with_padding(batch, exact if self._bytes_vary else self._counted)
 
     def _with_padding(self, batch: Any, counted: Count) -> Count:
         """`counted`, with the Padding of the batch where that tells it and its turn has come."""
@@ -335,28 +230,37 @@ class Structure:
         self._tells_padding = padding is not None
         return counted if padding is None else (*counted, *padding)
 
-    def _keep(self, samples: int, nbytes: int) -> Count:
-        if samples != self._counted[0] or nbytes != self._counted[1]:
-            self._counted = samples, nbytes
-        return self._counted
 
+def _mark_of(steps: list[Step], last: Callable[[Any], Any], *, sized: bool) -> Callable[[Any], Any]:
+    """A function from a batch to its mark, quick where the way is short, and it mostly is."""
+    makes, keys = {make for make, _ in steps}, [key for _, key in steps]
+    is_shape = type(last) is attrgetter
+    if not steps:
+        return last
+    if sized and is_shape and makes == {itemgetter}:
+        first, *others = keys
+        if not others:
+            return lambda batch: (len(batch), batch[first].shape)
+        if len(others) == 1:
+            second = others[0]
+            return lambda batch: (len(batch), batch[first][second].shape)
+    if is_shape and itemgetter not in makes:
+        shape_of = attrgetter(".".join([*keys, "shape"]))
+        return lambda batch: (type, shape_of(batch))
+    getters = [make(key) for make, key in steps]
 
-def _at(getters: list[Callable[[Any], Any]], last: Callable[[Any], Any], batch: Any) -> Any:
-    for get in getters:
-        batch = get(batch)
-    return last(batch)
+    def through_all(batch: Any) -> Any:
+        node = getters[0](batch)
+        size = len(batch) if sized else len(node) if keys[0] == "data" else 0
+        for get in getters[1:]:
+            node = get(node)
+        return size, last(node)
 
-
-def _length_of_data(batch: Any) -> int:
-    return len(batch.data)
+    return through_all
 
 
 def _is_leaf(node: Any) -> bool:
     return not is_container(node)
-
-
-def _none_of_any(_mark: Any) -> int:
-    raise LookupError
 
 
 def _none_of(kind: type, mark: type) -> int:

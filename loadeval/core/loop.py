@@ -278,54 +278,65 @@ class Serving:
         if self._is_busy:
             return self._next_unmeasured()
         self._is_busy = True
-        request, batch = None, MISSING
+        request: int | None = None
+        batch: Any = MISSING
         try:
             request = self._clock()
-            while True:
-                if self._left:
-                    try:
-                        batch = next(self._batches)
-                    except StopIteration:
-                        self._left = 0
-                    except BaseException as error:
-                        if self._is_loaders:
-                            of_the_loader(error)
-                        raise
-                    else:
-                        deliver = self._clock()
-                        count = self._count
-                        if count is not None:
-                            counted = count(batch)
-                            if counted is not self._counted:
-                                self._counted = counted
-                                self._counts.append((len(self._marks) // 2, counted))
-                        elif not self._has_begun:
-                            self._begin_counting(batch)
-                        marks = self._marks
-                        marks.append(request)
-                        marks.append(deliver)
-                        self._left -= 1
-                        self._is_busy = self._is_shared
-                        return batch
-                request = self._go_on(request)
-                if request is None:
-                    break
+            if self._left:
+                batch = next(self._batches)
+                deliver = self._clock()
+                count = self._count
+                if count is not None:
+                    counted = count(batch)
+                    if counted is not self._counted:
+                        self._note_count(counted)
+                marks = self._marks
+                marks.append(request)
+                marks.append(deliver)
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
         except BaseException as error:
-            is_ours = self._ends(error, request, batch)
-            self._is_busy = self._is_shared or self._is_over
-            if not is_ours:
+            is_end = type(error) is StopIteration and request is not None and batch is MISSING
+            if is_end:
+                self._left = 0
+            elif not self._ends(error, request, batch):
+                raise
+        return self._next_unmeasured() if self._is_over else self._next_of_span(request)
+
+    def _next_of_span(self, request: int | None) -> Any:
+        """The first batch of the next span that has one, or the first one after an exception."""
+        batch: Any = MISSING
+        try:
+            while request is not None:
+                if not self._left:
+                    request = self._go_on(request)
+                    continue
+                try:
+                    batch = next(self._batches)
+                except StopIteration:
+                    self._left = 0
+                    continue
+                deliver = self._clock()
+                if not self._has_begun:
+                    cast("OpenEpoch", self._epoch).started()
+                    self._count = self._counter_for(batch)
+                    self._has_begun = True
+                if self._count is not None:
+                    self._note_count(self._count(batch))
+                self._marks += request, deliver
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
+        except BaseException as error:
+            if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured()
 
-    def _begin_counting(self, batch: Any) -> None:
-        """Count the epoch's first batch, by which counting those after it is chosen."""
-        epoch = cast("OpenEpoch", self._epoch)
-        self._count = self._counter_for(batch)
-        epoch.started()
-        self._has_begun = True
-        if self._count is not None:
-            self._counted = self._count(batch)
-            self._counts.append((0, self._counted))
+    def _note_count(self, counted: Count) -> None:
+        if counted is not self._counted:
+            self._counted = counted
+            self._counts.append((len(self._marks) // 2, counted))
 
     def _go_on(self, request: int) -> int | None:
         """Go on with the span after an exception, or to the next one.
@@ -401,10 +412,13 @@ class Serving:
         """
         if batch is not MISSING:
             self._unserved.append(batch)
+        elif self._left and self._is_loaders and request is not None:
+            of_the_loader(error)
         if self._guard.ends(error):
             with self._guard:
                 self._end("unmeasured")
             return True
+        self._is_busy = self._is_shared
         self._left, self._is_interrupted, self._asked_ns = 0, True, request
         with self._guard:
             if self._span is not None:
@@ -415,7 +429,7 @@ class Serving:
 
     def _finish(self, request: int) -> None:
         asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
-        if self._plan.rest is None:
+        if self._plan.rest is None and not self._is_shared:
             self._plan.rest = iter(())
             self._end("exhausted", asked_ns, self._clock())
         else:
@@ -472,7 +486,7 @@ class Serving:
                 self._leave()
 
 
-def served(  # noqa: PLR0913 - see Serving
+def served(  # noqa: PLR0913, PLR0917 - see Serving
     plan: EpochPlan,
     source: Iterator[Any],
     begin: Callable[[], OpenEpoch],

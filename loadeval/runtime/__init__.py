@@ -1,15 +1,8 @@
 """Times, copies and replays the batches of any iterable; knows no framework.
 
-`measurement.py` serves and records the epochs of one loader in any mode: begin there. It asks a
-loader through its adapter (`adapter.py`, found by `registry.py`), by the user's `settings.py`.
-Its rooms build on each other, in this order:
+Its rooms build on `core`, and on each other, in this order:
 
 - `batches/`: what is inside a batch, and copies of it
-- `background/`: our threads, and what they do while a training runs
-- `recording/`: what is noted of an epoch, and how it gets into the log
-- `serving/`: the hot loop, and what it calls for each batch
 - `replay/`: kept batches, served again and again
 - `alternation/`: both arms in one run, and several loaders in turn
-
-`guard.py` keeps what fails in loadeval from the training, and `cuda.py` asks a device for time.
 """

@@ -86,7 +86,7 @@ def numbers() -> DataLoader[Any]:
 def test_a_callable_takes_its_settings_as_arguments() -> None:
     adapter = FactoryAdapter(numbers, lambda _: IterableAdapter())
     assert adapter.tunable(numbers) == {}
-    with pytest.raises(UsageError, match=r"numbers.* expected num_workers where it makes it"):
+    with pytest.raises(UsageError, match="only where it is made; change num_workers there"):
         adapter.reconfigured(numbers, {"num_workers": 2})
 
 

@@ -306,5 +306,5 @@ def test_a_loader_of_another_class_takes_no_place() -> None:
 
 
 def test_a_callable_has_no_settings() -> None:
-    with pytest.raises(UsageError, match="expected num_workers where it makes it"):
+    with pytest.raises(UsageError, match="only where it is made; change num_workers there"):
         reconfigure(lambda: iter([1]), num_workers=2)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loadeval.adapter import Adapter, FactoryAdapter, IterableAdapter, adapter_for, check_is_loader
 from loadeval.core.counting import Counter
 from loadeval.core.loop import served
-from loadeval.core.recorder import new_recorder
+from loadeval.core.recorder import Recorder
 from loadeval.core.threads import NO_PROBES
 from loadeval.data.blocks import block_for
 from loadeval.data.columns import UNKNOWN
@@ -281,7 +281,7 @@ class BackendRun:
         self._depth = info.prefetch_depth or 0
         self._fills_its_queue_at_rest = bool(info.ready_batches and self._depth)
         self._counter = Counter(source.batch_adapter, settings.samples)
-        self._recorder = new_recorder(
+        self._recorder = Recorder(
             settings,
             info,
             name=settings.name or "backend",

@@ -541,7 +541,7 @@ def test_a_batch_is_the_consumers_to_free() -> None:
         made.append(weakref.ref(batch["made"]))
         del batch
         most_alive = max(most_alive, sum(reference() is not None for reference in made))
-    assert most_alive == 1
+    assert most_alive <= 1
 
 
 def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:

@@ -15,9 +15,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator, diagnose, read_run
-from loadeval.adapter import IterableAdapter
+from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
-from loadeval.core.cuda import GpuIdleTimer, spare_bytes, synchronize, timing_events
+from loadeval.core.cuda import GpuIdleTimer, spare_bytes, timing_events
 from loadeval.data.columns import UNKNOWN
 from loadeval.testing import FakeClock, ScriptedLoader
 
