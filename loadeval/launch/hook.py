@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from loadeval.launch.one_loader import OneLoader
     from loadeval.launch.session import Session
 
-    Method = Callable[..., Any]
+    Method = Callable[..., Iterator[Any]]
 
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """What the arguments of a process contain if multiprocessing started it."""
@@ -195,7 +195,6 @@ def _measured(
 
     @functools.wraps(original)
     def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
-        make: Callable[[], Iterator[Any]]
         make = functools.partial(original, self, *arguments, **options)
         # A subclass that calls this by super() is measured once, by its own method.
         if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:

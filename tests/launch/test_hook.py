@@ -171,8 +171,10 @@ def test_what_a_pth_file_has_imported_is_measured(
         loadeval_inject.begin("", hook.patch)
     monkeypatch.setattr(hook, "_hook", hook._Hook())
     assert list(module.Loader()) == [1, 2, 3]
-    hook.end_session()
-    assert (tmp_path / "rank0.jsonl").exists()
+    session = hook.current()
+    assert session is not None
+    session.close()
+    assert read_run(tmp_path / "rank0.jsonl").batches == 3
 
 
 def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
