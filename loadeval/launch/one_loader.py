@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -20,13 +21,15 @@ WRAPPERS = {
     "lightning_fabric.wrappers": "_dataloader",
 }
 """Which attribute of Accelerate's and Fabric's wrappers holds the DataLoader itself."""
+_lock = threading.RLock()
+"""Held while one ends, which may be on any thread that frees a loader."""
 
 
 class OneLoader:
     """Measures the epochs of all loaders that belong to one measurement.
 
-    Ends, and calls `ended`, once the dataset, which they share, has been garbage-collected, or the
-    loader, where its dataset takes no weak reference. `loader` returns the loader while it exists.
+    Ends, and calls `ended`, once everything has been garbage-collected from which such a loader
+    could be built. `loader` returns the loader while it exists.
     """
 
     def __init__(
@@ -36,11 +39,26 @@ class OneLoader:
         self.measurement = measurement
         dataset = dataset_of(loader)
         self._dataset, self._samplers = _reference(dataset), [*map(_reference, samplers_of(loader))]
-        is_watched = isinstance(self._dataset, weakref.ref)
-        self.end = weakref.finalize(dataset if is_watched else loader, self._end, ended)
+        is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
+        self._ended, self._has_ended = ended, False
+        self._finalizers: list[Any] = []
+        for part in (loader, dataset) if is_stream else (loader, *samplers_of(loader)):
+            with suppress(TypeError):  # it takes no weak reference
+                self._finalizers.append(weakref.finalize(part, self._part_is_gone))
 
-    def _end(self, ended: Callable[[OneLoader], None]) -> None:
-        ended(self)
+    def _part_is_gone(self) -> None:
+        if not any(finalizer.alive for finalizer in self._finalizers):
+            self.end()
+
+    def end(self) -> None:
+        """Finish the log."""
+        with _lock:
+            if self._has_ended:
+                return
+            self._has_ended = True
+            self._ended(self)
+        for finalizer in self._finalizers:
+            finalizer.detach()
         self.measurement.close()
 
     def epoch(self, loader: Any, make: Make) -> Iterator[Any]:
