@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval.launch.loadeval_inject import ENDED_MARK
 from loadeval.launch.session import Session
@@ -27,7 +27,7 @@ def _as_python_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(name="session")
 def _session(tmp_path: Path) -> Iterator[Session]:
     session = Session(RunSettings(str(tmp_path)), of_command=True)
-    loader = DataLoader(torch.arange(8), 4)  # type: ignore[arg-type]  # a dataset has as much
+    loader: DataLoader[Any] = DataLoader(TensorDataset(torch.arange(8)), 4)
     assert session.epoch(loader, loader.__iter__) is not None
     yield session
     session.close()
@@ -65,7 +65,7 @@ def test_the_programs_own_hook_stays(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(sys, "excepthook", own)
     session = Session(RunSettings(str(tmp_path)), of_command=True)
-    loader = DataLoader(torch.arange(8), 4)  # type: ignore[arg-type]  # a dataset has as much
+    loader: DataLoader[Any] = DataLoader(TensorDataset(torch.arange(8)), 4)
     assert session.epoch(loader, loader.__iter__) is not None
     assert sys.excepthook is own
     session.close()
