@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, repeat
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from loadeval.core.batch import as_count, copied, is_array, leaves, map_leaves, survey
@@ -124,8 +124,6 @@ class Watch:
         looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
-        steps: by module, the class and method of optimizers that are not torch's, and the
-            module that must be imported for a call to count as a step.
         is_dataset: programs also iterate such loaders for purposes other than training, so only
             optimizer steps show which of them is the training loader.
     """
@@ -138,7 +136,6 @@ class Watch:
     outside: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
-    steps: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     is_dataset: bool = False
 
 
@@ -278,16 +275,15 @@ class IterableAdapter:
         return change_of_batches(name, value)
 
     def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one; those that only `loader` has stay.
-
-        Both have the same from then on: what the other one has begun goes on in `loader`.
-        """
+        """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
         again = self.reconfigured(loader, settings)
         if type(again) is not type(loader):
             raise UsageError(only_where_made(loader, settings))
+        for name, value in vars(again).items():
+            is_its_own = isinstance(value, MethodType) and value.__self__ is again
+            vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
         # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(again).update({**vars(loader), **vars(again), MADE_AGAIN: again})
-        object.__setattr__(loader, "__dict__", vars(again))
+        vars(loader)[MADE_AGAIN] = again
 
 
 Adapter = IterableAdapter

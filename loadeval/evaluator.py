@@ -319,7 +319,7 @@ def place_among_ranks() -> dict[str, int]:
         place = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
     else:
         variables = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
-        place = {name: int(text) for name, text in variables.items() if text and text.isdigit()}
+        place = {name: int(text) for name, text in variables.items() if text and text.isdecimal()}
     return place if place.get("world_size", 1) > 1 else {}
 
 

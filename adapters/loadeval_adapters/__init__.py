@@ -18,5 +18,6 @@ ADAPTERS = {
     "litdata.streaming.dataset": "loadeval_adapters.others:LitDataAdapter",
     "grain": "loadeval_adapters.others:GrainAdapter",
     "ray.data": "loadeval_adapters.others:RayDataAdapter",
+    "fastai.data.load": "loadeval:IterableAdapter",
 }
 """The entry points of pyproject.toml, for a copy that has no metadata."""

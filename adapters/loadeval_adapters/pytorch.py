@@ -108,14 +108,10 @@ class PyTorchAdapter(IterableAdapter):
         # Their loaders iterate a DataLoader, and mark its end for themselves.
         outside=("accelerate", "lightning", "lightning_fabric", "pytorch_lightning"),
         looks=(("fastai.data.load", "one_batch"),),
-        evaluations=(("transformers.trainer", "evaluation_loop"),),
-        steps={
-            # With another backend Keras calls it to compile a step.
-            "keras.src.optimizers.base_optimizer": (
-                *("BaseOptimizer", "apply", "keras.src.backend.torch"),
-            ),
-            "fastai.optimizer": ("Optimizer", "step", "fastai.optimizer"),
-        },
+        evaluations=(
+            ("transformers.trainer", "evaluation_loop"),
+            ("keras.src.backend.torch.trainer", "evaluate"),
+        ),
     )
     setting_names = NAMES
     distributions: ClassVar[tuple[str, ...]] = ("torch",)
