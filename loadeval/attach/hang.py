@@ -37,9 +37,7 @@ SHARED_LOCKS, NATIVE_SEMAPHORE = "multiprocessing/synchronize.py", "SemLock_acqu
 SERVING = re.compile(r"/loadeval/core/loop\.py")
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
 STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
-INSTALLED = re.compile(
-    r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/"
-)
+INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/")
 OF_CALL = {
     "read": "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall read readv pread64 "
     "recvfrom recvmsg recvmmsg open openat stat newfstatat statx fstat getdents64 connect accept "

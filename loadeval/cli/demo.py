@@ -14,7 +14,7 @@ from loadeval.cli.console import ctrl_c_exits, errors_printed
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after
-from loadeval.findings.engine import Set, diagnose
+from loadeval.findings.engine import diagnose
 from loadeval.report import text
 from loadeval.report.report import report_of
 from loadeval.words import printable, worded
@@ -55,24 +55,17 @@ def demo(
             return
         if not before.exists():
             raise UsageError(f"there is no {before}; run `loadeval demo -o {output}` first")
-        change, promised = _first_change(before)
-        _train(now, device, **{change.setting: change.proposed})
+        first = next(iter(diagnose(read_run(before)).actions), None)
+        if first is None or first.setting is None:
+            raise UsageError(
+                f"the first change that {before} advises is no setting: see loadeval compare"
+            )
+        _train(now, device, **{first.setting: first.proposed})
         measured = before_after(read_run(before), read_run(now)).judged
         typer.echo(
-            f"{change.says}: {worded(promised, 'times')} was promised, {worded(measured, 'times')} "
-            f"is measured.\nMore: loadeval compare {printable(before)} {printable(now)}"
+            f"{first.says}: {worded(first.speedup, 'times')} was promised, "
+            f"{worded(measured, 'times')} is measured.\nMore: loadeval compare {printable(before)} {printable(now)}"
         )
-
-
-def _first_change(log: Path) -> tuple[Set, Any]:
-    """The first thing to do, if it is a setting, and how much faster training is to be with it."""
-    diagnosis = diagnose(read_run(log))
-    for action in diagnosis.actions[:1]:
-        for finding in diagnosis.findings:
-            settings = [do for do in finding.do if isinstance(do, Set)]
-            if action.is_setting and finding.rule in action.findings and settings:
-                return settings[0], action.speedup
-    raise UsageError(f"the first change that {log} advises is no setting: see loadeval compare")
 
 
 def _train(log: Path, device: DemoDevice, **settings: Any) -> None:
