@@ -64,7 +64,8 @@ def demo(
         measured = before_after(read_run(before), read_run(now)).judged
         typer.echo(
             f"{first.says}: {worded(first.speedup, 'times')} was promised, "
-            f"{worded(measured, 'times')} is measured.\nMore: loadeval compare {printable(before)} {printable(now)}"
+            f"{worded(measured, 'times')} is measured.\n"
+            f"More: loadeval compare {printable(before)} {printable(now)}"
         )
 
 
