@@ -1,10 +1,10 @@
 """One module for each framework, found through the entry points `loadeval.adapters`."""
 
 ADAPTERS = {
-    "torch.utils.data": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "accelerate": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "lightning.fabric.wrappers": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "lightning_fabric.wrappers": "loadeval_adapters.pytorch:PyTorchAdapter",
+    "torch.utils.data": "loadeval_adapters.torch:PyTorchAdapter",
+    "accelerate": "loadeval_adapters.torch:PyTorchAdapter",
+    "lightning.fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
+    "lightning_fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
     "torchdata.stateful_dataloader": "loadeval_adapters.torchdata:StatefulDataLoaderAdapter",
     "torchdata.nodes": "loadeval_adapters.torchdata:NodesAdapter",
     "nvidia.dali.plugin": "loadeval_adapters.dali:DALIAdapter",

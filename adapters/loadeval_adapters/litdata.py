@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval import IterableAdapter, LoaderInfo
-from loadeval_adapters.pytorch import PyTorchAdapter
+from loadeval_adapters.torch import PyTorchAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

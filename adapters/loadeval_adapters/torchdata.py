@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, Watch
-from loadeval_adapters.pytorch import PyTorchAdapter
+from loadeval_adapters.torch import PyTorchAdapter
 
 try:
     from torchdata import nodes

@@ -74,13 +74,13 @@ class WebDatasetAdapter(IterableAdapter):
         """What times the stages inside the DataLoader of a WebLoader."""
         if not _is_dataloader(next(_stages(loader), None)):
             return None
-        from loadeval_adapters.pytorch_stages import DataLoaderStages  # noqa: PLC0415 - WebDataset does without torch
+        from loadeval_adapters.torch_trace.stages import DataLoaderStages  # noqa: PLC0415 - WebDataset does without torch
 
         return DataLoaderStages(lambda loader: next(_stages(loader)))
 
 
 def _torch_adapter() -> IterableAdapter:
-    from loadeval_adapters.pytorch import PyTorchAdapter  # noqa: PLC0415 - WebDataset does without torch
+    from loadeval_adapters.torch import PyTorchAdapter  # noqa: PLC0415 - WebDataset does without torch
 
     return PyTorchAdapter()
 

@@ -12,7 +12,7 @@ import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch import NAMES
+from loadeval_adapters.torch import NAMES
 from loadeval_adapters.webdataset import WebDatasetAdapter
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES

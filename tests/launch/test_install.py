@@ -30,7 +30,7 @@ from loadeval.launch import hook
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
 from loadeval.runtime.serving.epoch_iterators import MeasuredEpoch
-from loadeval_adapters.pytorch import PyTorchAdapter
+from loadeval_adapters.torch import PyTorchAdapter
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:

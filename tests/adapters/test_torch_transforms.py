@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch_transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
+from loadeval_adapters.torch_trace.transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
 from tests.adapters import stage_datasets as some
 
 if TYPE_CHECKING:
@@ -289,12 +289,12 @@ class TestSizes:
         cropped, taken = Cropped(), [Cropped(), some.shifted, len]
         composed = some.Composed(taken)
         transforms = found([cropped, composed])
-        transforms.sizing[0] = threading.get_ident()
+        transforms.sizing[0] = True
+        transforms.thread[0] = threading.get_ident()
         for side in (4, 8):
             assert composed(torch.zeros(side, side)) == side // 2
         assert cropped(x=[1, 2]) == [1]
-        transforms.sizing[0] = 0
-        transforms.thread[0] = threading.get_ident()
+        transforms.sizing[0] = False
         composed(torch.zeros(100, 100))
         sizes = transforms.sizes()
         assert sizes["elements_before"] == {"Cropped (2)": 40, "shifted": 20}

@@ -21,7 +21,7 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-from loadeval_adapters.pytorch_objects import objects_in
+from loadeval_adapters.torch_trace.objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -199,7 +199,7 @@ class PyTorchAdapter(IterableAdapter):
         """What times the stages inside a DataLoader; None for a dataset by itself."""
         if not isinstance(_unwrapped(loader), DataLoader):
             return None
-        from loadeval_adapters.pytorch_stages import (  # noqa: PLC0415 - torch's import need not wait
+        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch's import need not wait
             DataLoaderStages,
         )
 
