@@ -252,16 +252,6 @@ class TestOddObjects:
             *("Secretive", "Secretive.forward", "Holder.__call__")
         ]
 
-    def test_an_attribute_that_was_deleted(self, found: Callable[..., Transforms]) -> None:
-        """Nothing is put back."""
-        holder = SimpleNamespace(transform=some.Slotted())
-        holder.transform.transform = some.shifted
-        transforms = found(holder.transform)
-        assert holder.transform.transform is not some.shifted
-        del holder.transform.transform
-        transforms.restore()
-        assert not hasattr(holder.transform, "transform")
-
 
 class TestSizes:
     """How many numbers go into a transform and come out, of one batch of each worker."""

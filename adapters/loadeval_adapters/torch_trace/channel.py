@@ -27,18 +27,8 @@ FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
-OPEN, COUNTS_CALLS = 0, 1
-"""Words that tell whether somebody looks into the loader, and are 1 where workers count calls."""
-CLOSED, LOOKING, PAUSED = 0, 1, 2
-"""What OPEN tells. While it is paused, torch's own code runs."""
 CHANNEL_WORDS = 8
-READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
-"""A worker's own words: when it was ready, how long the user's `worker_init_fn` took, the batch and
-the sample that it reads, how often its text was changed and how long that is, and how long it
-unpickled what it was sent."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
-NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
-"""Stand for a sample while none is read, and where nobody sees which one is."""
 TRIES = 1000
 TEXT = 65536
 """Bytes for a worker's text."""
@@ -51,6 +41,17 @@ class Channel:
     training process loads by itself, it is its own worker 0, in memory that is not `shared`.
     """
 
+    OPEN, COUNTS_CALLS = 0, 1
+    """Words that tell whether somebody looks into the loader, and are 1 where calls are counted."""
+    CLOSED, LOOKING, PAUSED = 0, 1, 2
+    """What OPEN tells. While it is paused, torch's own code runs."""
+    READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
+    """A worker's own words: when it was ready, how long the user's `worker_init_fn` took, the batch
+    and the sample that it reads, how often its text was changed and how long that is, and how long
+    it unpickled what it was sent."""
+    NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
+    """Stand for a sample while none is read, and where nobody sees which one is."""
+
     def __init__(self, workers: int, slots: int, *, shared: bool = True) -> None:
         self.workers, self.slots = workers, slots
         self._ring = CHANNEL_WORDS + workers * WORKER_WORDS
@@ -58,9 +59,9 @@ class Channel:
         words = self._texts + workers * TEXT // WORD
         self._memory: Any = RawArray("q", words) if shared else (ctypes.c_longlong * words)()
         self._map()
-        self.words[OPEN] = LOOKING
+        self.words[self.OPEN] = self.LOOKING
         for worker in range(workers):
-            self.words[self.own(worker) + SAMPLE] = NO_SAMPLE
+            self.words[self.own(worker) + self.SAMPLE] = self.NO_SAMPLE
         for slot in range(slots):
             self.words[self.slot(slot)] = UNKNOWN
 
@@ -96,22 +97,22 @@ class Channel:
         if len(text) > TEXT:
             return False
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
-        version = self.words[own + TEXT_VERSION]
-        self.words[own + TEXT_VERSION] = version + 1  # odd while it is written
+        version = self.words[own + self.TEXT_VERSION]
+        self.words[own + self.TEXT_VERSION] = version + 1  # odd while it is written
         self.bytes[start : start + len(text)] = text
-        self.words[own + TEXT_BYTES] = len(text)
-        self.words[own + TEXT_VERSION] = version + 2
+        self.words[own + self.TEXT_BYTES] = len(text)
+        self.words[own + self.TEXT_VERSION] = version + 2
         return True
 
     def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
         """The text's version and content; None if that version is `known`, or half written."""
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
         for _ in range(TRIES):
-            version = self.words[own + TEXT_VERSION]
+            version = self.words[own + self.TEXT_VERSION]
             if version == known:
                 return None
-            text = bytes(self.bytes[start : start + self.words[own + TEXT_BYTES]])
-            if version % 2 == 0 and self.words[own + TEXT_VERSION] == version:
+            text = bytes(self.bytes[start : start + self.words[own + self.TEXT_BYTES]])
+            if version % 2 == 0 and self.words[own + self.TEXT_VERSION] == version:
                 content: dict[str, Any] = json.loads(text)
                 return version, content
         return None

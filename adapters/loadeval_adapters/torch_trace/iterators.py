@@ -17,22 +17,10 @@ from torch import Tensor
 
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
 from loadeval_adapters.torch_trace.channel import (
-    BATCH,
-    CLOSED,
-    COLLATING,
     FIXED,
-    INIT_NS,
-    LOOKING,
-    NO_SAMPLE,
-    NOT_SEEN,
-    OPEN,
-    PAUSED,
-    READY_NS,
     RECORD,
-    SAMPLE,
     STRIDE,
     UNKNOWN,
-    UNPICKLING_NS,
     WORD,
     Channel,
     is_of_a_signal,
@@ -93,6 +81,8 @@ class WatchedIterator:
     Whoever fetches for it tells by `channel`; None if nobody does.
     """
 
+    _has_workers = True
+
     def __init__(self, iterator: Any, note: Note, channel: Channel | None) -> None:
         self.alive: Callable[[], Any] = weakref.ref(iterator)
         self.epoch: Epoch | None = None
@@ -113,7 +103,7 @@ class WatchedIterator:
             if read is None:
                 continue
             before, (self._versions[worker], text) = self._texts[worker], read
-            self._texts[worker] = text
+            self._texts[worker], who = text, worker if self._has_workers else None
             for message in text.get("notes", ()):
                 self._note(StageNote(message))
             for stage, kinds in text.get("code", {}).items():
@@ -127,12 +117,8 @@ class WatchedIterator:
                     for kind, counts in kinds.items()
                 }
                 if any(more.values()):
-                    samples.append(CodeSamples(self._who(worker), **more, stage=stage))
+                    samples.append(CodeSamples(who, **more, stage=stage))
         return samples
-
-    def _who(self, worker: int) -> int | None:
-        """Whose lines of code these are; None is the training process."""
-        return worker
 
     def times(self, epoch: Epoch) -> StageTimes:
         """The batches of an epoch that it served, since the last call."""
@@ -179,7 +165,7 @@ class WatchedIterator:
         self.epoch, self.is_closed = None, True
         self._pause()
         if self._channel is not None:
-            self._channel.words[OPEN] = CLOSED
+            self._channel.words[Channel.OPEN] = Channel.CLOSED
 
     def look(self, on: bool) -> None:
         """Look into the iterator from the batch on that it gives next, or no longer."""
@@ -200,11 +186,11 @@ class WatchedIterator:
         for name in self._hooks if iterator is not None else ():
             vars(iterator).pop(name, None)
         if self._channel is not None:
-            self._channel.words[OPEN] = PAUSED
+            self._channel.words[Channel.OPEN] = Channel.PAUSED
 
     def _resume(self) -> None:
         if self._channel is not None:
-            self._channel.words[OPEN] = LOOKING
+            self._channel.words[Channel.OPEN] = Channel.LOOKING
 
     def _fail(self, error: Exception) -> None:
         """Stop looking, and say why. Raises what a signal's handler raised."""
@@ -219,6 +205,8 @@ class WatchedIterator:
 class InTraining(WatchedIterator):
     """An iterator without workers: the training process itself fetches."""
 
+    _has_workers = False
+
     def __init__(self, iterator: Any, note: Note, *, looks: bool) -> None:
         channel = Channel(1, 1, shared=False)
         super().__init__(iterator, note, channel)
@@ -230,9 +218,6 @@ class InTraining(WatchedIterator):
         if looks:
             self._resume()
             vars(iterator).update(self._hooks)
-
-    def _who(self, worker: int) -> int | None:  # noqa: ARG002 - there is none
-        return None
 
     def _pause(self) -> None:
         super()._pause()
@@ -394,12 +379,13 @@ class WithWorkers(WatchedIterator):
             return taken
         for worker in sorted(self._not_started):
             words, own = channel.words, channel.own(worker)
-            if words[own + READY_NS]:
+            if words[own + Channel.READY_NS]:
                 self._not_started.remove(worker)
-                pickled = self.pickled.get(id(self._processes[worker]), {})
-                more = {**pickled, "unpickling_ns": words[own + UNPICKLING_NS]} if pickled else {}
-                moments = *self.starting, words[own + READY_NS], words[own + INIT_NS]
-                taken.append(WorkerStart(epoch.number, worker, *moments, **more))
+                own_ns = words[own + Channel.READY_NS], words[own + Channel.INIT_NS]
+                sent = dict(self.pickled.get(id(self._processes[worker]), {}))
+                if sent:
+                    sent["unpickling_ns"] = words[own + Channel.UNPICKLING_NS]
+                taken.append(WorkerStart(epoch.number, worker, *self.starting, *own_ns, **sent))
         return taken
 
     def close(self) -> None:
@@ -424,12 +410,12 @@ class WithWorkers(WatchedIterator):
         if self._channel is None:
             return ""
         words, own = self._channel.words, self._channel.own(worker)
-        sample, batch = words[own + SAMPLE], words[own + BATCH]
-        if sample == NOT_SEEN:
+        sample, batch = words[own + Channel.SAMPLE], words[own + Channel.BATCH]
+        if sample == Channel.NOT_SEEN:
             return f" after it was asked for batch {batch}"
-        if sample == NO_SAMPLE:
+        if sample == Channel.NO_SAMPLE:
             return " between two batches"
-        if sample == COLLATING:
+        if sample == Channel.COLLATING:
             return f" while collating batch {batch}"
         return f" while loading sample {sample} of batch {batch}"
 

@@ -10,21 +10,14 @@ from collections import deque
 from contextlib import contextmanager
 from multiprocessing import reduction
 from time import perf_counter_ns
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
-from loadeval_adapters.torch_trace.channel import (
-    COUNTS_CALLS,
-    LOOKING,
-    OPEN,
-    PAUSED,
-    UNKNOWN,
-    Channel,
-    is_of_a_signal,
-)
+from loadeval_adapters.torch_trace.channel import UNKNOWN, Channel, is_of_a_signal
 from loadeval_adapters.torch_trace.iterators import Epoch, InTraining, WithWorkers
 from loadeval_adapters.torch_trace.pickles import timed_dump
 from loadeval_adapters.torch_trace.worker import WorkerInit
@@ -113,9 +106,9 @@ class DataLoaderStages:
         with self._noting():
             slots = max(64, 4 * loader.num_workers * (loader.prefetch_factor or 2))
             channel = Channel(loader.num_workers, slots)
-            channel.words[COUNTS_CALLS] = not self._has_counted_calls
+            channel.words[Channel.COUNTS_CALLS] = not self._has_counted_calls
             self._has_counted_calls = True
-            channel.words[OPEN] = LOOKING if self._looks else PAUSED
+            channel.words[Channel.OPEN] = Channel.LOOKING if self._looks else Channel.PAUSED
         pins: dict[int, Pinned] = {}
         pickled: dict[int, dict[str, int]] = {}
         with _swapped(loader, channel, pins, pickled) as (is_swapped, index_ns):
@@ -196,15 +189,6 @@ class DataLoaderStages:
             self._kinds.clear()
         for watched in self.iterators:
             watched.close()
-
-    def abandon(self) -> None:
-        """Stop in a forked process, where nobody will ask for what was found."""
-        self._is_closed = True
-        self._kinds.clear()
-        for watched in self.iterators:
-            watched.epoch = None
-        self.iterators.clear()
-        self._epochs.clear()
 
 
 class Begun:
@@ -295,15 +279,11 @@ def _swapped(
             finally:
                 taken_ns[0] += perf_counter_ns() - start_ns
 
-        def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
-            of_queue = pins.setdefault(id(incoming), {})
-            loop(TimedIncoming(incoming, of_queue), TimedOutgoing(outgoing, of_queue), *args)
-
         if channel is not None and is_swapped:
             held["worker_init_fn"] = ours = WorkerInit(user, channel)
             reduction.dump = timed_dump(dump, ours, pickled)
         if loader.pin_memory:
-            torchs_pinning._pin_memory_loop = timed_loop  # noqa: SLF001 - torch looks it up there
+            torchs_pinning._pin_memory_loop = _timed_loop(loop, pins)  # noqa: SLF001 - torch looks it up there
         kind._next_index = _next_index  # noqa: SLF001 - it has one
         try:
             yield is_swapped, taken_ns
@@ -314,43 +294,36 @@ def _swapped(
                 held["worker_init_fn"], reduction.dump = user, dump
 
 
-class TimedIncoming:
-    """The queue from which the thread that pins batches reads."""
+def _timed_loop(loop: Callable[..., None], pins: dict[int, Pinned]) -> Callable[..., None]:
+    """What the thread runs that pins batches, `loop`, timed by the queues on both sides of it."""
 
-    def __init__(self, queue: Any, pins: Pinned) -> None:
-        self._queue, self._pins = queue, pins
+    def timed_loop(incoming: Any, outgoing: Any, *args: Any) -> None:
+        of_queue = pins.setdefault(id(incoming), {})
 
-    def get(self, *args: Any, **kwargs: Any) -> Any:
-        """Get from the queue, and note when."""
-        start_ns = perf_counter_ns()
-        got = self._queue.get(*args, **kwargs)
-        if type(got[0]) is int:
-            self._pins[got[0]] = start_ns, perf_counter_ns(), UNKNOWN
-        return got
+        def get(*args: Any, **kwargs: Any) -> Any:
+            start_ns = perf_counter_ns()
+            got = incoming.get(*args, **kwargs)
+            if type(got[0]) is int:
+                of_queue[got[0]] = start_ns, perf_counter_ns(), UNKNOWN
+            return got
 
+        def put(item: Any, *args: Any, **kwargs: Any) -> Any:
+            now_ns = perf_counter_ns()
+            if type(item[0]) is int and item[0] in of_queue:
+                start_ns, end_ns, _ = of_queue[item[0]]
+                of_queue[item[0]] = start_ns, end_ns, now_ns - end_ns
+            return outgoing.put(item, *args, **kwargs)
 
-class TimedOutgoing:
-    """The queue into which that thread puts them."""
+        loop(SimpleNamespace(get=get), SimpleNamespace(put=put), *args)
 
-    def __init__(self, queue: Any, pins: Pinned) -> None:
-        self._queue, self._pins = queue, pins
-
-    def put(self, item: Any, *args: Any, **kwargs: Any) -> Any:
-        """Put into the queue, and note how long pinning took."""
-        now_ns = perf_counter_ns()
-        if type(item[0]) is int and item[0] in self._pins:
-            start_ns, end_ns, _ = self._pins[item[0]]
-            self._pins[item[0]] = start_ns, end_ns, now_ns - end_ns
-        return self._queue.put(item, *args, **kwargs)
+    return timed_loop
 
 
 def _forget() -> None:
     """Forget all loaders in a forked process, where nobody would ask about them."""
-    global _lock  # noqa: PLW0603 - a thread may have held it that is not here
-    _lock = threading.RLock()
     _begun.clear()
-    for stages in list(_all):
-        stages.abandon()
+    for watched in _watching():
+        watched.epoch = None
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

@@ -15,7 +15,7 @@ from types import (
     MethodDescriptorType,
     MethodType,
 )
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -168,7 +168,7 @@ class Transforms:
 
     def _time_in(self, holder: Any, value: Any, depth: int) -> None:
         timed = self._with_time(value, depth)
-        if timed is not value:
+        if timed is not value and holder is not None:
             self._holders[id(holder)] = holder
             self._stand_ins[id(value)] = timed
             self._own[id(timed)] = value
@@ -390,15 +390,11 @@ def _is_container(value: Any) -> bool:
     return issubclass(kind, (nn.ModuleList, nn.ModuleDict))
 
 
-class Slot(NamedTuple):
-    """An attribute of `thing` that is not in its dict."""
-
-    thing: Any
-    member: MemberDescriptorType
-
-
 def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
-    """What `thing` itself holds, and where, without asking its class for anything."""
+    """What `thing` itself holds, without asking its class for anything.
+
+    Each with the dict that has it; None for a slot.
+    """
     with suppress(AttributeError):  # it has slots alone
         held = object.__getattribute__(thing, "__dict__")
         if issubclass(type(held), dict):
@@ -410,7 +406,7 @@ def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
         for name, member in list(vars(kind).items()):
             if isinstance(member, MemberDescriptorType):
                 with suppress(AttributeError):  # it was not set
-                    yield Slot(thing, member), name, member.__get__(thing)
+                    yield None, name, member.__get__(thing)
 
 
 def _items(held: Any) -> Iterable[tuple[Any, Any]]:
@@ -423,11 +419,6 @@ def _items(held: Any) -> Iterable[tuple[Any, Any]]:
 
 def _exchange(holder: Any, others: dict[int, Any]) -> None:
     """Let each value in `holder` whose identity is in `others` be replaced by that one."""
-    if type(holder) is Slot:
-        with suppress(AttributeError):  # it was deleted meanwhile
-            value = holder.member.__get__(holder.thing)
-            holder.member.__set__(holder.thing, others.get(id(value), value))
-        return
     # Past a class that refuses or notes assignments.
     replace: Any = dict.__setitem__ if issubclass(type(holder), dict) else list.__setitem__
     for key, value in list(_items(holder)):

@@ -15,25 +15,7 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils import fetch
 
 from loadeval_adapters.torch_trace import pickles
-from loadeval_adapters.torch_trace.channel import (
-    BATCH,
-    CLOSED,
-    COLLATING,
-    COUNTS_CALLS,
-    INIT_NS,
-    LOOKING,
-    NO_SAMPLE,
-    NOT_SEEN,
-    OPEN,
-    PAUSED,
-    READY_NS,
-    SAMPLE,
-    UNKNOWN,
-    UNPICKLING_NS,
-    WORD,
-    Channel,
-    is_of_a_signal,
-)
+from loadeval_adapters.torch_trace.channel import UNKNOWN, WORD, Channel, is_of_a_signal
 from loadeval_adapters.torch_trace.code import CodeSampler
 from loadeval_adapters.torch_trace.kernel import (
     UNCOUNTED,
@@ -93,9 +75,9 @@ class WorkerInit:
                 return
             _Worker(channel, worker)
             own = channel.own(worker)
-            channel.words[own + UNPICKLING_NS] = began_ns - pickles.unpickling_began_ns
-            channel.words[own + INIT_NS] = ready_ns - began_ns
-            channel.words[own + READY_NS] = began_ns
+            channel.words[own + Channel.UNPICKLING_NS] = began_ns - pickles.unpickling_began_ns
+            channel.words[own + Channel.INIT_NS] = ready_ns - began_ns
+            channel.words[own + Channel.READY_NS] = began_ns
         except Exception as error:  # noqa: BLE001 - measuring may not end a training
             note = f"worker {worker} is not looked into ({type(error).__name__}: {error})"
             channel.write_text(worker, {"notes": [note]})
@@ -117,12 +99,12 @@ class Tracer:
         )
         self.ended: Callable[[], object] = self.transforms.restore
         self._channel, self._worker = channel, worker
-        self._words, self._sample = channel.words, channel.own(worker) + SAMPLE
+        self._words, self._sample = channel.words, channel.own(worker) + Channel.SAMPLE
         self._in_training = in_training
         self._notes: list[str] = []
         self._consumption = Consumption()
         self._memory = None if in_training else OwnMemory()
-        self._counter = CallCounter() if channel.words[COUNTS_CALLS] else None
+        self._counter = CallCounter() if channel.words[Channel.COUNTS_CALLS] else None
         self._calls = UNCOUNTED
         self._last_ns = WORTH_NS
         self._is_fetching = self._is_sized = self._takes_out = self._is_over = False
@@ -139,7 +121,7 @@ class Tracer:
         self.flush()
 
     def _stage(self) -> str:
-        return "collate" if self._words[self._sample] == COLLATING else "fetch"
+        return "collate" if self._words[self._sample] == Channel.COLLATING else "fetch"
 
     def flush(self) -> None:
         """Tell what is known so far; of many lines of code the most frequent, as there is room."""
@@ -176,7 +158,7 @@ class Tracer:
 
     def pause(self) -> None:
         """Let the dataset be as it was found. Called by what fetches, or beside it in training."""
-        self._words[self._sample] = NOT_SEEN
+        self._words[self._sample] = Channel.NOT_SEEN
         self.transforms.pause()
 
     def resume(self) -> None:
@@ -242,7 +224,7 @@ class Tracer:
         size = 2 * len(transforms.names)
         transforms.spent[:size] = [0] * size
         transforms.sizing[0], transforms.thread[0] = not self._is_sized, get_ident()
-        self._words[self._sample] = NOT_SEEN
+        self._words[self._sample] = Channel.NOT_SEEN
         cpu_ns = self._consumption.start(asks=self._last_ns >= WORTH_NS)
         self._calls = UNCOUNTED
         if self._counter is not None and self._is_sized:  # once what is opened once is open
@@ -256,7 +238,7 @@ class Tracer:
         self.transforms.thread[0] = 0
         if self._takes_out:
             self.transforms.take_out()
-        self._words[self._sample] = NO_SAMPLE
+        self._words[self._sample] = Channel.NO_SAMPLE
         self._is_fetching = False
 
 
@@ -321,7 +303,7 @@ class Reading:
     def collate(self, data: Any) -> Any:
         """What the user's `collate_fn` returns."""
         self.read_ns = perf_counter_ns()
-        self._words[self._sample] = COLLATING
+        self._words[self._sample] = Channel.COLLATING
         if self._is_batch and type(data) is list:
             self.samples = len(data)
         return self._collate(data)
@@ -347,9 +329,9 @@ class _Worker:
         self._tracer = tracer = Tracer(channel, worker)
         self._taken: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
         self._thread = get_ident(), threading.get_native_id()
-        self._batch, self._idx = channel.own(worker) + BATCH, UNKNOWN
+        self._batch, self._idx = channel.own(worker) + Channel.BATCH, UNKNOWN
         self._has_begun, self._state = False, UNKNOWN
-        if channel.words[OPEN] == LOOKING:
+        if channel.words[Channel.OPEN] == Channel.LOOKING:
             self._looks()  # before the worker makes its fetcher
         self._pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
         self._torchs = [vars(kind)["fetch"] for kind in FETCHERS]
@@ -380,19 +362,19 @@ class _Worker:
 
     def _looks(self) -> bool:
         """Whether somebody looks into this worker now."""
-        state = self._channel.words[OPEN]
+        state = self._channel.words[Channel.OPEN]
         if state != self._state:
-            if state == LOOKING and not self._has_begun:
+            if state == Channel.LOOKING and not self._has_begun:
                 self._has_begun = True
                 self._tracer.look_into(self._dataset)
-            elif state == LOOKING:
+            elif state == Channel.LOOKING:
                 self._tracer.resume()
-            elif state == PAUSED:
+            elif state == Channel.PAUSED:
                 self._tracer.pause()
-            elif state == CLOSED:
+            elif state == Channel.CLOSED:
                 self._tracer.close()
             self._state = state
-        return state == LOOKING
+        return state == Channel.LOOKING
 
     def _uninstall(self) -> None:
         for kind, torchs in zip(FETCHERS, self._torchs, strict=True):
