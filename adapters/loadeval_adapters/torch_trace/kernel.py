@@ -96,12 +96,10 @@ class Consumption:
         self._sched.close()
         self._io.close()
 
-    def start(self, *, asks: bool) -> int:
-        """The CPU time of this thread; with `asks`, also reads what `since` counts from."""
-        if asks:
-            self._last = self._so_far()
-            return self._last[0]
-        return thread_time_ns()
+    def start(self) -> int:
+        """The CPU time of this thread; `since` counts all else from this moment."""
+        self._last = self._so_far()
+        return self._last[0]
 
     def _so_far(self) -> Figures:
         if get_ident() != self._thread:

@@ -248,23 +248,24 @@ class Transforms:
         return True
 
     def _timed_call(self, call: Any, slots: dict[int, int], first: int, place: int) -> Any:
-        """`call`, timed in the slot of its first argument, or else the `first` one.
+        """`call`, timed in the `first` slot; where it is a method, in that of its object.
 
-        So a copy that a dataset makes of a transform counts as the first one of its class. What is
-        transformed is the argument in that `place`.
+        A copy that a dataset makes of a transform counts as the first one of its class. What is
+        transformed is the argument in that `place`: 0, or 1 of a method.
         """
-        spent, inside, thread = self.spent, self._inside, self.thread
-        sizing, sized = self.sizing, self.sized
+        spent, inside, thread, sizing = self.spent, self._inside, self.thread, self.sizing
+
+        def size(slot: int, args: tuple[Any, ...]) -> int | None:
+            self.sized.setdefault(self.names[slot // 2], [])
+            return elements_of(args[place]) if len(args) > place else None
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread[0]:
                 return call(*args, **kwargs)
-            slot = slots.get(id(args[0]), first) if args else first
-            before = None
-            if sizing[0]:
-                pairs = sized.setdefault(self.names[slot // 2], [])
-                before = elements_of(args[place]) if len(args) > place else None
-            outside, inside[0] = inside[0], 0
+            slot = slots.get(id(args[0]), first) if place else first
+            before = size(slot, args) if sizing[0] else None
+            outside = inside[0]
+            inside[0] = 0
             start = perf_counter_ns()
             try:
                 # Passing on keywords takes longer, even where there are none.
@@ -275,7 +276,7 @@ class Transforms:
                 spent[slot + 1] += 1
                 inside[0] = outside + took
             if before is not None and (after := elements_of(result)) is not None:
-                pairs.append((before, after))
+                self.sized[self.names[slot // 2]].append((before, after))
             return result
 
         setattr(timed, TIMED, self)

@@ -8,7 +8,7 @@ import struct
 import threading
 from multiprocessing import queues, util
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Subset, get_worker_info
@@ -197,10 +197,11 @@ class Tracer:
             else:
                 read_ns = reading.read_ns
                 times = start_ns, read_ns - start_ns, end_ns - read_ns
-                found = reading.samples, *times, reading.slowest_ns, _number(reading.slowest)
-            took_ns, last_ns = end_ns - start_ns, self._last_ns
-            asks, self._last_ns = max(took_ns, last_ns) >= WORTH_NS, took_ns
-            figures = self._consumption.since(cpu_ns, took_ns) if asks else UNKNOWN_FIGURES
+                found = reading.samples, *times, reading.slowest_ns, reading.slowest
+            took_ns, figures = end_ns - start_ns, UNKNOWN_FIGURES
+            if took_ns >= WORTH_NS or self._last_ns >= WORTH_NS:
+                figures = self._consumption.since(cpu_ns, took_ns)
+            self._last_ns = took_ns
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
             self.last = (*found, *figures, *memory, *self._calls), spent
             if not self._is_sized:
@@ -221,25 +222,28 @@ class Tracer:
         transforms = self.transforms
         if self._takes_out:
             transforms.put_in()
-        size = 2 * len(transforms.names)
-        transforms.spent[:size] = [0] * size
+        if size := 2 * len(transforms.names):
+            transforms.spent[:size] = [0] * size
         transforms.sizing[0], transforms.thread[0] = not self._is_sized, get_ident()
         self._words[self._sample] = Channel.NOT_SEEN
-        cpu_ns = self._consumption.start(asks=self._last_ns >= WORTH_NS)
-        self._calls = UNCOUNTED
+        asks = self._last_ns >= WORTH_NS
+        cpu_ns = self._consumption.start() if asks else thread_time_ns()
         if self._counter is not None and self._is_sized:  # once what is opened once is open
             self._counter.start(self._last_ns)
         return cpu_ns
 
     def _idle(self) -> None:
         """Note that nothing is fetched; what was put into place for a batch is taken out."""
-        if self._counter is not None and self._is_sized:
-            self._calls, self._counter = self._counter.stop(), None
-        self.transforms.thread[0] = 0
-        if self._takes_out:
-            self.transforms.take_out()
+        self._is_fetching, self.transforms.thread[0] = False, 0
         self._words[self._sample] = Channel.NO_SAMPLE
-        self._is_fetching = False
+        try:
+            self._calls = UNCOUNTED
+            if self._counter is not None and self._is_sized:
+                self._calls, self._counter = self._counter.stop(), None
+            if self._takes_out:
+                self.transforms.take_out()
+        except Exception as error:  # noqa: BLE001 - measuring may not end a training
+            self.fail(error)
 
 
 class Reading:
@@ -251,18 +255,21 @@ class Reading:
     they are: nothing tells when it reads which.
     """
 
+    samples = slowest_ns = slowest = UNKNOWN
+    read_ns = _place = 0
+
     def __init__(self, fetcher: Any, index: Any, words: Any, sample: int) -> None:
         self._held = held = vars(fetcher)
         self._words, self._sample = words, sample
         dataset = self._dataset = held["dataset"]
         self._collate = held["collate_fn"]
         self._is_batch, self._is_stream = held["auto_collation"], "dataset_iter" in held
-        self._place = held.get(PLACE, 0)
-        self.index, self.samples, self.read_ns = index, UNKNOWN, 0
-        self.slowest_ns, self.slowest = UNKNOWN, UNKNOWN
+        self.index = index
+        if self._is_stream:
+            self._place = held.get(PLACE, 0)
         if not self._is_batch:
-            self.slowest = self._place if self._is_stream else index
-            words[sample] = _number(self.slowest)
+            self.slowest = _number(self._place if self._is_stream else index)
+            words[sample] = self.slowest
             if not self._is_stream:
                 self.samples = len(index) if isinstance(index, (list, tuple)) else 1
         elif self._is_stream:
@@ -298,7 +305,7 @@ class Reading:
                     slowest_ns, slowest = now - then, index
                 then = now
         finally:  # a stream that has ended asks no more
-            self.slowest_ns, self.slowest = slowest_ns, slowest
+            self.slowest_ns, self.slowest = slowest_ns, slowest if are_numbers else UNKNOWN
 
     def collate(self, data: Any) -> Any:
         """What the user's `collate_fn` returns."""
@@ -310,7 +317,7 @@ class Reading:
 
     def end(self) -> None:
         """Leave the fetcher as it was; a stream's knows how much it has read."""
-        self._held.update(dataset=self._dataset, collate_fn=self._collate)
+        self._held["dataset"], self._held["collate_fn"] = self._dataset, self._collate
         if self._is_stream and self.read_ns:
             self._held[PLACE] = self._place + (self.samples if self._is_batch else 1)
 
