@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Figures = tuple[int, ...]
 """CPU time, that of other threads, time waiting for a CPU, bytes read, from disk, faults with the
 disk, faults without it, CPU time in the kernel."""
-UNKNOWN_FIGURES = (UNKNOWN,) * 8
+UNKNOWN_FIGURES: Figures = (UNKNOWN,) * 8
 BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
 UNREAD = (UNKNOWN, UNKNOWN)
 LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
