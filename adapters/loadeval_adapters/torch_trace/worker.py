@@ -184,7 +184,8 @@ class Tracer:
         try:
             if torchs in KNOWN:
                 reading = Reading(fetcher, index, self._words, self._sample)
-            batch = torchs(fetcher, index if reading is None else reading.index)
+            is_by_sample = reading is not None and reading.is_by_sample
+            batch = torchs(fetcher, reading if is_by_sample else index)
             end_ns = perf_counter_ns()
         finally:
             if reading is not None:
@@ -255,6 +256,7 @@ class Reading:
     they are: nothing tells when it reads which.
     """
 
+    is_by_sample = False
     samples = slowest_ns = slowest = UNKNOWN
     read_ns = _place = 0
 
@@ -264,7 +266,6 @@ class Reading:
         dataset = self._dataset = held["dataset"]
         self._collate = held["collate_fn"]
         self._is_batch, self._is_stream = held["auto_collation"], "dataset_iter" in held
-        self.index = index
         if self._is_stream:
             self._place = held.get(PLACE, 0)
         if not self._is_batch:
@@ -274,15 +275,16 @@ class Reading:
                 self.samples = len(index) if isinstance(index, (list, tuple)) else 1
         elif self._is_stream:
             self._indices: Any = range(self._place, self._place + len(index))
-            self.index = self
+            self.is_by_sample = True
         else:
-            self.samples, self._indices = _length(index), index
+            self.samples, self._indices, unrolled = _length(index), index, []
             while type(dataset) is Subset:
-                indices = dataset.indices
-                self._indices = [indices[position] for position in self._indices]
+                unrolled.append(dataset.indices)
                 dataset = dataset.dataset
             if not (hasattr(dataset, "__getitems__") and dataset.__getitems__):
-                held["dataset"], self.index = dataset, self
+                for indices in unrolled:
+                    self._indices = [indices[position] for position in self._indices]
+                held["dataset"], self.is_by_sample = dataset, True
         held["collate_fn"] = self.collate
 
     def __len__(self) -> int:
