@@ -253,17 +253,16 @@ class InTraining(WatchedIterator):
                 index_ns = perf_counter_ns() - start_ns
 
         def timed_next_data() -> Any:
-            tracer.last = None
             requested_ns = perf_counter_ns()
             try:
                 batch = give(alive())
             except StopIteration:
                 tracer.close()
                 raise
-            delivered_ns, epoch = perf_counter_ns(), self.epoch
-            if epoch is not None and tracer.last is not None:
+            delivered_ns, epoch, taken = perf_counter_ns(), self.epoch, tracer.take()
+            if epoch is not None and taken is not None:
                 try:
-                    words, spent = tracer.last
+                    words, spent = taken
                     _, start_ns, fetch_ns, collate_ns, *_ = words
                     pinned_ns = delivered_ns - start_ns - fetch_ns - collate_ns
                     tensors = UNKNOWN

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     Fetch = Callable[[Any, Any], Any]
+    Taken = tuple[tuple[int, ...], tuple[int, ...]]
+    """The words of a batch's record from `samples` to `requests`, and those of its transforms."""
 
 WORTH_NS = 1_000_000
 """The kernel is asked only after a batch that took at least this long, and before the next."""
@@ -84,14 +86,10 @@ class WorkerInit:
 
 
 class Tracer:
-    """Times what torch's fetchers do for each batch, and tells by `channel` what is to be known.
-
-    `last` is what the batch took: the words of its record from `samples` to `requests`, and those
-    of its transforms; None where there was none.
-    """
+    """Times what torch's fetchers do for each batch, and tells by `channel` what is to be known."""
 
     def __init__(self, channel: Channel, worker: int, *, in_training: bool = False) -> None:
-        self.last: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+        self._taken: Taken | None = None
         self.transforms = Transforms(in_training=in_training)
         self.code = CodeSampler(
             *(self.transforms.thread, self._stage, Tracer.fetch.__code__, self.flush),
@@ -109,6 +107,11 @@ class Tracer:
         self._last_ns = WORTH_NS
         self._is_fetching = self._is_sized = self._takes_out = self._is_over = False
         self._lock = threading.RLock()  # a finalizer may run while it is held
+
+    def take(self) -> Taken | None:
+        """What the last batch took, once; None where it was not timed, or raised."""
+        taken, self._taken = self._taken, None
+        return taken
 
     def look_into(self, dataset: Any) -> None:
         """Time the transforms of `dataset`."""
@@ -171,7 +174,7 @@ class Tracer:
         """What `torchs`, torch's own fetch, returns."""
         if self._is_over or self._is_fetching:  # for a loader that the dataset itself reads
             return torchs(fetcher, index)
-        self.last, self._is_fetching = None, True
+        self._taken, self._is_fetching = None, True
         try:
             memory = UNREAD if self._memory is None else self._memory.take()
             cpu_ns = self._begin()
@@ -204,7 +207,7 @@ class Tracer:
                 figures = self._consumption.since(cpu_ns, took_ns)
             self._last_ns = took_ns
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
-            self.last = (*found, *figures, *memory, *self._calls), spent
+            self._taken = (*found, *figures, *memory, *self._calls), spent
             if not self._is_sized:
                 self._is_sized = True
                 self.flush()
@@ -336,7 +339,7 @@ class _Worker:
         self._dataset = info.dataset
         self._channel, self._worker = channel, worker
         self._tracer = tracer = Tracer(channel, worker)
-        self._taken: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        self._taken: dict[int, Taken] = {}
         self._thread = get_ident(), threading.get_native_id()
         self._batch, self._idx = channel.own(worker) + Channel.BATCH, UNKNOWN
         self._has_begun, self._state = False, UNKNOWN
@@ -363,8 +366,9 @@ class _Worker:
             if not looks:
                 return torchs(fetcher, index)
             idx, batch = self._idx, tracer.fetch(torchs, fetcher, index)
-            if tracer.last is not None:
-                taken[idx] = tracer.last
+            found = tracer.take()
+            if found is not None:
+                taken[idx] = found
             return batch
 
         return fetch_timed
