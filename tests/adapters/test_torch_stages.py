@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
-from torch.utils.data._utils import fetch, pin_memory
+from torch.utils.data._utils import fetch, pin_memory, signal_handling
+from torch.utils.data._utils import worker as torch_workers
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from loadeval import LoaderEvaluator, StageNote, StageTimes, install, read_run
@@ -838,8 +839,11 @@ class ThreadContext(multiprocessing.context.SpawnContext):
         return made
 
 
-def test_threads_as_workers_are_not_timed() -> None:
+def test_threads_as_workers_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their batches are right, and so are the classes of the process that trains."""
+    monkeypatch.setattr(torch_workers, "_worker_info", None)  # a worker sets it, here too
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(signal_handling, "_set_worker_signal_handlers", lambda: None)
     fetches = {kind: vars(kind)["fetch"] for kind in torch_worker.FETCHERS}
     loader = DataLoader(Tensors, batch_size=8, num_workers=2)
     vars(loader)["_DataLoader__multiprocessing_context"] = ThreadContext()
