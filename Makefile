@@ -14,7 +14,7 @@ LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0"
 	"torch==2.1.0" "pillow==10.0.0"
 CORE = tests/data tests/core tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
-INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
+INSIDE_TORCH = tests/adapters/test_torch_stages.py tests/adapters/test_stages_compatibility.py
 # It needs nvtx.
 NOT_CORE = --ignore=tests/core/test_annotate_nvtx.py
 # They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.

@@ -1,10 +1,10 @@
 """The adapters that come with loadeval, found through the entry points `loadeval.adapters`."""
 
 ADAPTERS = {
-    "torch.utils.data": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "accelerate": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "lightning.fabric.wrappers": "loadeval_adapters.pytorch:PyTorchAdapter",
-    "lightning_fabric.wrappers": "loadeval_adapters.pytorch:PyTorchAdapter",
+    "torch.utils.data": "loadeval_adapters.torch:PyTorchAdapter",
+    "accelerate": "loadeval_adapters.torch:PyTorchAdapter",
+    "lightning.fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
+    "lightning_fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
     "torchdata.stateful_dataloader": "loadeval_adapters.stateful:StatefulDataLoaderAdapter",
     "torchdata.nodes": "loadeval_adapters.others:NodesAdapter",
     "nvidia.dali.plugin.base_iterator": "loadeval_adapters.dali:DALIAdapter",

@@ -8,7 +8,7 @@ from typing import Any
 
 from loadeval import LoaderInfo
 from loadeval_adapters.others import ResumableAdapter
-from loadeval_adapters.pytorch import PyTorchAdapter
+from loadeval_adapters.torch import PyTorchAdapter
 
 
 class StatefulDataLoaderAdapter(ResumableAdapter, PyTorchAdapter):

@@ -62,7 +62,7 @@ def test_the_wheel_has_both_packages_and_their_types(built: tuple[Path, Path]) -
     """The command and the adapters; and nothing of the tests."""
     names = set(ZipFile(built[0]).namelist())
     entry_points = ZipFile(built[0]).read("loadeval-0.2.0.dist-info/entry_points.txt")
-    assert b"torch.utils.data = loadeval_adapters.pytorch:PyTorchAdapter" in entry_points
+    assert b"torch.utils.data = loadeval_adapters.torch:PyTorchAdapter" in entry_points
     assert b"loadeval = loadeval.cli.main:app" in entry_points
     assert {"loadeval/py.typed", "loadeval_adapters/py.typed", "loadeval/report/page.html"} <= names
     folders = {name.partition("/")[0] for name in names}

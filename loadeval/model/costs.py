@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +32,14 @@ from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import CALLS, Stages, slow_rows, split_of, typical_sample_ns
+from loadeval.inside.stages import (
+    CALLS,
+    Stages,
+    code_weights,
+    slow_rows,
+    split_of,
+    typical_sample_ns,
+)
 from loadeval.model.simulate import MOST_BATCHES
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
@@ -100,10 +107,11 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
     blocked_ns = work_ns - cpu_ns - run_queue_ns
     computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
     receive_ns, lock_ns = _receiving(batches)
-    seen = Counter[str]()
+    seen = defaultdict[str, float](float)
+    weights = code_weights(run, stages.fetch_ns, stages.collate_ns)
     for samples in run.code:
         for place, count in samples.running.items():
-            seen[place.partition(CALLS)[2]] += count
+            seen[place.partition(CALLS)[2]] += count * weights[samples.stage]
     total = sum(sum((*each.running.values(), *each.blocked.values())) for each in run.code)
     parts = {name: count / total * constant for name, count in seen.items() if name}
     parts |= {line.function: line.share * constant for line in reversed(stages.code)}

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
 from loadeval_adapters.others import WebDatasetAdapter
-from loadeval_adapters.pytorch import NAMES
+from loadeval_adapters.torch import NAMES
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 

@@ -317,24 +317,6 @@ def test_ranks_that_were_not_looked_at_may_come() -> None:
     assert (hang.cause, hang.collective, hang.is_hang) == ("step", "all_reduce", False)
 
 
-@pytest.mark.parametrize(
-    ("function", "variables", "sample"),
-    [
-        ("map_fetch", {"sample_index": 12}, 12),
-        ("map_fetch", {"sample_index": 12, "read": 5}, None),
-        ("iterable_fetch", {"place": 3}, 3),
-        ("whole_fetch", {}, None),
-    ],
-)
-def test_the_sample_where_we_time_the_worker(
-    function: str, variables: dict[str, int], sample: int | None
-) -> None:
-    """Of a batch that is collated there is none."""
-    ours = frame(function, f"{PACKAGES}/loadeval_adapters/pytorch_worker.py", **variables)
-    hang = of_worker((READ, ours, loop(0, idx=6), *FORKED), "read")
-    assert (hang.cause, hang.batch, hang.sample) == ("io", 6, sample)
-
-
 @pytest.mark.parametrize("sample", ["'a key'", ""])
 def test_a_sample_that_is_no_number_is_not_known(sample: str) -> None:
     assert of_worker(fetching(READ, sample=sample), "read").sample is None

@@ -319,6 +319,24 @@ def test_a_function_has_its_commonest_line_and_what_it_was_blocked_in() -> None:
     assert replace(result, callers=("load",)).line == result.code[1]
 
 
+def test_lines_share_the_time_of_their_stage() -> None:
+    """However often they are seen: collating gives up Python's lock, and fetching does not."""
+    seen = (
+        CodeSamples(0, {"a.py:3 load": 9, "a.py:5 crop": 1}, {}, stage="fetch"),
+        CodeSamples(0, {"collate.py:7 stack": 90}, {}, stage="collate"),
+    )
+    result = inside(looked_into(one_worker(4), code=seen))
+    fetching = result.fetch_ns / (result.fetch_ns + result.collate_ns)
+    assert 0 < fetching < 1
+    assert {line.place: line.share for line in result.code} == pytest.approx(
+        {
+            "a.py:3 load": 0.9 * fetching,
+            "a.py:5 crop": 0.1 * fetching,
+            "collate.py:7 stack": 1 - fetching,
+        }
+    )
+
+
 def test_functions_of_libraries_have_their_modules() -> None:
     result = inside(looked_into(one_worker(4), code=CODE))
     first, other = result.calls

@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from loadeval_adapters.pytorch_transforms import attributes_of
+from loadeval_adapters.torch_trace.transforms import attributes_of
 
 LOOKED_AT = (50, 8, 4, 2, 2)
 """How many items of a container are looked at, by depth: some 6,000 objects in all at most."""
@@ -36,49 +36,37 @@ def objects_in(dataset: Any) -> Objects | None:
     taken for that of the others. An object that several of these hold counts once. An array counts
     as one, without its buffer, which no reference count is written to.
     """
+    seen: set[int] = set()
+    ends_ns = perf_counter_ns() + MOST_NS
+
+    def look_at(thing: Any, depth: int) -> tuple[float, float]:
+        if id(thing) in seen:
+            return 0, 0
+        seen.add(id(thing))
+        kinds = type(thing).__mro__
+        sized: Any = next(kind for kind in kinds if kind in SIZED)
+        own_bytes = sized.__sizeof__(thing) + (16 if kinds[0].__flags__ & HAVE_GC else 0)
+        items, times = _items_of(thing, LOOKED_AT[depth] if depth < len(LOOKED_AT) else 0)
+        if not items:
+            return 1 + times, own_bytes
+        number = nbytes = 0.0
+        looked_at = 0
+        for item in items:
+            its_number, its_bytes = look_at(item, depth + 1)
+            number, nbytes, looked_at = number + its_number, nbytes + its_bytes, looked_at + 1
+            if perf_counter_ns() >= ends_ns:
+                break
+        each = times / looked_at
+        return 1 + each * number, own_bytes + each * nbytes
+
     with suppress(Exception):  # it may be changed meanwhile, or have odd attributes
-        number, nbytes = _Walk().look_at(dataset, 0)
-        return Objects(round(number), round(nbytes))
+        return Objects(*map(round, look_at(dataset, 0)))
     return None
 
 
-class _Walk:
-    """Looks at each object once, until its time is over."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-        self._ends_ns = perf_counter_ns() + MOST_NS
-
-    def look_at(self, thing: Any, depth: int) -> tuple[float, float]:
-        """How many objects `thing` is and holds, and their bytes."""
-        if id(thing) in self._seen:
-            return 0, 0
-        self._seen.add(id(thing))
-        kinds = type(thing).__mro__
-        sized: Any = next(kind for kind in kinds if kind in SIZED)
-        nbytes = sized.__sizeof__(thing)
-        nbytes += 16 if kinds[0].__flags__ & HAVE_GC else 0
-        items, times = _items_of(thing, kinds, LOOKED_AT[depth] if depth < len(LOOKED_AT) else 0)
-        if not items:
-            return 1 + times, nbytes
-        number = held_bytes = 0.0
-        looked_at = 0
-        for item in items:
-            its_number, its_bytes = self.look_at(item, depth + 1)
-            number, held_bytes, looked_at = (
-                number + its_number,
-                held_bytes + its_bytes,
-                looked_at + 1,
-            )
-            if perf_counter_ns() >= self._ends_ns:
-                break
-        each = times / looked_at
-        return 1 + each * number, nbytes + each * held_bytes
-
-
-def _items_of(thing: Any, kinds: tuple[type, ...], most: int) -> tuple[list[Any], int]:
+def _items_of(thing: Any, most: int) -> tuple[list[Any], int]:
     """Some of what `thing` holds, spread over a list, and how many it holds in all."""
-    kind: Any = next((kind for kind in kinds if kind in CONTAINERS), None)
+    kind: Any = next((kind for kind in type(thing).__mro__ if kind in CONTAINERS), None)
     if kind is None:
         is_looked_into = not issubclass(type(thing), (type, ModuleType))
         items = [value for _, _, value in attributes_of(thing)] if is_looked_into else []

@@ -11,8 +11,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch_channel import UNKNOWN
-from loadeval_adapters.pytorch_iterators import COUNTED, tensors_in
+from loadeval_adapters.torch_trace.channel import UNKNOWN
+from loadeval_adapters.torch_trace.iterators import COUNTED, tensors_in
 from tests.runs.tables import rows_of
 
 ONE = torch.zeros(2)

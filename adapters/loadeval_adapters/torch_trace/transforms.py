@@ -15,13 +15,13 @@ from types import (
     MethodDescriptorType,
     MethodType,
 )
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
+from loadeval_adapters.torch_trace.channel import MOST_TRANSFORMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,8 +40,8 @@ FUNCTIONS = (
     *(MethodDescriptorType, MemberDescriptorType),
 )
 OPAQUE = (*FUNCTIONS, functools.partial, type)
-DEEP = 12
-MANY = 64
+DEEP, MANY = 12, 64
+"""How deep transforms are looked for in one another, and the longest list that is looked into."""
 MOST_LOOKED_AT = 10_000
 """So many attributes and items are looked at, which takes some 10 ms."""
 OF_EVERY_MODULE = frozenset(vars(nn.Module()))
@@ -50,7 +50,6 @@ FORWARDED = (
     *("__len__", "__iter__", "__getitem__", "__contains__", "__bool__", "__repr__", "__str__"),
     *("__eq__", "__ne__", "__hash__", "__enter__", "__exit__"),
 )
-MISSING: Any = object()
 TIMED = "_loadeval_timed_by"
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: its methods can be replaced
 
@@ -74,15 +73,15 @@ class Transforms:
     long as nothing is loaded, wherever they were moved in their list meanwhile; what a user's code
     copies while it loads has the stand-ins.
 
-    `sized` has how many numbers went into some of them and came out while `sizing` was the thread,
-    in the order of their first calls.
+    While the first item of `sizing` is true, `sized` gets how many numbers went into and came out
+    of some of them, by name.
     """
 
     def __init__(self, *, in_training: bool = False) -> None:
         self.names: list[str] = []
         self.spent = [0] * (2 * MOST_TRANSFORMS)
         self.thread = [0]
-        self.sizing = [0]
+        self.sizing = [False]
         self.sized: dict[str, list[tuple[int, int]]] = {}
         self._inside = [0]
         self._in_training = in_training
@@ -114,13 +113,6 @@ class Transforms:
             _exchange(holder, self._own)
         return bool(self._holders)
 
-    def restore(self) -> None:
-        """Leave everything as it was found."""
-        self.pause()
-        self._classes.clear()
-        for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
-            held.clear()  # the dataset may be freed now
-
     def pause(self) -> None:
         """Let transforms run as they were found, until `resume`."""
         self.take_out()
@@ -132,9 +124,26 @@ class Transforms:
         for kind, timed, call in self._classes:
             _exchange_call(kind, call, timed)
 
+    def restore(self) -> None:
+        """Leave everything as it was found."""
+        self.pause()
+        self._classes.clear()
+        for held in (self._holders, self._walked, self._timed, self._stand_ins, self._own):
+            held.clear()  # the dataset may be freed now
+
+    def sizes(self) -> dict[str, dict[str, float]]:
+        """The numbers in a call's argument and in its result, by column of StageTimes."""
+        return {
+            column: {
+                name: sum(pair[place] for pair in pairs) / len(pairs)
+                for name, pairs in self.sized.items()
+                if pairs
+            }
+            for place, column in enumerate(("elements_before", "elements_after"))
+        }
+
     def _look_into(self, dataset: Any, depth: int) -> None:
-        is_opaque = issubclass(type(dataset), OPAQUE)
-        if depth > DEEP or id(dataset) in self._walked or is_opaque:
+        if depth > DEEP or id(dataset) in self._walked or issubclass(type(dataset), OPAQUE):
             return
         self._walked[id(dataset)] = dataset
         self._look_at_attributes(dataset, depth, is_transform=False)
@@ -144,15 +153,22 @@ class Transforms:
             if self._to_look_at <= 0:
                 return
             self._to_look_at -= 1
-            if issubclass(type(value), Dataset) or name.strip("_") in DATASETS:
-                for dataset in _several(value):
+            bare = name.strip("_")
+            if issubclass(type(value), Dataset) or bare in DATASETS:
+                is_several = issubclass(type(value), (list, tuple, dict))
+                several = islice(_items(value), MANY) if is_several else [(0, value)]
+                for _, dataset in several:
                     self._look_into(dataset, depth + 1)
-            elif _holds_transforms(name) or (is_transform and _holds_parts(thing, name, value)):
+            elif (
+                bare in TRANSFORMS
+                or bare.endswith(("transform", "transforms"))
+                or (is_transform and _holds_parts(thing, name, value))
+            ):
                 self._time_in(holder, value, depth + 1)
 
     def _time_in(self, holder: Any, value: Any, depth: int) -> None:
         timed = self._with_time(value, depth)
-        if timed is not value:
+        if timed is not value and holder is not None:
             self._holders[id(holder)] = holder
             self._stand_ins[id(value)] = timed
             self._own[id(timed)] = value
@@ -160,28 +176,27 @@ class Transforms:
     def _with_time(self, value: Any, depth: int) -> Any:
         """What is to replace `value`: mostly itself, timed from now on."""
         kind = type(value)
-        is_new = id(value) not in self._walked and depth <= DEEP
-        if is_new and (callable(value) or issubclass(kind, (list, tuple, dict))):
-            self._walked[id(value)] = value  # keeps its id from being reused
-            parts = self._parts
-            timed = value
-            if issubclass(kind, (list, tuple, dict)):
-                timed = self._with_times(value, depth + 1)
-            elif _is_container(value):
-                # A model that trains may be one, too: it keeps its modules.
-                if not (self._in_training and _learns(value)):
-                    self._with_times(vars(value)["_modules"], depth + 1)
-            elif not issubclass(kind, type):
-                if not issubclass(kind, OPAQUE):
-                    is_model = issubclass(kind, nn.Module) and _learns(value)
-                    self._look_at_attributes(value, depth, is_transform=not is_model)
-                timed = self._time(value, has_parts=self._parts > parts)
-                self._parts += 1
-            if self._parts > parts:
-                self._timed[id(value)] = self._timed[id(timed)] = timed
-        elif id(value) in self._timed:
+        is_held = issubclass(kind, (list, tuple, dict))
+        if id(value) in self._walked or depth > DEEP or not (callable(value) or is_held):
+            self._parts += id(value) in self._timed
+            return self._timed.get(id(value), value)
+        self._walked[id(value)] = value  # keeps its id from being reused
+        parts, timed = self._parts, value
+        if is_held:
+            timed = self._with_times(value, depth + 1)
+        elif _is_container(value):
+            # A model that trains may be one, too: it keeps its modules.
+            if not (self._in_training and _learns(value)):
+                self._with_times(vars(value)["_modules"], depth + 1)
+        elif not issubclass(kind, type):
+            if not issubclass(kind, OPAQUE):
+                is_model = issubclass(kind, nn.Module) and _learns(value)
+                self._look_at_attributes(value, depth, is_transform=not is_model)
+            timed = self._time(value, has_parts=self._parts > parts)
             self._parts += 1
-        return self._timed.get(id(value), value)
+        if self._parts > parts:
+            self._timed[id(value)] = self._timed[id(timed)] = timed
+        return timed
 
     def _with_times(self, held: Any, depth: int) -> Any:
         """What is to replace a list, tuple or dict, whose items are timed from now on."""
@@ -201,23 +216,20 @@ class Transforms:
         is_others = getattr(kind.__call__, TIMED, self) is not self  # of another epoch that lives
         if is_others or len(self.names) == MOST_TRANSFORMS:
             return item
-        name = _code_name(kind) if has_parts else _name(item)
-        slot = 2 * len(self.names)
-        if self._can_time_class(kind) and self._time_class(kind, id(item), slot):
-            stand_in = item
-        else:
-            stand_in = self._stand_in(item, slot)
+        name, slot = _code_name(kind) if has_parts else _name(item), 2 * len(self.names)
+        # The classes of functions cannot be changed, and those of a model are to be left alone.
+        is_left_alone = (
+            issubclass(kind, OPAQUE)
+            or kind.__module__.startswith(("torch.nn", "torch.jit"))
+            or (self._in_training and hasattr(kind, "named_parameters"))
+            or not kind.__flags__ & HEAP_TYPE
+        )
+        stand_in = item
+        if is_left_alone or not self._time_class(kind, id(item), slot):
+            stand_in = _stand_in(item, staticmethod(self._timed_call(item, {}, slot, 0)))
         same = sum(1 for other in self.names if other == name or other.startswith(f"{name} ("))
         self.names.append(f"{name} ({same + 1})" if same else name)
         return stand_in
-
-    def _can_time_class(self, kind: type) -> bool:
-        is_function = issubclass(kind, OPAQUE)
-        is_torch = kind.__module__.startswith(("torch.nn", "torch.jit"))
-        may_be_of_a_model = self._in_training and hasattr(kind, "named_parameters")
-        return bool(
-            kind.__flags__ & HEAP_TYPE and not (is_function or is_torch or may_be_of_a_model)
-        )
 
     def _time_class(self, kind: type, item: int, slot: int) -> bool:
         for base in kind.__mro__:
@@ -225,121 +237,50 @@ class Transforms:
                 self._slots[base][item] = slot
                 return True
         call: Any = vars(kind).get("__call__")
-        # A copy that a dataset makes of a transform counts as the first one of its class.
-        timed = self._timed_method(kind.__call__, slots := {item: slot}, slot)
+        slots = {item: slot}
+        timed = functools.wraps(kind.__call__)(self._timed_call(kind.__call__, slots, slot, 1))
         try:
-            # Past a metaclass that refuses assignments.
-            type.__setattr__(kind, "__call__", timed)
+            type.__setattr__(kind, "__call__", timed)  # past a metaclass that refuses assignments
         except TypeError:
             return False
         self._slots[kind] = slots
         self._classes.append((kind, timed, call))
         return True
 
-    def _timed_method(self, call: Any, slots: dict[int, int], first: int) -> Any:
-        spent, inside, thread = self.spent, self._inside, self.thread
-        sizing, call_sized = self.sizing, self._call_sized
+    def _timed_call(self, call: Any, slots: dict[int, int], first: int, place: int) -> Any:
+        """`call`, timed in the `first` slot; where it is a method, in that of its object.
 
-        @functools.wraps(call)
-        def __call__(self: Any, x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for that
-            is_simple = not args and not kwargs and x is not MISSING
-            if not is_simple and x is not MISSING:
-                args = (x, *args)
+        A copy that a dataset makes of a transform counts as the first one of its class. What is
+        transformed is the argument in that `place`: 0, or 1 of a method.
+        """
+        spent, inside, thread, sizing = self.spent, self._inside, self.thread, self.sizing
+
+        def size(slot: int, args: tuple[Any, ...]) -> int | None:
+            self.sized.setdefault(self.names[slot // 2], [])
+            return elements_of(args[place]) if len(args) > place else None
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
             if get_ident() != thread[0]:
-                if get_ident() == sizing[0]:
-                    args = (self, x) if is_simple else (self, *args)
-                    return call_sized(call, slots.get(id(self), first), x, args, kwargs)
-                return call(self, x) if is_simple else call(self, *args, **kwargs)
-            slot = slots.get(id(self), first)
-            outside, inside[0] = inside[0], 0
+                return call(*args, **kwargs)
+            slot = slots.get(id(args[0]), first) if place else first
+            before = size(slot, args) if sizing[0] else None
+            outside = inside[0]
+            inside[0] = 0
             start = perf_counter_ns()
             try:
-                # Passing on any arguments takes twice as long.
-                return call(self, x) if is_simple else call(self, *args, **kwargs)
+                # Passing on keywords takes longer, even where there are none.
+                result = call(*args, **kwargs) if kwargs else call(*args)
             finally:
                 took = perf_counter_ns() - start
                 spent[slot] += took - inside[0]
                 spent[slot + 1] += 1
                 inside[0] = outside + took
-
-        setattr(__call__, TIMED, self)
-        return __call__
-
-    def _timed_function(self, call: Any, slot: int) -> Any:
-        spent, inside, thread = self.spent, self._inside, self.thread
-        sizing, call_sized = self.sizing, self._call_sized
-
-        def timed(x: Any = MISSING, /, *args: Any, **kwargs: Any) -> Any:
-            is_simple = not args and not kwargs and x is not MISSING
-            if not is_simple and x is not MISSING:
-                args = (x, *args)
-            if get_ident() != thread[0]:
-                if get_ident() == sizing[0]:
-                    return call_sized(call, slot, x, (x,) if is_simple else args, kwargs)
-                return call(x) if is_simple else call(*args, **kwargs)
-            outside, inside[0] = inside[0], 0
-            start = perf_counter_ns()
-            try:
-                return call(x) if is_simple else call(*args, **kwargs)
-            finally:
-                took = perf_counter_ns() - start
-                spent[slot] += took - inside[0]
-                spent[slot + 1] += 1
-                inside[0] = outside + took
+            if before is not None and (after := elements_of(result)) is not None:
+                self.sized[self.names[slot // 2]].append((before, after))
+            return result
 
         setattr(timed, TIMED, self)
         return timed
-
-    def sizes(self) -> dict[str, dict[str, float]]:
-        """The numbers in a call's argument and in its result, by column of StageTimes."""
-        before, after = (
-            {
-                name: sum(pair[place] for pair in pairs) / len(pairs)
-                for name, pairs in self.sized.items()
-                if pairs
-            }
-            for place in (0, 1)
-        )
-        return {"elements_before": before, "elements_after": after}
-
-    def _call_sized(self, call: Any, slot: int, x: Any, args: Any, kwargs: Any) -> Any:
-        """Call it, timed as ever, and note what went in and came out."""
-        sized, before = self.sized.setdefault(self.names[slot // 2], []), elements_of(x)
-        outside, self._inside[0] = self._inside[0], 0
-        start = perf_counter_ns()
-        try:
-            result = call(*args, **kwargs)
-        finally:
-            took = perf_counter_ns() - start
-            self.spent[slot] += took - self._inside[0]
-            self.spent[slot + 1] += 1
-            self._inside[0] = outside + took
-        after = elements_of(result)
-        if before is not None and after is not None:
-            sized.append((before, after))
-        return result
-
-    def _stand_in(self, item: Any, slot: int) -> Any:
-        """An object like `item` in all but `type()`; its copies and pickles are `item`'s."""
-
-        def get(_: Any, name: str) -> Any:
-            return (
-                (lambda _protocol: (_itself, (item,)))
-                if name == "__reduce_ex__"
-                else getattr(item, name)
-            )
-
-        methods: dict[str, Any] = {
-            name: _forwarding(item, name) for name in FORWARDED if hasattr(type(item), name)
-        }
-        methods |= {
-            "__slots__": (),
-            "__call__": staticmethod(self._timed_function(item, slot)),
-            "__getattribute__": get,
-            "__setattr__": lambda _, name, value: setattr(item, name, value),
-            "__delattr__": lambda _, name: delattr(item, name),
-        }
-        return type(type(item).__name__, (), methods)()
 
 
 def elements_of(x: Any) -> int | None:
@@ -355,9 +296,30 @@ def elements_of(x: Any) -> int | None:
     return None
 
 
-def _forwarding(item: Any, name: str) -> Any:
-    method = getattr(type(item), name)
-    return lambda _, *args: method(item, *args)
+def _stand_in(item: Any, timed: staticmethod[..., Any]) -> Any:
+    """An object like `item` in all but `type()`; its copies and pickles are `item`'s."""
+
+    def get(_: Any, name: str) -> Any:
+        if name == "__reduce_ex__":
+            return lambda _protocol: (_itself, (item,))
+        return getattr(item, name)
+
+    def forwarding(method: Any) -> Any:
+        return lambda _, *args: method(item, *args)
+
+    methods: dict[str, Any] = {
+        name: forwarding(getattr(type(item), name))
+        for name in FORWARDED
+        if hasattr(type(item), name)
+    }
+    methods |= {
+        "__slots__": (),
+        "__call__": timed,
+        "__getattribute__": get,
+        "__setattr__": lambda _, name, value: setattr(item, name, value),
+        "__delattr__": lambda _, name: delattr(item, name),
+    }
+    return type(type(item).__name__, (), methods)()
 
 
 def _itself(item: Any) -> Any:
@@ -390,11 +352,6 @@ def _code_name(kind: type) -> str:
     method = "forward" if is_module else "__call__"
     name: str = getattr(getattr(kind, method), "__qualname__", "").rpartition("<locals>.")[2]
     return name if name.endswith(f".{method}") else f"{kind.__name__}.{method}"
-
-
-def _holds_transforms(name: str) -> bool:
-    bare = name.strip("_")
-    return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
 
 
 def _holds_parts(thing: Any, name: str, value: Any) -> bool:
@@ -434,16 +391,12 @@ def _is_container(value: Any) -> bool:
     return issubclass(kind, (nn.ModuleList, nn.ModuleDict))
 
 
-def _several(value: Any) -> list[Any]:
-    kind = type(value)
-    if issubclass(kind, (list, tuple, dict)):
-        return [item for _, item in islice(_items(value), MANY)]
-    return [value]
-
-
 def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
-    """What `thing` itself holds, and where, without asking its class for anything."""
-    with suppress(AttributeError):
+    """What `thing` itself holds, without asking its class for anything.
+
+    Each with the dict that has it; None for a slot.
+    """
+    with suppress(AttributeError):  # it has slots alone
         held = object.__getattribute__(thing, "__dict__")
         if issubclass(type(held), dict):
             modules = dict.get(held, "_modules")  # of an nn.Module
@@ -453,15 +406,8 @@ def attributes_of(thing: Any) -> Iterator[tuple[Any, str, Any]]:
     for kind in type(thing).__mro__:
         for name, member in list(vars(kind).items()):
             if isinstance(member, MemberDescriptorType):
-                with suppress(AttributeError):
-                    yield Slot(thing, member), name, member.__get__(thing)
-
-
-class Slot(NamedTuple):
-    """An attribute of `thing` that is not in its dict."""
-
-    thing: Any
-    member: MemberDescriptorType
+                with suppress(AttributeError):  # it was not set
+                    yield None, name, member.__get__(thing)
 
 
 def _items(held: Any) -> Iterable[tuple[Any, Any]]:
@@ -474,11 +420,6 @@ def _items(held: Any) -> Iterable[tuple[Any, Any]]:
 
 def _exchange(holder: Any, others: dict[int, Any]) -> None:
     """Let each value in `holder` whose identity is in `others` be replaced by that one."""
-    if type(holder) is Slot:
-        with suppress(AttributeError):  # it was deleted meanwhile
-            value = holder.member.__get__(holder.thing)
-            holder.member.__set__(holder.thing, others.get(id(value), value))
-        return
     # Past a class that refuses or notes assignments.
     replace: Any = dict.__setitem__ if issubclass(type(holder), dict) else list.__setitem__
     for key, value in list(_items(holder)):

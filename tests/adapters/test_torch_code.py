@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval_adapters.pytorch_code import Instruction, _full_name, called_by
+from loadeval_adapters.torch_trace.code import called_by
 
 
 def calling() -> object:
@@ -31,6 +31,10 @@ def calling_a_part(lines: list[str]) -> object:
     return lines[0].strip()
 
 
+def calling_a_module_by_another_name(path: str) -> object:
+    return np.load(path)
+
+
 def calling_an_escape(line: str) -> object:
     return line.strip("\n")
 
@@ -47,6 +51,7 @@ def multiplying(number: int) -> object:
         (calling_far, "json.loads"),
         (calling_a_name, "len"),
         (calling_a_part, "strip"),
+        (calling_a_module_by_another_name, "numpy.load"),
         (calling_an_escape, ""),
         (multiplying, ""),
     ],
@@ -55,15 +60,9 @@ def test_what_an_instruction_calls(function: Any, name: str) -> None:
     code = function.__code__
     kinds = "BINARY_OP" if function is multiplying else "CALL"
     offset = next(each.offset for each in dis.get_instructions(code) if each.opname == kinds)
-    assert called_by(Instruction(code, offset, function.__globals__)) == name
+    assert called_by(code, offset, function.__globals__) == name
 
 
 def test_what_nobody_can_see_is_not_told() -> None:
     code = compile("len('a')", "<nowhere>", "eval")
-    assert called_by(Instruction(code, 0, {})) == ""
-
-
-def test_names_that_stand_for_modules_and_functions() -> None:
-    names = {"loads": json.loads, "np": np, "size": len}
-    told = [_full_name(name, value) for name, value in names.items()]
-    assert told == ["loads", "numpy", "builtins.len"]
+    assert called_by(code, 0, {}) == ""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import signal
-import struct
 import traceback
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
@@ -18,7 +18,7 @@ RECORD = (
     *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
     *("minor_faults", "system_ns", "private_bytes", "shared_bytes"),
     *("opened_files", "connections", "requests"),
-    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "tensors", "same_idx"),
+    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "same_idx"),
 )
 """What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
 transforms follow. `idx`, torch's number of the batch, is at both ends, which shows whether another
@@ -27,40 +27,43 @@ FIXED = len(RECORD)
 STRIDE = FIXED + 2 * MOST_TRANSFORMS
 WORD = 8
 
-OPEN, COUNTS_CALLS = 0, 1
-"""Words that tell whether somebody looks into the loader, and are 1 where workers count calls."""
-CLOSED, LOOKING, PAUSED = 0, 1, 2
-"""What OPEN tells. While it is paused, torch's own code runs."""
 CHANNEL_WORDS = 8
-READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
-"""A worker's own words: when it was ready, how long the user's `worker_init_fn` took,
-the batch and the sample it reads, of its text how often it was changed and how long it is, and how
-long it unpickled what it was sent."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
-NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
-"""Stand for a sample while none is read, and where nobody sees which one is."""
 TRIES = 1000
-TEXT = 32768
+TEXT = 65536
 """Bytes for a worker's text."""
 
 
 class Channel:
     """Memory for `workers` and records of `slots` batches, which new processes can be given.
 
-    The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it.
+    The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it. Where the
+    training process loads by itself, it is its own worker 0, in memory that is not `shared`.
     """
 
-    def __init__(self, workers: int, slots: int) -> None:
-        self.slots = slots
+    OPEN, COUNTS_CALLS = 0, 1
+    """Words that tell whether somebody looks into the loader, and are 1 where calls are counted."""
+    CLOSED, LOOKING, PAUSED = 0, 1, 2
+    """What OPEN tells. While it is paused, torch's own code runs."""
+    READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES, UNPICKLING_NS = range(7)
+    """A worker's own words: when it was ready, how long the user's `worker_init_fn` took, the batch
+    and the sample that it reads, how often its text was changed and how long that is, and how long
+    it unpickled what it was sent."""
+    NO_SAMPLE, COLLATING, NOT_SEEN = -1, -2, -3
+    """Stand for a sample while none is read, and where nobody sees which one is."""
+
+    def __init__(self, workers: int, slots: int, *, shared: bool = True) -> None:
+        self.workers, self.slots = workers, slots
         self._ring = CHANNEL_WORDS + workers * WORKER_WORDS
         self._texts = self._ring + slots * STRIDE
-        self._memory = RawArray("q", self._texts + workers * TEXT // WORD)
+        words = self._texts + workers * TEXT // WORD
+        self._memory: Any = RawArray("q", words) if shared else (ctypes.c_longlong * words)()
         self._map()
-        self.words[OPEN] = LOOKING
+        self.words[self.OPEN] = self.LOOKING
         for worker in range(workers):
-            self.words[self.own(worker) + SAMPLE] = NO_SAMPLE
+            self.words[self.own(worker) + self.SAMPLE] = self.NO_SAMPLE
         for slot in range(slots):
-            self.words[self._ring + slot * STRIDE] = UNKNOWN
+            self.words[self.slot(slot)] = UNKNOWN
 
     def _map(self) -> None:
         self.bytes = memoryview(self._memory).cast("B")
@@ -81,28 +84,35 @@ class Channel:
         """The first word of the record of batch `idx`."""
         return self._ring + idx % self.slots * STRIDE
 
+    def take_record(self, idx: int) -> bytes:
+        """The record in the slot of batch `idx`, which is known no more then."""
+        slot = self.slot(idx)
+        record = bytes(self.bytes[slot * WORD : (slot + STRIDE) * WORD])
+        self.words[slot] = UNKNOWN
+        return record
+
     def write_text(self, worker: int, content: dict[str, Any]) -> bool:
         """Write `content` as JSON. Returns False, and writes nothing, if it is too long."""
         text = json.dumps(content, separators=(",", ":")).encode()
         if len(text) > TEXT:
             return False
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
-        version = self.words[own + TEXT_VERSION]
-        self.words[own + TEXT_VERSION] = version + 1  # odd while it is written
+        version = self.words[own + self.TEXT_VERSION]
+        self.words[own + self.TEXT_VERSION] = version + 1  # odd while it is written
         self.bytes[start : start + len(text)] = text
-        self.words[own + TEXT_BYTES] = len(text)
-        self.words[own + TEXT_VERSION] = version + 2
+        self.words[own + self.TEXT_BYTES] = len(text)
+        self.words[own + self.TEXT_VERSION] = version + 2
         return True
 
     def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
         """The text's version and content; None if that version is `known`, or half written."""
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
         for _ in range(TRIES):
-            version = self.words[own + TEXT_VERSION]
+            version = self.words[own + self.TEXT_VERSION]
             if version == known:
                 return None
-            text = bytes(self.bytes[start : start + self.words[own + TEXT_BYTES]])
-            if version % 2 == 0 and self.words[own + TEXT_VERSION] == version:
+            text = bytes(self.bytes[start : start + self.words[own + self.TEXT_BYTES]])
+            if version % 2 == 0 and self.words[own + self.TEXT_VERSION] == version:
                 content: dict[str, Any] = json.loads(text)
                 return version, content
         return None
@@ -119,8 +129,3 @@ def is_of_a_signal(error: BaseException) -> bool:
     ]
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_code in codes for frame in frames)
-
-
-def packer(transforms: int) -> struct.Struct:
-    """What packs a record with that many transforms."""
-    return struct.Struct(f"{FIXED + 2 * transforms}q")

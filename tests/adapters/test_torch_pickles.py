@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from multiprocessing import reduction
-from time import perf_counter_ns
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters import pytorch_pickles
-from loadeval_adapters.pytorch_pickles import BEGIN_UNPICKLING, Pickles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +16,6 @@ if TYPE_CHECKING:
     from loadeval import WorkerStart
 
 DUMP = reduction.dump
-MARK = "mark"
 MB = 1 << 20
 
 
@@ -44,44 +37,6 @@ class Unpicklable(Held):
 
     def __reduce__(self) -> Any:
         raise ValueError("cannot be sent")
-
-
-def dumped(sent: Any, file: Any, *protocol: int) -> Pickles:
-    pickles = Pickles()
-    pickles.timed(DUMP, MARK)(sent, file, *protocol)
-    return pickles
-
-
-def test_a_worker_is_sent_the_same() -> None:
-    """It also notes when it begins to unpickle, and the size is that of what it is sent."""
-    process, file = SimpleNamespace(_args=(1, MARK)), io.BytesIO(b"before")
-    file.seek(0, io.SEEK_END)
-    before_ns = perf_counter_ns()
-    pickled = dumped(process, file, 4).of(process)
-    assert pickled is not None
-    assert pickled.sent_bytes == len(pickle.dumps(process, 4))
-    assert before_ns <= pickled.pickling_start_ns <= perf_counter_ns() - pickled.pickling_ns
-    assert pickle.loads(file.getvalue()[len(b"before") :]) == process
-    assert before_ns < pytorch_pickles.unpickling_began_ns < perf_counter_ns()
-
-
-@pytest.mark.parametrize("sent", [SimpleNamespace(_args=(1,)), {"sys_path": []}])
-def test_what_is_no_worker_is_left_alone(sent: Any) -> None:
-    """Other processes, and what each is sent besides itself."""
-    file = io.BytesIO()
-    assert dumped(sent, file).of(sent) is None
-    assert BEGIN_UNPICKLING not in file.getvalue()
-
-
-def test_a_pickle_that_goes_into_a_pipe_is_left_alone() -> None:
-    """It cannot be timed: writing waits for the worker."""
-
-    class Pipe(io.BytesIO):
-        pass
-
-    process, pipe = SimpleNamespace(_args=(1, MARK)), Pipe()
-    assert dumped(process, pipe).of(process) is None
-    assert BEGIN_UNPICKLING not in pipe.getvalue()
 
 
 def test_an_exception_in_pickling_is_the_users() -> None:

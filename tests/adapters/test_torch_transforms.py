@@ -15,7 +15,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch_transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
+from loadeval_adapters.torch_trace.transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
 from tests.adapters import stage_datasets as some
 
 if TYPE_CHECKING:
@@ -252,16 +252,6 @@ class TestOddObjects:
             *("Secretive", "Secretive.forward", "Holder.__call__")
         ]
 
-    def test_an_attribute_that_was_deleted(self, found: Callable[..., Transforms]) -> None:
-        """Nothing is put back."""
-        holder = SimpleNamespace(transform=some.Slotted())
-        holder.transform.transform = some.shifted
-        transforms = found(holder.transform)
-        assert holder.transform.transform is not some.shifted
-        del holder.transform.transform
-        transforms.restore()
-        assert not hasattr(holder.transform, "transform")
-
 
 class TestSizes:
     """How many numbers go into a transform and come out, of one batch of each worker."""
@@ -289,12 +279,12 @@ class TestSizes:
         cropped, taken = Cropped(), [Cropped(), some.shifted, len]
         composed = some.Composed(taken)
         transforms = found([cropped, composed])
-        transforms.sizing[0] = threading.get_ident()
+        transforms.sizing[0] = True
+        transforms.thread[0] = threading.get_ident()
         for side in (4, 8):
             assert composed(torch.zeros(side, side)) == side // 2
         assert cropped(x=[1, 2]) == [1]
-        transforms.sizing[0] = 0
-        transforms.thread[0] = threading.get_ident()
+        transforms.sizing[0] = False
         composed(torch.zeros(100, 100))
         sizes = transforms.sizes()
         assert sizes["elements_before"] == {"Cropped (2)": 40, "shifted": 20}

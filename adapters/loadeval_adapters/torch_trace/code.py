@@ -14,18 +14,17 @@ from collections import Counter
 from contextlib import closing, contextmanager, suppress
 from itertools import cycle, islice
 from types import BuiltinFunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from loadeval_adapters.pytorch_kernel import ThreadState
+from torch.utils.data._utils import fetch
+
+from loadeval_adapters.torch_trace.kernel import ThreadState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Iterator
     from types import CodeType, FrameType
 
-COUNTERS = ("running", "blocked", "calls")
-"""What a CodeSampler counts, by its name."""
-INTERVAL_S = 0.05
-INTERVAL_IN_TRAINING_S = 0.1
+INTERVAL_S, INTERVAL_IN_TRAINING_S = 0.05, 0.1
 SWITCH_S = 0.0001
 """How long code may keep Python's lock from others at the moment when it is looked at.
 
@@ -44,7 +43,7 @@ A finalizer lets the thread that is looked at run on, and so free what is being 
 ends by a segmentation fault or hangs (python/cpython#97002 and #106883). Mended in Python 3.12.
 """
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}  # until Python 3.11
-OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - frames have such names
+NOT_THEIRS = (os.path.dirname(os.path.abspath(__file__)), fetch.__file__)  # noqa: PTH100, PTH120 - frames have such names
 LIBRARIES = tuple(
     path
     for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -52,52 +51,54 @@ LIBRARIES = tuple(
 )
 
 
-class Instruction(NamedTuple):
-    """Where a thread is in a function, and the global names that it sees."""
-
-    code: CodeType
-    offset: int
-    names: dict[str, Any]
-
-
 class CodeSampler:
     """Counts, from `start` on, in its own thread, where a thread is while `busy[0]` is that one.
 
-    `running` and `blocked` count under `FOLDER/FILE:LINE FUNCTION > WHAT`, and `calls` both under
-    `FOLDER/FILE:LINE FUNCTION > MODULE.FUNCTION`, which that line called. `fetches` is the code
-    that calls what is looked at. `flush` is called each half second in which something was found.
-    `in_training` tells that the process is the one that trains: there it looks less often, and
-    does not make others give up Python's lock earlier.
+    `counts` has by stage how often it was "running" and "blocked" in `FOLDER/FILE:LINE FUNCTION >
+    WHAT`, and both as "calls", `FOLDER/FILE:LINE FUNCTION > MODULE.FUNCTION`, which that line
+    called. A stage counts by itself, for its share of the time is known from clocks: a thread that
+    gives up Python's lock is seen more often than one that keeps it. `stage` tells the present one,
+    `until` is the code of the frame that calls what is looked at, and `flush` is called each half
+    second in which something was found. `in_training` tells that the process is the one that
+    trains: there it looks less often, and does not make others give up Python's lock earlier.
     """
 
     def __init__(
         self,
         busy: list[int],
-        fetches: Container[CodeType],
+        stage: Callable[[], str],
+        until: CodeType,
         flush: Callable[[], object],
         *,
         in_training: bool = False,
     ) -> None:
-        self.running: Counter[str] = Counter()
-        self.blocked: Counter[str] = Counter()
-        self.calls: Counter[str] = Counter()
+        self.counts: dict[str, dict[str, Counter[str]]] = {
+            stage: {kind: Counter() for kind in ("running", "blocked", "calls")}
+            for stage in ("fetch", "collate")
+        }
         self.is_started = False
-        self._busy = busy
-        self._fetches = fetches
-        self._flush = flush
+        self._busy, self._stage, self._until, self._flush = busy, stage, until, flush
         self._in_training = in_training
         self._until_stopped = threading.Lock()  # an Event may not be set by a finalizer
         self._until_stopped.acquire()
         self._flushed_ns = 0
-        self._is_library: dict[str, bool] = {}
         self._called_in: dict[tuple[CodeType, int], str] = {}
+
+    def most_common(self, most: int | None) -> dict[str, dict[str, dict[str, int]]]:
+        """The counts of the most frequent places; None is all of them."""
+        return {
+            stage: {kind: dict(counts.copy().most_common(most)) for kind, counts in kinds.items()}
+            for stage, kinds in self.counts.items()
+        }
 
     def start(self, thread: int, native: int) -> None:
         """Begin to look at a thread: its identifier, and that of the kernel."""
         self.is_started = True
         self._thread = thread
         self._state = ThreadState(thread, native)
-        if not self._state.tells or not _can_read_frames():
+        # In a free-threaded Python other threads do not stand still while they are looked at.
+        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+        if not self._state.tells or not is_gil_enabled():
             self._state.close()
             return
         try:
@@ -116,132 +117,112 @@ class CodeSampler:
         # If it fails, only lines of code are missing. No other thread closes what this one reads.
         with suppress(Exception), closing(self._state):
             if self._in_training:
-                while not self._is_stopped_in(INTERVAL_IN_TRAINING_S):
+                while not self._until_stopped.acquire(timeout=INTERVAL_IN_TRAINING_S):
                     self._count()
                 return
             for short_s in cycle(BEFORE_LOOKING_S):
-                if self._is_stopped_in(INTERVAL_S):
+                if self._until_stopped.acquire(timeout=INTERVAL_S):
                     return
-                if self._busy[0] != self._thread:
-                    continue
-                with short_switches():
-                    if self._is_stopped_in(short_s):
-                        return
-                    self._count()
-
-    def _is_stopped_in(self, seconds: float) -> bool:
-        return self._until_stopped.acquire(timeout=seconds)
+                if self._busy[0] == self._thread:
+                    with short_switches():
+                        if self._until_stopped.acquire(timeout=short_s):
+                            return
+                        self._count()
 
     def _count(self) -> None:
         if self._busy[0] != self._thread:
             return
         with nothing_collected():
+            counts = self.counts[self._stage()]  # before the frames: both of one moment
             place, leaf, call = self._place()
         blocked_in = self._state.blocked_in()
         if not place:
             return
-        if blocked_in is not None:
-            count, what = self.blocked, blocked_in or leaf
-        else:
-            count, what = self.running, leaf
-        name = f"{place} > {what}" if what else place
-        _add(count, name)
-        if isinstance(call, Instruction):
-            call = self._called_by(call)
-        if call:
-            _add(self.calls, f"{place} > {call}")
-        now = time.perf_counter_ns()
-        if now - self._flushed_ns > FLUSH_NS:
-            self._flushed_ns = now
+        kind, what = ("running", leaf) if blocked_in is None else ("blocked", blocked_in or leaf)
+        if isinstance(call, tuple):
+            call = self._called_by(*call)
+        for counter, name in ((counts[kind], what), (counts["calls"], call)):
+            spot = f"{place} > {name}" if name else place
+            is_told = name or counter is not counts["calls"]
+            if is_told and (spot in counter or len(counter) < PLACES):
+                counter[spot] += 1
+        now_ns = time.perf_counter_ns()
+        if now_ns - self._flushed_ns > FLUSH_NS:
+            self._flushed_ns = now_ns
             self._flush()
 
-    def _place(self) -> tuple[str, str, str | Instruction]:
+    def _place(self) -> tuple[str, str, str | tuple[CodeType, int, dict[str, Any]]]:
         """The innermost line that is not a library's, the function it waits for, and what it calls.
 
-        The last is an instruction of that line where what it calls is not written in Python.
+        The last is an instruction of that line, and the global names that it sees, where what it
+        calls is not written in Python.
         """
         frame: FrameType | None = sys._current_frames().get(self._thread)  # noqa: SLF001 - the one way
         innermost = own = called = None
-        while frame is not None and frame.f_code not in self._fetches:
-            if not frame.f_code.co_filename.startswith(OWN):
+        while frame is not None and frame.f_code is not self._until:
+            path = frame.f_code.co_filename
+            if not path.startswith(NOT_THEIRS):
                 innermost = innermost or frame
-                if not self._belongs_to_library(frame.f_code.co_filename):
+                if not ("-packages" in path or path.startswith((*LIBRARIES, "<"))):
                     own = frame
                     break
                 called = frame
             frame = frame.f_back
         if innermost is None:
             return "", "", ""
-        call: str | Instruction = ""
+        call: str | tuple[CodeType, int, dict[str, Any]] = ""
         if own is not None and called is not None:
             call = f"{called.f_globals.get('__name__', '')}.{_qualified(called.f_code)}"
         elif own is not None:
-            call = Instruction(own.f_code, own.f_lasti, own.f_globals)
-        own = own or innermost
-        code = own.f_code
-        path = "/".join(code.co_filename.replace("\\", "/").split("/")[-2:])
-        leaf = "" if innermost is own else _qualified(innermost.f_code)
-        return f"{path}:{own.f_lineno} {_function(own)}", leaf, call
+            call = own.f_code, own.f_lasti, own.f_globals
+        line = own or innermost
+        leaf = "" if innermost is line else _qualified(innermost.f_code)
+        outer: FrameType | None = line
+        while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
+            outer = outer.f_back
+        path = "/".join(line.f_code.co_filename.replace("\\", "/").split("/")[-2:])
+        return f"{path}:{line.f_lineno} {_qualified((outer or line).f_code)}", leaf, call
 
-    def _called_by(self, at: Instruction) -> str:
-        known = self._called_in.get((at.code, at.offset))
-        if known is None:
-            known = called_by(at)
-            if len(self._called_in) < PLACES:
-                self._called_in[at.code, at.offset] = known
-        return known
-
-    def _belongs_to_library(self, file_name: str) -> bool:
-        known = self._is_library.get(file_name)
-        if known is None:
-            is_there = "-packages" in file_name or file_name.startswith(LIBRARIES)
-            known = self._is_library[file_name] = is_there or file_name.startswith("<")
-        return known
+    def _called_by(self, code: CodeType, offset: int, names: dict[str, Any]) -> str:
+        if (code, offset) not in self._called_in and len(self._called_in) < PLACES:
+            self._called_in[code, offset] = called_by(code, offset, names)
+        return self._called_in.get((code, offset), "")
 
 
-def _add(counts: Counter[str], name: str) -> None:
-    if name in counts or len(counts) < PLACES:
-        counts[name] += 1
-
-
-def called_by(at: Instruction) -> str:
+def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
     """The function that an instruction calls, by its name in the source: `torch.tensor`.
 
-    "" where it calls none, or its source is not known, as before Python 3.11.
+    A name that stands for a module or a compiled function is told by its own in full. "" where
+    nothing is called, or its source is not known, as before Python 3.11.
     """
-    positions = getattr(at.code, "co_positions", tuple)
-    first, last, begin, end = next(islice(positions(), at.offset // 2, None), (None,) * 4)
+    positions = getattr(code, "co_positions", tuple)
+    first, last, begin, end = next(islice(positions(), offset // 2, None), (None,) * 4)
     if first is None or last is None or begin is None or end is None:
         return ""
-    lines = linecache.getlines(at.code.co_filename)[first - 1 : last]
+    lines = linecache.getlines(code.co_filename)[first - 1 : last]
     text = "".join(lines)
     if not text or "\\" in text:  # an escape may be warned of
         return ""
+    source = text.encode()
     try:
-        source = text.encode()
-        call = ast.parse(
-            source[begin : len(source) - len(lines[-1].encode()) + end], mode="eval"
-        ).body
+        call = ast.parse(source[begin : len(source) - len(lines[-1].encode()) + end], mode="eval")
     except (SyntaxError, ValueError):  # of a file that has changed since
         return ""
-    if not isinstance(call, ast.Call):
+    if not isinstance(call.body, ast.Call):
         return ""
-    names, function = [], call.func
+    parts, function = [], call.body.func
     while isinstance(function, ast.Attribute):
-        names.append(function.attr)
+        parts.append(function.attr)
         function = function.value
     if isinstance(function, ast.Name):
-        names.append(_full_name(function.id, at.names.get(function.id)))
-    return ".".join(reversed(names))
-
-
-def _full_name(name: str, value: object) -> str:
-    """The module that a name stands for, or a function with its module; else the name."""
-    if isinstance(value, ModuleType):
-        return value.__name__
-    if isinstance(value, BuiltinFunctionType):
-        return f"{value.__module__ or 'builtins'}.{value.__name__}"
-    return name
+        value = names.get(function.id)
+        if isinstance(value, ModuleType):
+            parts.append(value.__name__)
+        elif isinstance(value, BuiltinFunctionType):
+            parts.append(f"{value.__module__ or 'builtins'}.{value.__name__}")
+        else:
+            parts.append(function.id)
+    return ".".join(reversed(parts))
 
 
 @contextmanager
@@ -268,20 +249,6 @@ def nothing_collected() -> Iterator[None]:
     finally:
         if is_collecting:
             gc.enable()
-
-
-def _can_read_frames() -> bool:
-    """Whether other threads stand still meanwhile: not in a free-threaded Python."""
-    has_gil = getattr(sys, "_is_gil_enabled", None)
-    return has_gil is None or bool(has_gil())
-
-
-def _function(frame: FrameType) -> str:
-    """The name of a frame's function; for a comprehension's frame, of the function around it."""
-    outer: FrameType | None = frame
-    while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
-        outer = outer.f_back
-    return _qualified((outer or frame).f_code)
 
 
 def _qualified(code: CodeType) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
-from loadeval_adapters import pytorch_objects
-from loadeval_adapters.pytorch_objects import Objects, objects_in
+from loadeval_adapters.torch_trace import objects as torch_objects
+from loadeval_adapters.torch_trace.objects import Objects, objects_in
 from tests.adapters.loaders import describe
 
 ROWS = 10_000
@@ -20,7 +20,7 @@ ROWS = 10_000
 @pytest.fixture(autouse=True)
 def _no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is busy would end looking early."""
-    monkeypatch.setattr(pytorch_objects, "perf_counter_ns", lambda: 0)
+    monkeypatch.setattr(torch_objects, "perf_counter_ns", lambda: 0)
 
 
 class Rows(Dataset[Any]):
@@ -110,7 +110,7 @@ def test_nothing_of_a_users_class_is_called() -> None:
 
 def test_looking_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its time is over what was seen until then stands for the rest."""
-    monkeypatch.setattr(pytorch_objects, "MOST_NS", 0)
+    monkeypatch.setattr(torch_objects, "MOST_NS", 0)
     rows = [[2.5 * row, 3.5 * row] for row in range(ROWS)]
     assert counted(rows) == pytest.approx(3 * ROWS, abs=4)
     assert counted([rows[0], *[[] for _ in rows]]) == pytest.approx(3 * ROWS, rel=0.01)

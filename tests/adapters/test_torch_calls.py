@@ -17,7 +17,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch_calls import UNCOUNTED, CallCounter
+from loadeval_adapters.torch_trace.kernel import UNCOUNTED, CallCounter
 from tests.runs.tables import rows_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from loadeval import (
     Watch,
     adapter_for,
 )
-from loadeval_adapters.pytorch_objects import objects_in
+from loadeval_adapters.torch_trace.objects import objects_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -59,20 +59,13 @@ HAS_BEGUN = (
     "its settings where it is made"
 )
 
-CHANGEABLE = (
-    "num_workers",
-    "prefetch_factor",
-    "pin_memory",
-    "persistent_workers",
-    "in_order",
-    "multiprocessing_context",
-    "batch_size",
-    "timeout",
-    "drop_last",
-)
-"""Settings that a loader can be given before its first epoch."""
 OF_BATCHES = ("batch_size", "drop_last")
 """Settings of a DataLoader's own batch sampler."""
+CHANGEABLE = (
+    *("num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "in_order"),
+    *("multiprocessing_context", "timeout", *OF_BATCHES),
+)
+"""Settings that a loader can be given before its first epoch."""
 WITHOUT_WORKERS: dict[str, Any] = {
     "prefetch_factor": None,
     "in_order": True,
@@ -139,7 +132,10 @@ class PyTorchAdapter(IterableAdapter):
             return info
         # Accelerate's and Fabric's loaders do not always have it.
         device = "cpu" if inside is loader else getattr(loader, "device", None)
-        maker, objects = _maker(inside), objects_in(inside.dataset)
+        maker, objects, sampler = _maker(inside), objects_in(inside.dataset), inside.batch_sampler
+        if sampler is None or type(sampler) is BatchSampler:
+            is_stream = isinstance(inside.dataset, IterableDataset)  # which chooses by itself
+            sampler = None if is_stream else getattr(inside, "sampler", None)
         names = TRAINERS.get(maker or "", self.setting_names)
         shards, names_of_shards = _of_shards(inside.dataset)
         return replace(
@@ -153,7 +149,7 @@ class PyTorchAdapter(IterableAdapter):
             persistent_workers=inside.persistent_workers,
             ready_batches=0,
             dataset=_name_of(inside.dataset),
-            sampler=_name_of(_sampler(inside)),
+            sampler=_name_of(sampler),
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
             made_by=maker,
@@ -182,8 +178,12 @@ class PyTorchAdapter(IterableAdapter):
             return None  # Fabric has set it up; or it is a Dataset
         if hasattr(loader, "base_dataloader"):  # Accelerate has prepared it
             return None if mode == "log" else END_UNSEEN
-        if _lightning_would_shard(loader):
-            return UNSHARDED
+        if distributed.is_available() and distributed.is_initialized():
+            is_split = isinstance(loader.sampler, DistributedSampler)
+            is_split |= isinstance(loader.dataset, IterableDataset)
+            is_lightning = _is_called_from("lightning.pytorch.", "pytorch_lightning.")
+            if is_lightning and not is_split and distributed.get_world_size() > 1:
+                return UNSHARDED
         if _is_called_from("ignite.engine.deterministic"):
             return UNREPEATABLE
         accelerate = sys.modules.get("accelerate.state")
@@ -195,7 +195,7 @@ class PyTorchAdapter(IterableAdapter):
         """What times the stages inside a DataLoader; None for a dataset by itself."""
         if not isinstance(_unwrapped(loader), DataLoader):
             return None
-        from loadeval_adapters.pytorch_stages import (  # noqa: PLC0415 - torch's import need not wait
+        from loadeval_adapters.torch_trace.stages import (  # noqa: PLC0415 - torch's import need not wait
             DataLoaderStages,
         )
 
@@ -208,9 +208,13 @@ class PyTorchAdapter(IterableAdapter):
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
 
     def _changeable(self, loader: Any) -> list[str]:
-        """Arguments of a DataLoader, also of a subclass with a constructor of its own."""
-        given = _arguments(loader) if _iterates_as_torch(loader) else {}
-        return [name for name in CHANGEABLE if name in given]
+        """Arguments of a DataLoader, also of a subclass with a constructor of its own.
+
+        None of one that iterates in a way of its own: it may have begun when it was made.
+        """
+        iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
+        is_torchs = getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
+        return [name for name in CHANGEABLE if name in _arguments(loader)] if is_torchs else []
 
     def _change_of_batches(self, loader: Any, name: str, value: Any) -> str | None:
         """Of an iterable-style dataset also the number of workers."""
@@ -248,15 +252,6 @@ class OfAsManyWorkers(DataLoader[Any]):
         """Does nothing."""
 
 
-def _iterates_as_torch(loader: Any) -> bool:
-    """Whether `loader` is a DataLoader that reads its attributes when an epoch begins.
-
-    One that iterates in a way of its own may have begun when it was made.
-    """
-    iterate = getattr(type(loader), "__iter__", None)  # a Dataset may have none
-    return getattr(iterate, "__module__", None) in KEEP_THEIR_ARGUMENTS
-
-
 def _arguments(loader: Any) -> dict[str, Any]:
     """Arguments that make a DataLoader like `loader`."""
     has_own_sampler = loader.batch_sampler is None or loader.batch_size is not None
@@ -272,15 +267,6 @@ def _unwrapped(loader: Any) -> Any:
     if type(loader).__module__.startswith("lightning"):
         return getattr(loader, "_dataloader", loader)
     return getattr(loader, "base_dataloader", loader)
-
-
-def _sampler(loader: Any) -> Any:
-    """What chooses the samples; None if the dataset does."""
-    batches = loader.batch_sampler
-    if batches is not None and type(batches) is not BatchSampler:
-        return batches
-    is_stream = isinstance(loader.dataset, IterableDataset)
-    return None if is_stream else getattr(loader, "sampler", None)
 
 
 def _name_of(thing: Any) -> str | None:
@@ -318,17 +304,6 @@ def _start_method(loader: Any) -> str:
     # Asking for the default without allow_none would fix it for the whole process.
     chosen = multiprocessing.get_start_method(allow_none=True)
     return chosen or multiprocessing.get_all_start_methods()[0]
-
-
-def _lightning_would_shard(loader: Any) -> bool:
-    """Whether Lightning's Trainer iterates, and puts a DistributedSampler into a DataLoader."""
-    if not distributed.is_available() or not distributed.is_initialized():
-        return False
-    is_alone = distributed.get_world_size() == 1
-    is_split = isinstance(loader.sampler, DistributedSampler)
-    is_stream = isinstance(loader.dataset, IterableDataset)
-    asked = _is_called_from("lightning.pytorch.", "pytorch_lightning.")
-    return asked and not (is_alone or is_split or is_stream)
 
 
 def _maker(loader: Any) -> str | None:
