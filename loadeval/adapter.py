@@ -13,6 +13,7 @@ from itertools import chain, repeat
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from loadeval.core.batch import as_count, copied, is_array, leaves, map_leaves, survey
 from loadeval.data.lines import (
     CodeSamples,
     EventKind,
@@ -23,8 +24,6 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
-from loadeval.runtime.batches.copies import copied
-from loadeval.runtime.batches.tree import as_count, is_array, leaves, map_leaves, survey
 
 if TYPE_CHECKING:
     import weakref

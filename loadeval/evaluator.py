@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -23,8 +23,9 @@ from loadeval.adapter import (
     overrides_of,
 )
 from loadeval.core.annotate import annotation_for
+from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
-from loadeval.core.loop import MeasuredEpoch, OneAtATime, RealEpoch, served
+from loadeval.core.loop import RealEpoch, served
 from loadeval.core.recorder import Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
@@ -32,7 +33,6 @@ from loadeval.data.environment import describe_environment
 from loadeval.data.lines import CacheInfo, LoaderInfo
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, warn
 from loadeval.probes import NAMES, probes_named
-from loadeval.runtime.batches.copies import REGIONS
 from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
 
     from loadeval.adapter import Adapter
     from loadeval.core.loop import EpochPlan
+    from loadeval.core.recorder import OpenEpoch
+    from loadeval.core.replay import BatchCache
+    from loadeval.core.rounds import Schedule
     from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
-    from loadeval.runtime.alternation.schedule import Schedule
-    from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
 IN_HEADER = (
@@ -81,7 +82,7 @@ class Measurement:
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
         if cache is None and settings.mode == "replay":
-            from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+            from loadeval.core.replay import fill  # noqa: PLC0415 - this mode alone
 
             wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
@@ -92,8 +93,8 @@ class Measurement:
         self.guard = self.recorder.guard
         self.alternation = None
         if settings.mode == "alternate":
-            from loadeval.runtime.alternation.alternate import Alternation  # noqa: PLC0415 - this mode alone
-            from loadeval.runtime.alternation.schedule import Schedule  # noqa: PLC0415 - this mode alone
+            from loadeval.core.alternate import Alternation  # noqa: PLC0415 - this mode alone
+            from loadeval.core.rounds import Schedule  # noqa: PLC0415 - this mode alone
 
             self._schedule = Schedule(
                 seed=settings.seed,
@@ -187,16 +188,17 @@ class Measurement:
         return int(batches)
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
-        from loadeval.runtime.replay.loop import replayed  # noqa: PLC0415 - this mode alone
+        from loadeval.core.replay import ReplayEpoch  # noqa: PLC0415 - this mode alone
 
-        recorder, clock = self.recorder, self.settings.clock
-        begin, note = recorder.begin_epoch, recorder.note
-        epoch: Generator[Any, None, None] = replayed(
-            cache, batches, begin, clock, note, owner, self.guard
-        )
-        if self.annotation is not None:
-            epoch = self.annotation.around(epoch, "ideal")
-        return MeasuredEpoch.of(OneAtATime(epoch), epoch)
+        def begin() -> OpenEpoch:
+            epoch = self.recorder.begin_epoch()
+            epoch.gpu_idle = None  # replay leaves a device nothing to wait for
+            return epoch
+
+        plan, clock = ReplayEpoch(cache, batches, self.recorder.note), self.settings.clock
+        nothing: Iterator[Any] = iter(())
+        count_by = plan.counter_for
+        return served(plan, nothing, begin, count_by, clock, owner, self.guard, self.annotation)
 
     def _after_real(
         self, cache: BatchCache, release: Callable[[], object], left: float, owner: object

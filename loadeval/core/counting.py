@@ -9,11 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from loadeval.adapter import Adapter, IterableAdapter
-from loadeval.core.recorder import NOTHING, Count
-from loadeval.data.columns import UNKNOWN
-from loadeval.errors import in_words, warn
-from loadeval.runtime.batches.padding import padding_of
-from loadeval.runtime.batches.tree import (
+from loadeval.core.batch import (
     LARGEST_COUNT,
     MOST_NODES,
     Step,
@@ -27,6 +23,10 @@ from loadeval.runtime.batches.tree import (
     route_to_samples,
     survey,
 )
+from loadeval.core.padding import padding_of
+from loadeval.core.recorder import NOTHING, Count
+from loadeval.data.columns import UNKNOWN
+from loadeval.errors import in_words, warn
 
 MISSING = object()
 """It is no mark of any batch."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from threading import RLock
-from types import FrameType
 from typing import Any, Protocol, cast
 
 from loadeval.core.annotate import Annotation
@@ -206,38 +203,6 @@ class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
 
     def __bool__(self) -> bool:
         return bool(self._source)
-
-
-class OneAtATime:
-    """Any number of threads may read this generator: one waits while another has its batch made."""
-
-    def __init__(self, batches: Generator[Any, None, None]) -> None:
-        self._batches = batches
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        while True:
-            try:
-                return next(self._batches)
-            except ValueError as error:
-                if not self._is_read_elsewhere(error):
-                    raise
-            time.sleep(0)
-
-    def _is_read_elsewhere(self, error: ValueError) -> bool:
-        """Whether the generator refuses this thread for another one that is in it.
-
-        Not for this one, which would wait for itself, as where a signal's handler asks.
-        """
-        is_its_own = getattr(error.__traceback__, "tb_next", None) is None
-        if not is_its_own or str(error) != "generator already executing":
-            return False
-        frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells
-        while frame is not None and frame is not self._batches.gi_frame:
-            frame = frame.f_back
-        return frame is None
 
 
 class Serving:

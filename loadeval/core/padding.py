@@ -6,17 +6,15 @@ MOST_BYTES. Names are those of Hugging Face, PyTorch, fairseq and the like.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.runtime.batches.tree import is_container, parts
+from loadeval.core.batch import is_container, parts
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    Numbers = npt.NDArray[np.generic]
+Numbers = npt.NDArray[np.generic]
 
 MOST_BYTES = 8 * 2**20
 MOST_LENGTHS = 2**16

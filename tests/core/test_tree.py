@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, is_array, leaves, map_leaves
-from loadeval.runtime.batches.tree import route_to, survey
+from loadeval.core.batch import route_to, survey
 
 DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
 

@@ -11,6 +11,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from loadeval.core.loop import Span
+from loadeval.core.rounds import (
+    LONGEST_BLOCK_NS,
+    PAIRS,
+    WARMUP_NS,
+    PlannedBlock,
+    Schedule,
+    arms_of,
+    in_rounds,
+)
 from loadeval.data.blocks import (
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
@@ -19,15 +28,6 @@ from loadeval.data.blocks import (
     head_for,
     two_blocks_for,
     with_instruments,
-)
-from loadeval.runtime.alternation.schedule import (
-    FEWEST_PAIRS,
-    LONGEST_BLOCK_NS,
-    MORE_PAIRS,
-    WARMUP_NS,
-    PlannedBlock,
-    Schedule,
-    arms_of,
 )
 
 if TYPE_CHECKING:
@@ -76,17 +76,6 @@ def steady(real_ns: int, ideal_ns: int) -> Callable[[PlannedBlock], list[int]]:
     return lambda block: [each_ns[block.arm]] * block.counted
 
 
-def noisy(real_sd: float, ideal_sd: float) -> Callable[[PlannedBlock], list[int]]:
-    """Iterations of 8 ms, and ideal ones of 4 ms, with such standard deviations in 0.4 ms."""
-    of_arm: dict[Arm, tuple[float, float]] = {"real": (20, real_sd), "ideal": (10, ideal_sd)}
-
-    def of(block: PlannedBlock) -> list[int]:
-        mean, sd = of_arm[block.arm]
-        return [round(0.4 * (mean + sd * (-1) ** number) * MS) for number in range(block.counted)]
-
-    return of
-
-
 def counted(pair: Pair) -> tuple[int, int]:
     return pair["real"].counted, pair["ideal"].counted
 
@@ -124,11 +113,11 @@ def test_sizes_are_within_their_bounds(
 
 
 @given(st.integers(0, 10**5), DEPTHS, PACES, PACES, st.integers(1, 40), st.integers(0, 2**32))
-def test_batches_suffice_for_four_pairs(
+def test_batches_suffice_for_eight_pairs(
     batches: int, depth: int, wait_ns: int, step_ns: int, pairs: int, seed: int
 ) -> None:
     """They suffice for as many pairs as are wanted, where they do for the smallest ones."""
-    wanted = max(FEWEST_PAIRS, pairs)
+    wanted = max(PAIRS, pairs)
     smallest = SMALLEST_BLOCK + block_for(depth) + head_for(depth) + SHORTEST_WARMUP
     head = head_for(depth)
     assume(batches >= head + depth + wanted * smallest)
@@ -168,7 +157,7 @@ def test_a_fixed_block_goes_on_when_memory_is_full() -> None:
 @pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
 def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     """The warm-ups last long enough too."""
-    pair = next_pair(begun(step_ms * MS, step_ms * MS), noisy(1, 1))
+    pair = next_pair(begun(step_ms * MS, step_ms * MS), steady(2 * step_ms * MS, step_ms * MS))
     assert pair["ideal"].counted == max(100 // step_ms, SMALLEST_BLOCK)
     assert pair["ideal"].warmup == max(50 // step_ms, SHORTEST_WARMUP)
     assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
@@ -189,80 +178,20 @@ def test_the_median_of_heads_is_the_first_pace() -> None:
     assert pair["real"].warmup == 10
 
 
-@pytest.mark.parametrize(
-    ("real_sd", "ideal_sd", "expected"),
-    [
-        (0, 0, (200, 25)),
-        (2, 1, (75, 75)),
-        (4, 1, (75, 38)),
-        (10, 1, (125, 25)),
-        (16, 1, (200, 25)),
-        (19.9, 0.1, (200, 25)),
-    ],
-)
-def test_batches_are_in_proportion_to_the_noise(
-    real_sd: float, ideal_sd: float, expected: tuple[int, int]
-) -> None:
-    """Relative to the mean: 3 to 8 times 25 real ones, the least of a step of 4 ms."""
-    schedule = begun(4 * MS, 4 * MS)
-    first = next_pair(schedule, noisy(real_sd, ideal_sd))
-    assert counted(first) == (100, 25)
-    sizes = counted(next_pair(schedule, noisy(real_sd, ideal_sd)))
-    assert sizes == pytest.approx(expected, abs=1)
-
-
-@pytest.mark.parametrize(
-    ("real_sd", "planned"), [(2, MORE_PAIRS), (5.9, MORE_PAIRS), (6.1, FEWEST_PAIRS)]
-)
-def test_batches_are_to_suffice_for_more_pairs_where_noise_differs_little(
-    real_sd: float, planned: int
-) -> None:
-    """8 pairs if real iterations vary at most 3 times as much as ideal ones, else 4."""
-    schedule = begun(4 * MS, 4 * MS, length=400 + head_for(0))
-    next_pair(schedule, noisy(real_sd, 1))
-    pair = next_pair(schedule, noisy(real_sd, 1))
-    assert served(pair) == pytest.approx(400 / planned, abs=1)
-
-
 def test_as_many_pairs_as_are_wanted_may_be_more() -> None:
-    """However little noise differs."""
-    schedule = Schedule(length=600 + head_for(0), pairs=12)
-    noted_head(schedule, 4 * MS, 4 * MS)
-    next_pair(schedule, noisy(2, 1))
-    pair = next_pair(schedule, noisy(2, 1))
-    assert served(pair) == pytest.approx(600 / 12, abs=1)
-
-
-def test_the_first_pair_is_sized_for_the_fewest() -> None:
-    """The noise of neither arm is known then."""
-    pair = next_pair(begun(4 * MS, 4 * MS, length=400 + head_for(0)), noisy(2, 1))
-    assert served(pair) == pytest.approx(400 / FEWEST_PAIRS, abs=1)
-
-
-def test_noise_is_of_all_pairs_so_far() -> None:
-    """It includes what differs between them."""
-    schedule = begun(4 * MS, 4 * MS)
-    parts: list[list[int]] = []
-    for real_ns in (20, 60, 40):
-        pair = next_pair(
-            schedule,
-            lambda block, real_ns=real_ns: (  # type: ignore[misc]
-                [real_ns * MS] * block.counted if block.arm == "real" else noisy(1, 1)(block)
-            ),
-        )
-        parts.append([real_ns] * pair["real"].counted)
-    whole = np.concatenate(parts)
-    noise = (whole.std() / whole.mean()) / (1 / 10)
-    real, ideal = counted(next_pair(schedule, noisy(1, 1)))
-    assert 3 < noise < 8
-    assert (real, ideal) == pytest.approx((25 * noise, 25), rel=0.02)
+    """With those for the instruments, where there are some."""
+    for has_instruments, pairs in ((False, 12), (True, with_instruments(12))):
+        schedule = Schedule(length=900 + head_for(0), pairs=12)
+        schedule.has_instruments = has_instruments
+        noted_head(schedule, 4 * MS, 4 * MS)
+        assert served(next_pair(schedule, steady(8 * MS, 4 * MS))) == 900 // pairs
 
 
 def test_pace_is_of_the_last_block() -> None:
     schedule = begun(MS, 50 * MS)
-    assert next_pair(schedule, steady(6 * MS, 5 * MS))["ideal"].counted == SMALLEST_BLOCK
+    assert counted(next_pair(schedule, steady(6 * MS, 5 * MS))) == (24, SMALLEST_BLOCK)
     pair = next_pair(schedule, steady(6 * MS, 5 * MS))
-    assert counted(pair) == (160, 20)
+    assert counted(pair) == (60, 20)
     assert (pair["real"].warmup, pair["ideal"].warmup) == (9, 10)
 
 
@@ -277,19 +206,18 @@ def test_no_block_is_longer_than_ten_seconds(
     assert counted(pair) == expected
 
 
-def test_both_blocks_shrink_where_batches_do_not_suffice_for_four_pairs() -> None:
+def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> None:
     """They shrink in proportion until the ideal one has its fewest; then the real one, warm-ups."""
     sizes = []
-    for length in (10**4, 603, 403, 303, 203, 103, 23):
+    for length in (10**4, 803, 603, 403, 203, 23):
         pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
         sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
     assert sizes == [
-        (80, 20, 10, 10),
-        (80, 20, 10, 10),
         (60, 20, 10, 10),
-        (35, 20, 10, 10),
-        (15, 15, 10, 10),
-        (10, 9, 3, 3),
+        (60, 20, 10, 10),
+        (42, 13, 10, 10),
+        (22, 8, 10, 10),
+        (11, 8, 3, 3),
         (8, 8, 3, 3),
     ]
 
@@ -300,9 +228,9 @@ def test_blocks_grow_with_the_batches_served() -> None:
     pairs = []
     for _ in range(24):
         noted_head(schedule, MS, MS)
-        pairs.append(next_pair(schedule, noisy(16, 1)))
+        pairs.append(next_pair(schedule, steady(8 * MS, 4 * MS)))
     assert counted(pairs[0]) == (8, 8)
-    assert counted(pairs[-1]) == (200, 25)
+    assert counted(pairs[-1]) == (75, 25)
 
 
 def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
@@ -310,7 +238,7 @@ def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
     for first, seed in ((arms_of(seed, 0)[0], seed) for seed in range(8)):
         schedule = begun(4 * MS, 4 * MS, seed=seed)
         pair = next_pair(schedule, steady(MS, MS))
-        assert counted(pair) == (100, 25), first
+        assert counted(pair) == (75, 25), first
 
 
 def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
@@ -322,12 +250,12 @@ def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
         assert block is not None
         for _ in range(block.counted):
             schedule.advance(1, [5])
-    assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (32, 8)
+    assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (24, 8)
 
 
 @pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
 def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
-    schedule = Schedule(**limit)  # type: ignore[arg-type]
+    schedule = Schedule(**limit)
     noted_head(schedule, 100 * MS, 100 * MS)
     for _ in range(3):
         assert not schedule.is_over
@@ -351,16 +279,15 @@ def test_an_epoch_that_is_only_looked_at_limits_no_warm_up() -> None:
 
 
 def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
-    """Serve an epoch of so many batches that is a block; each of them takes 5 ns, the first 20."""
+    """Serve an epoch of so many batches that is a block; each of them takes 5 ns."""
     schedule.begin_epoch(head_for(0))
-    block = None if schedule.is_first else schedule.block
+    block = None if schedule.is_warmup_epoch else schedule.block
     schedule.served += 1
-    schedule.note_start(20)
     if block is None:
         schedule.served += batches - 1
     else:
         schedule.advance(batches - 1, [5 * number for number in range(batches)])
-    schedule.end_block()
+    schedule.end_epoch()
     return block
 
 
@@ -411,31 +338,29 @@ def test_epochs_of_one_batch_are_blocks() -> None:
     """Their only batch counts."""
     schedule = Schedule(length=1)
     schedule.begin_epoch(3)
-    firsts = [schedule.is_first]
+    firsts = [schedule.is_warmup_epoch]
     schedule.served += 1
     schedule.begin_epoch(3)
-    firsts.append(schedule.is_first)
+    firsts.append(schedule.is_warmup_epoch)
     assert firsts == [True, False]
     assert schedule.block is not None
     assert schedule.block.warmup == 0
 
 
 def test_an_epoch_that_goes_on_ends_that() -> None:
-    """Blocks are parts of epochs again, until two are short."""
+    """Blocks are parts of epochs again, of a new pair."""
     schedule = Schedule(length=5)
     whole_epoch(schedule, 5)
     first = whole_epoch(schedule, 5)
     schedule.begin_epoch(3)
-    schedule.leave_whole()
+    schedule.served += 100
+    schedule.begin_epoch(3)
     assert not schedule.whole
     block = schedule.block
     assert block is not None
     assert first is not None
     assert block.pair > first.pair
     assert block.counted >= SMALLEST_BLOCK
-    schedule.served += 100
-    schedule.begin_epoch(3)
-    assert not schedule.whole
 
 
 def test_without_memory_for_an_epoch_blocks_are_parts_of_it() -> None:
@@ -456,7 +381,7 @@ def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> 
     schedule.begin_epoch(3)
     block, left = schedule.block, schedule.left
     schedule.served += 1
-    schedule.end_block()
+    schedule.end_epoch()
     schedule.begin_epoch(3)
     assert schedule.block is block
     assert schedule.left == left
@@ -482,3 +407,26 @@ def test_the_starts_of_some_epochs_are_looked_into() -> None:
         looks.append(schedule.looks_next())
         schedule.begin_epoch(head_for(0))
     assert looks == [True, True, False, False, True, False, False, True]
+
+
+def test_who_fails_has_no_more_turns() -> None:
+    """The others go on, in the order of each round."""
+    turns: list[tuple[int, str]] = []
+
+    def serve(number: int, name: str) -> Exception | None:
+        turns.append((number, name))
+        return OSError("gone") if name == "b" else None
+
+    failed: dict[str, Exception] = {}
+    in_rounds(["abc", "cba"], serve, failed)
+    assert list(failed) == ["b"]
+    assert turns == [(0, "a"), (0, "b"), (0, "c"), (1, "c"), (1, "a")]
+
+
+def test_a_round_of_backends_is_one_pair() -> None:
+    """Of the number of the round, with blocks of one size."""
+    schedule = Schedule(pairs=1, prefetch_depth=4, counted=10, first=7)
+    pair = next_pair(schedule, steady(8 * MS, 4 * MS))
+    assert {(block.pair, block.counted) for block in pair.values()} == {(7, 10)}
+    assert (pair["real"].warmup, pair["ideal"].warmup) == (5, 3)
+    assert schedule.block is None

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadeval.runtime.batches.padding import MOST_BYTES, MOST_NODES, Padding, padding_of
+from loadeval.core.padding import MOST_BYTES, MOST_NODES, Padding, padding_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
