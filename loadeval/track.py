@@ -125,7 +125,7 @@ class Tracking:
 def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, float]]:
     """How many batches there were, and scalars without what is not known.
 
-    They are throughput and waits of the last minute, all waits and memory; with the `whole` run, if
+    They are throughput and waits of the last minute and all waits; with the `whole` run, if
     it alternated, also the lost share and its CI.
     """
     state = live.state(0) or LiveState()
@@ -137,8 +137,6 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
         values["wait_s"] = state.wait_ns / SECOND_NS
     if state.epoch_start_ns is not None:
         values["epoch_start_s"] = state.epoch_start_ns / SECOND_NS
-    for process, nbytes in state.memory_bytes.items():
-        values[f"{process}_memory_bytes"] = nbytes
     if whole is not None and (lost := gap(whole).lost_share):
         values |= {"lost_share": lost.value, "lost_share_low": lost.low}
         values["lost_share_high"] = lost.high
