@@ -147,27 +147,24 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
 @contextmanager
 def mlflow(name: str) -> Iterator[Log]:
     """Log to the run that is active when it begins, or to one called `name`."""
-    from mlflow import active_run  # noqa: PLC0415 - this tracker's alone
-    from mlflow.entities import Metric  # noqa: PLC0415 - likewise
-    from mlflow.tracking import MlflowClient, fluent  # noqa: PLC0415 - likewise
+    import mlflow  # noqa: PLC0415 - this tracker's alone
 
     # A run is active in the thread that began it, and the program may end it before us.
-    active = active_run()
+    client, active = mlflow.MlflowClient(), mlflow.active_run()
     run_id = None if active is None else active.info.run_id
 
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal run_id
         if run_id is None:
             # There is no public name for the experiment that the program has chosen.
+            fluent = mlflow.tracking.fluent
             experiment = getattr(fluent, "_get_experiment_id", lambda: "0")()
-            run_id = MlflowClient().create_run(experiment, run_name=name).info.run_id
-        now_ms = round(time.time() * 1000)
-        metrics = [Metric(key, value, now_ms, step) for key, value in scalars.items()]
-        MlflowClient().log_batch(run_id, metrics=metrics)
+            run_id = client.create_run(experiment, run_name=name).info.run_id
+        mlflow.log_metrics(scalars, step=step, run_id=run_id)
 
     yield log
     if active is None and run_id is not None:
-        MlflowClient().set_terminated(run_id)
+        client.set_terminated(run_id)
 
 
 @contextmanager
