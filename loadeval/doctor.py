@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Literal
 
 from loadeval.adapter import registered
@@ -65,10 +66,11 @@ def installed_loaders() -> list[str]:
 
 
 def _is_there(package: str) -> bool:
-    try:
-        return find_spec(package) is not None
-    except ImportError:  # not even the namespace is there
-        return False
+    """Whether it is installed. Nothing is imported, not even a namespace."""
+    name, _, part = package.partition(".")
+    spec = find_spec(name)
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return spec is not None and (not part or any(Path(each, part).is_dir() for each in folders))
 
 
 def cpus(m: Machine) -> Check:
