@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -24,8 +23,7 @@ from loadeval.estimate.steady import rows_of_epochs
 from loadeval.inside.lanes import spans
 
 TraceEvent = dict[str, object]
-Format = Literal["chrome", "csv"]
-ENDINGS: dict[Format, str] = {"chrome": ".trace.json", "csv": ".csv"}
+ENDINGS = {"chrome": ".trace.json", "csv": ".csv"}
 BATCHES = ("epoch", "batch", "arm", "pair", *Block.COLUMNS, "gpu_idle_ns")
 READINGS = ("probe", "subject", "quantity", "time_ns", "value")
 CHUNK = 20_000
@@ -38,8 +36,8 @@ OF_A_STAGE = {
 """What a timeline tells of a batch, where its slice of a stage is selected."""
 
 
-def export_run(run: Run, form: Format, path: Path) -> list[Path]:
-    """Write `run` to `path`: a timeline, or the first of two or three tables.
+def export_run(run: Run, form: str, path: Path) -> list[Path]:
+    """Write `run` to `path`: a timeline of form "chrome", or the first of some tables, "csv".
 
     Returns the files that were written. Raises UsageError if one exists, if they cannot be written,
     when none is left, or if a timeline needs times that the run does not have.
@@ -49,26 +47,26 @@ def export_run(run: Run, form: Format, path: Path) -> list[Path]:
             f"{run.path} has no times at which batches were requested, since DALI's "
             "LoaderEvaluator does not save them, so there is no timeline; export its waits as csv"
         )
-    files: dict[Path, Iterable[str] | Iterable[Sequence[object]]] = {path: _timeline(run)}
+    tables: dict[Path, Iterable[Sequence[object]]] = {path: ()}
     if form == "csv":
         steps = run.steps.replace(arm=np.array(ARMS)[run.steps.arm])
         readings = path.with_name(f"{path.stem}-readings{path.suffix}")
-        files = {
+        tables = {
             path: _rows(steps, BATCHES),
             readings: itertools.chain([READINGS], _readings(run)),
         }
         if len(run.stages):
             stages = path.with_name(f"{path.stem}-stages{path.suffix}")
-            files[stages] = _rows(run.stages, STAGES)
+            tables[stages] = _rows(run.stages, STAGES)
     written: list[Path] = []
     try:
-        for each, content in files.items():
+        for each, rows in tables.items():
             with each.open("x", encoding="utf-8", newline="") as file:
                 written.append(each)
                 if form == "csv":
-                    csv.writer(file, lineterminator="\n").writerows(content)
+                    csv.writer(file, lineterminator="\n").writerows(rows)
                 else:
-                    file.writelines(content)
+                    file.writelines(_timeline(run))
     except OSError as error:
         for each in written:
             each.unlink(missing_ok=True)

@@ -25,7 +25,7 @@ def export(
     output: Annotated[Path | None, typer.Option("--output", "-o", help=OUTPUT)] = None,
 ) -> None:
     """Write a run in a form that another tool opens."""
-    if form != "chrome" and form != "csv":  # noqa: PLR1714 - mypy follows this one
+    if form not in ENDINGS:
         raise typer.BadParameter(f"--format is {form!r}; expected chrome or csv")
     with errors_printed():
         log = run

@@ -220,7 +220,7 @@ def test_once_does_not_wait(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        *((("--interval", text), "from 0.1 to 86,400") for text in ("0", "-1", "nan", "1e9")),
+        (("--interval", "0"), "'--interval'"),
         (("--json",), "give it with --once"),
     ],
 )
