@@ -76,7 +76,7 @@ run = runner("doctor")
 def on(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the command find a machine, with a large disk."""
     usage = SimpleNamespace(free=300 * GB)
-    monkeypatch.setattr(command.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     monkeypatch.setattr(command, "installed_loaders", lambda: ["nvidia.dali", "torch"])
     return lambda machine: monkeypatch.setattr(command, "read_machine", lambda: machine)
 

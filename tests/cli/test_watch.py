@@ -28,6 +28,7 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 WAIT_S = 60
 run = runner("watch")
+NOW = Rates(40, 58 * SECOND, 0.7, 264.0, 0.34)
 STATE = LiveState(
     name="resnet",
     mode="log",
@@ -38,7 +39,7 @@ STATE = LiveState(
     epoch=3,
     batch=1_234,
     batches=16_234,
-    now=Rates(40, 58 * SECOND, 0.7, 264.0, 0.34),
+    now=NOW,
     overall=Rates(900, 700 * SECOND, 1.3, 250.0, 0.25),
     epoch_start_ns=400 * MS,
     last_epoch_start_ns=300 * MS,
@@ -136,7 +137,7 @@ def test_before_the_first_batch() -> None:
 
 
 def test_where_samples_are_not_known_batches_are_told() -> None:
-    state = replace(STATE, now=replace(STATE.now, samples_per_s=None))
+    state = replace(STATE, now=replace(NOW, samples_per_s=None))
     assert line(of(state)).endswith("; 0.700 batches/s, waiting 34.0%")
 
 
