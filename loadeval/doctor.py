@@ -9,11 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
-from loadeval.adapter import registered
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.run import Run
 from loadeval.probes.machine import WITHOUT_LIMIT, Machine
@@ -53,24 +50,6 @@ def checkup(
         driver(machine),
         Check("loaders", "ok", ", ".join(adapters) or "none is installed that loadeval knows"),
     ]
-
-
-def installed_loaders() -> list[str]:
-    """The packages with loaders that an adapter knows, of those that are installed."""
-    packages = {
-        # The other parts of NVIDIA's namespace are CUDA's libraries.
-        ".".join(prefix.split(".")[: 2 if prefix.startswith("nvidia.") else 1])
-        for prefix in registered()
-    }
-    return sorted(filter(_is_there, packages))
-
-
-def _is_there(package: str) -> bool:
-    """Whether it is installed. Nothing is imported, not even a namespace."""
-    name, _, part = package.partition(".")
-    spec = find_spec(name)
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    return spec is not None and (not part or any(Path(each, part).is_dir() for each in folders))
 
 
 def cpus(m: Machine) -> Check:

@@ -16,7 +16,7 @@ from loadeval import LoaderInfo, Run
 from loadeval.cli import doctor as command
 from loadeval.data.columns import Columns
 from loadeval.data.run import STAGES
-from loadeval.doctor import checkup, installed_loaders
+from loadeval.doctor import checkup
 from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import WITHOUT_LIMIT, Machine
 from tests.cli.commands import COMMAND, in_a_terminal, runner
@@ -171,7 +171,7 @@ def test_a_disk_that_is_nearly_full() -> None:
 
 def test_the_loaders_that_are_installed_here() -> None:
     """Those of the packages that an adapter knows; of NVIDIA's namespace DALI alone."""
-    there = installed_loaders()
+    there = command.installed_loaders()
     assert "torch" in there
     assert "nvidia" not in there
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -10,10 +11,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from loadeval.adapter import registered
 from loadeval.cli import console
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
-from loadeval.doctor import checkup, installed_loaders
+from loadeval.doctor import checkup
 from loadeval.probes.machine import read_machine
 from loadeval.report.as_json import as_json
 from loadeval.words import printable
@@ -54,3 +56,21 @@ def doctor(
             terminal.print(table)
     if not in_order:
         raise typer.Exit(console.FAILED)
+
+
+def installed_loaders() -> list[str]:
+    """The packages with loaders that an adapter knows, of those that are installed."""
+    packages = {
+        # The other parts of NVIDIA's namespace are CUDA's libraries.
+        ".".join(prefix.split(".")[: 2 if prefix.startswith("nvidia.") else 1])
+        for prefix in registered()
+    }
+    return sorted(filter(_is_there, packages))
+
+
+def _is_there(package: str) -> bool:
+    """Whether it is installed. Nothing is imported, not even a namespace."""
+    name, _, part = package.partition(".")
+    spec = find_spec(name)
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return spec is not None and (not part or any(Path(each, part).is_dir() for each in folders))

@@ -46,7 +46,9 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         int | None, typer.Option(min=1, help="Batches prefetched for each worker.")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a batch.")] = None,
-    cpus: Annotated[float | None, typer.Option(min=0.01, max=10_000, help=CPUS)] = None,
+    cpus: Annotated[
+        float | None, typer.Option(metavar="COUNT", min=0.01, max=10_000, help=CPUS)
+    ] = None,
     in_order: Annotated[
         bool | None,
         typer.Option("--in-order/--out-of-order", help="Whether batches keep their order."),
