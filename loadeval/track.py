@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from loadeval.core.threads import BackgroundThreads, within
 from loadeval.data.lines import Line
@@ -199,18 +198,16 @@ def wandb(name: str) -> Iterator[Log]:
 @contextmanager
 def tensorboard(name: str) -> Iterator[Log]:
     """Write event files to a new folder in `runs`, where torch's writer has its own."""
-    from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - this tracker's alone
-    from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - likewise
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - likewise
+    from tensorboard.summary import Writer  # noqa: PLC0415 - this tracker's alone
 
     folder = f"{name.replace(' ', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    writer: Any = None
+    writer: Writer | None = None
 
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal writer
-        writer = writer or EventFileWriter(str(Path("runs") / folder))
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        writer = writer or Writer(str(Path("runs") / folder))
+        for tag, value in scalars.items():
+            writer.add_scalar(tag, value, step)
         writer.flush()
 
     yield log
