@@ -13,7 +13,7 @@ from loadeval.attach.hang import judged
 from loadeval.attach.job import Finder, Training
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
-from loadeval.cli.console import AsJson, ctrl_c_exits, errors_printed, print_json
+from loadeval.cli import console
 from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer, source_lines
 from loadeval.report.as_json import as_json as plain
@@ -31,7 +31,7 @@ def attach(
         float, typer.Option(min=SHORTEST_S, max=LONGEST_S, metavar="SECONDS", help=SECONDS)
     ] = 20.0,
     every_training: Annotated[bool, typer.Option("--all", help=ALL)] = False,
-    as_json: AsJson = False,
+    as_json: console.AsJson = False,
 ) -> None:
     """Look at a training that runs already, without a restart.
 
@@ -41,11 +41,11 @@ def attach(
     if (pid is None) != every_training:
         raise typer.BadParameter("give the number of one process, or --all")
     finder = Finder(declared_marks())
-    with errors_printed(), ctrl_c_exits():
+    with console.errors_printed(), console.ctrl_c_exits():
         trainings = finder.every_training() if pid is None else [finder.training_of(pid)]
         seen = look_at_each(trainings, seconds)
         if as_json:
-            print_json({"trainings": plain(seen)})
+            console.print_json({"trainings": plain(seen)})
             return
         for number, training in enumerate(seen):
             if number:

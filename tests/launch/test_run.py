@@ -75,7 +75,7 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resu
 
         monkeypatch.setattr("loadeval.cli.run.run_command", run)
         return CliRunner().invoke(
-            app, ["run", "--output", "logs", *options, "--", "train"], catch_exceptions=False
+            app, ["run", "--output", "logs", *options, "--", "true"], catch_exceptions=False
         )
 
     return result_of
