@@ -115,11 +115,6 @@ NVML_COST = Claim(
     "3%",
 )
 
-DEMO = Claim(
-    "demo", "`loadeval demo --device cuda` trains on the GPU, and shows what the GPU did", ""
-)
-DEMO_PAGE = Claim("page", "The page of such a run has the GPU's part", "")
-DEMO_DOCTOR = Claim("doctor", "`loadeval doctor` names the GPU and its driver", "")
 PROGRAMS = Claim(
     "programs", "`loadeval run` changes no loss of a program on the device", "to the bit"
 )
@@ -138,16 +133,6 @@ DALI = Claim("DALI", "Images that DALI decodes on the device arrive unchanged", 
 DALI_BACKENDS = Claim(
     "DALI as a backend", "`compare_backends` measures DALI on the device beside a DataLoader", ""
 )
-RANGES_TORCH = Claim(
-    "ranges in torch's profiler",
-    "Waits and steps are ranges of a trace, and what a step launches is launched in its range",
-    "0.2 ms",
-)
-RANGES_NVTX = Claim("NVTX ranges", "Listeners and Nsight Systems see waits and steps", "")
-AS_CUDA = Claim(
-    "CUDA itself", "Streams, events, copies, memory and captures are as the stand-in has them", ""
-)
-
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "matmul"),
@@ -169,15 +154,11 @@ PARTS = (
     ),
     Part("test_findings.py", 60, (FAULTS, PIN_MEMORY)),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "graph"),
-    Part("test_programs.py", 60, (PROGRAMS, PROGRAMS_LOADER), "loops"),
+    Part("test_programs.py", 60, (PROGRAMS, PROGRAMS_LOADER), "losses"),
     Part("test_overhead.py", 60, (OVERHEAD_LOG, OVERHEAD_ALTERNATE, OVERHEAD_REPLAY)),
-    Part("test_demo.py", 60, (DEMO, DEMO_PAGE, DEMO_DOCTOR)),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "amp"),
-    Part("test_programs.py", 60, (PROGRAMS, PROGRAMS_LOADER), "frameworks"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "compile"),
     Part("test_programs.py", 60, (RANKS,), "ranks"),
     Part("test_programs.py", 60, (PROGRAMS_VERDICT,), "plausible"),
-    Part("test_ranges.py", 60, (RANGES_TORCH, RANGES_NVTX)),
     Part("test_dali.py", 60, (DALI, DALI_BACKENDS)),
-    Part("test_semantics.py", 60, (AS_CUDA,)),
 )

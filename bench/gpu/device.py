@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import contextmanager
 from functools import cache
@@ -14,19 +13,12 @@ import torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-STAND_IN = "LOADEVAL_GPU_STAND_IN"
-"""The variable that puts the stand-in in place of a device, in this and all child processes."""
 FEWEST = 6
 """Products in a piece of work: few, since a device takes some thousand launches ahead."""
 
 
 def missing() -> str:
     """Why there is no device to test on; empty where there is one."""
-    if is_stand_in():
-        from bench.gpu import stand_in, stand_in_nvml
-
-        stand_in.install()
-        stand_in_nvml.install()
     if torch.cuda.is_available():
         return ""
     built = "is not built for CUDA" if torch.version.cuda is None else "finds no CUDA device"
@@ -40,11 +32,6 @@ def driver_version() -> str:
         return str(pynvml.nvmlSystemGetDriverVersion())
     except pynvml.NVMLError:
         return ""
-
-
-def is_stand_in() -> bool:
-    """Whether the device is our stand-in."""
-    return bool(os.environ.get(STAND_IN))
 
 
 class Products:
@@ -104,13 +91,6 @@ def memory_left(nbytes: int) -> Iterator[None]:
     """The device has no more free memory than that."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
-    if is_stand_in():
-        from bench.gpu.stand_in import ACCOUNT, TOTAL_BYTES
-
-        ACCOUNT.total_bytes = ACCOUNT.bytes_held + nbytes
-        yield
-        ACCOUNT.total_bytes = TOTAL_BYTES
-        return
     ballast = torch.empty(torch.cuda.mem_get_info()[0] - nbytes, dtype=torch.uint8, device="cuda")
     yield
     del ballast

@@ -19,11 +19,7 @@ HEAD = (
     "`make gpu` measures all of it in under nine minutes where torch finds a CUDA device, and "
     "writes this page; elsewhere each test is skipped, and the page stays as it is.\n\n"
 )
-NEVER = (
-    "None of it was measured on a GPU so far. The tests themselves were tried with a stand-in for "
-    "the device, which queues work and passes events as CUDA does; that says nothing about "
-    "loadeval on a GPU.\n\n"
-)
+NEVER = "None of it was measured on a GPU so far.\n\n"
 NEVER_MEASURED = "never measured"
 
 

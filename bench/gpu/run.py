@@ -1,6 +1,6 @@
 """Measure what loadeval claims on a GPU, each part in a process of its own, and write docs/gpu.md.
 
-    python -m bench.gpu.run [--results FILE] [--page FILE] [--minutes 9] [--stand-in] [PART...]
+    python -m bench.gpu.run [--results FILE] [--page FILE] [--minutes 9] [PART...]
 
 Results are written as they come, so a run that is stopped keeps what it has; a part that crashes or
 takes too long does not end the others. Without a GPU nothing is measured, and the page tells what
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
-STAND_IN = "LOADEVAL_GPU_STAND_IN"
 QUIET = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "filterwarnings=default")
-SLOWER = 6
-"""How much longer a part may take with the stand-in, on a small machine that others use too."""
 NOTHING_RUN = 5
 """pytest's exit code where it found no test."""
 
@@ -65,8 +62,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         return
 
 
-def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
-    """Run `parts`; 1 where a claim did not hold or a part went wrong."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts; 1 where a claim did not hold or a part went wrong."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: see below
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -74,23 +71,20 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
     parser.add_argument("--results", type=Path, help="append measurements to this file")
     parser.add_argument("--page", type=Path, default=None, help="write the page there")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no part that may not end")
-    parser.add_argument("--stand-in", action="store_true", help="a stand-in instead of a GPU")
     parser.add_argument("parts", nargs="*", help="files of bench/gpu; by default all")
     options = parser.parse_args(arguments)
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         measured = options.results or Path(folder) / "results.jsonl"
         environment = {**os.environ, results.RESULTS: str(measured.resolve())}
-        if options.stand_in:
-            environment[STAND_IN] = "1"
         wrong = []
-        for part in parts:
+        for part in PARTS:
             if options.parts and not any(wanted in part.file for wanted in options.parts):
                 continue
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             name = " ".join(filter(None, (part.file, part.keyword)))
             print(f"\n{name}: {time.monotonic() - began_s:.0f} s since the beginning", flush=True)
-            limit_s = min(part.limit_s * (SLOWER if options.stand_in else 1), left_s)
+            limit_s = min(part.limit_s, left_s)
             try:
                 problem = "no time is left" if left_s < 1 else run(part, limit_s, environment)
             except KeyboardInterrupt:
@@ -98,11 +92,9 @@ def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) 
                 break
             wrong += [f"{name}: {problem}"] if problem else []
         new = results.read(measured)
-    if new and not options.stand_in:
+    if new:
         results.FILE.write_text("".join(result.line() + "\n" for result in new))
-    text = page(new if options.stand_in else results.read(results.FILE))
-    if options.page is not None or not options.stand_in:
-        (options.page or PAGE).write_text(text)
+    (options.page or PAGE).write_text(page(results.read(results.FILE)))
     failed = [
         f"{result.claim} ({result.case}): {result.measured}, not {result.expected}"
         for result in new

@@ -1,7 +1,4 @@
-"""DALI that decodes on the device: the same batches with loadeval, and DALI as one of two backends.
-
-With the stand-in all of it runs on DALI's CPU pipelines, and counts as not measured.
-"""
+"""DALI that decodes on the device: the same batches, and DALI as one of two backends."""
 
 from __future__ import annotations
 
@@ -16,16 +13,15 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from bench.gpu.claims import DALI, DALI_BACKENDS
-from bench.gpu.device import Products, is_stand_in
+from bench.gpu.device import Products
 from bench.judge import backends, lines_of
 from loadeval import Backend, LoaderEvaluator, compare_backends
 from tests.images import crops, decode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from bench.gpu.claims import Claim
     from bench.gpu.conftest import Notes
 
     Images = dict[int, torch.Tensor]
@@ -58,33 +54,19 @@ def _files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return paths
 
 
-@pytest.fixture(name="result")
-def _result(note: Notes) -> Callable[..., None]:
-    """Notes a measurement; on the CPU it is none, but what went wrong there went wrong."""
-
-    def result(claim: Claim, case: str, *, measured: str, held: bool, **others: Any) -> None:
-        if is_stand_in() and held:
-            note(claim, case, measured=f"on the CPU: {measured}", held=None, **others)
-        else:
-            note(claim, case, measured=measured, held=held, **others)
-
-    return result
-
-
 def iterator(files: list[Path]) -> Any:
     """Over images of SIDE x SIDE pixels and their numbers, not shuffled; decoded on the device."""
     fn, types = dali.fn, dali.types
 
     @dali.pipeline_def(  # type: ignore[untyped-decorator]  # it may be missing
-        batch_size=BATCH_SIZE, num_threads=THREADS, device_id=None if is_stand_in() else 0
+        batch_size=BATCH_SIZE, num_threads=THREADS, device_id=0
     )
     def images_and_numbers() -> Any:
         encoded, number = fn.readers.file(
             files=list(map(str, files)), labels=list(range(len(files))), name="Reader"
         )
         # The hardware decoders take what share they can, and round otherwise than the others.
-        decoder = "cpu" if is_stand_in() else "mixed"
-        image = fn.decoders.image(encoded, device=decoder, hw_decoder_load=0.0)
+        image = fn.decoders.image(encoded, device="mixed", hw_decoder_load=0.0)
         image = fn.resize(image, size=(SIDE, SIDE), interp_type=types.INTERP_LINEAR)
         return fn.transpose(image, perm=[2, 0, 1]), number
 
@@ -119,13 +101,12 @@ def same(images: list[tuple[int, torch.Tensor]], files: list[tuple[int, torch.Te
 
 @pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 def test_batches_are_those_of_dali(
-    mode: str, files: list[Path], tmp_path: Path, note: Notes, result: Callable[..., None]
+    mode: str, files: list[Path], tmp_path: Path, note: Notes
 ) -> None:
     """The same images come, in order, on the same device, with all their pixels."""
     if dali is None:
         note(DALI, mode, expected="-", measured="DALI is not installed", held=None)
         return
-    device = "cpu" if is_stand_in() else "cuda:0"
     bare = images_of(epoch(iterator(files)))
     log = tmp_path / "run.jsonl"
     options: dict[str, Any] = {"num_cached_batches": KEPT} if mode == "replay" else {}
@@ -147,16 +128,16 @@ def test_batches_are_those_of_dali(
     (header,) = lines_of(log, "header")
     named_device = header["loader"]["device"]
     arms = {"log": {"real"}, "alternate": {"real", "ideal"}, "replay": {"ideal"}}[mode]
-    result(
+    note(
         DALI,
         mode,
-        expected=f"{EPOCHS * IMAGES} images right and in place, on {device}",
+        expected=f"{EPOCHS * IMAGES} images right and in place, on cuda:0",
         measured=f"{right} right{'' if numbers == per_epoch * EPOCHS else ', not in place'}, on "
         f"{', '.join(devices)}, called {named_device}",
         held=right == len(served) == EPOCHS * IMAGES
         and numbers == per_epoch * EPOCHS
-        and devices == [device]
-        and named_device == device
+        and devices == ["cuda:0"]
+        and named_device == "cuda:0"
         and {block["arm"] for block in lines_of(log, "block")} == arms,
     )
 
@@ -182,9 +163,7 @@ def from_dali(batch: list[dict[str, torch.Tensor]]) -> tuple[torch.Tensor, torch
     return outputs["image"], outputs["number"].squeeze(1).long()
 
 
-def test_backends_are_compared(
-    files: list[Path], tmp_path: Path, note: Notes, result: Callable[..., None]
-) -> None:
+def test_backends_are_compared(files: list[Path], tmp_path: Path, note: Notes) -> None:
     """A DataLoader whose workers decode, and DALI, under one step on the device."""
     if dali is None:
         note(DALI_BACKENDS, "-", expected="-", measured="DALI is not installed", held=None)
@@ -216,7 +195,7 @@ def test_backends_are_compared(
             measured = f"{real.value:,.0f} images/s, {speedup.value:.2f}x if loading were free"
             if speedup.low is not None and speedup.high is not None:
                 interval = speedup.low, speedup.high
-        result(
+        note(
             DALI_BACKENDS,
             backend.name,
             expected="a throughput, and a speed-up of 1x or more",

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.gpu.claims import FAULTS, PIN_MEMORY
-from bench.gpu.device import host_s, is_stand_in
+from bench.gpu.device import host_s
 from bench.judge import compared
 from bench.zoo import device
 from bench.zoo.costs import MS, hashes
@@ -62,7 +62,7 @@ def note_named(
 
 def test_unpinned_memory(note: Notes, tmp_path: Path) -> None:
     """Following the advice is measured: nothing is promised of it."""
-    mb = 2 if is_stand_in() else 16
+    mb = 16
     trainings = {pinned: device.unpinned(mb, pinned=pinned) for pinned in (False, True)}
     said = {pinned: said_of(tmp_path, training) for pinned, training in trainings.items()}
     for pinned, of_training in said.items():

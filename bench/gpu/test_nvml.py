@@ -28,7 +28,7 @@ from bench.gpu.claims import (
     NVML_PCIE,
     NVML_POWER,
 )
-from bench.gpu.device import Products, device_ms, is_stand_in
+from bench.gpu.device import Products, device_ms
 from loadeval import LoaderEvaluator
 
 # A run's readings come when they are due, and not at the moments that a test knows.
@@ -53,7 +53,7 @@ SETTLED_S = 1.6
 """NVML's utilisation and power are means of up to a second before they are read."""
 BEFORE_S, DURING_S = 0.5, 0.8
 """Counters are read after the first, and once more after the second: theirs is the mean."""
-COPIED, MOVED = (4 * MIB, 4 * MIB) if is_stand_in() else (GIB, 256 * MIB)
+COPIED, MOVED = GIB, 256 * MIB
 """Bytes of a copy within the device, and of one to it or from it."""
 MOST_CPU_SHARE = 0.02
 MOST_WALL_MS = 50
@@ -75,14 +75,6 @@ def probe() -> Iterator[GPUProbe]:
     yield opened
     opened.close()
     del held
-
-
-@pytest.fixture(autouse=True)
-def _slow_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let copies of the stand-in take the time that they take the CPU."""
-    if is_stand_in():
-        monkeypatch.setattr("bench.gpu.stand_in.DEVICE_BYTES_PER_S", 1e9)
-        monkeypatch.setattr("bench.gpu.stand_in.PINNED_BYTES_PER_S", 1e9)
 
 
 def read(probe: GPUProbe) -> Reading:

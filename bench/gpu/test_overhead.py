@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from bench.gpu.claims import OVERHEAD_ALTERNATE, OVERHEAD_LOG, OVERHEAD_REPLAY
-from bench.gpu.device import Products, host_s, is_stand_in
+from bench.gpu.device import Products, host_s
 from bench.zoo import device
 from loadeval import LoaderEvaluator
 
@@ -31,23 +31,14 @@ SPREAD = 0.1
 
 
 def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
-    """The least of some rounds of what each adds to a bare loop over the same batches, in turn.
-
-    Of tensors on the device; of NumPy arrays with the stand-in, whose tensors are slow to tell
-    their shape.
-    """
+    """The least of some rounds of what each adds to a bare loop over the same batches, in turn."""
     try:
         from bench import overhead
     except ImportError as error:
         note(OVERHEAD_LOG, "", expected="at most 3x the floor", measured=str(error), held=None)
         return
     torch.cuda.synchronize()  # the device is in use: there are events
-    batches: list[Any] = [
-        {
-            name: tensor.numpy() if is_stand_in() else tensor.to("cuda")
-            for name, tensor in overhead.TENSORS.items()
-        }
-    ]
+    batches: list[Any] = [{name: tensor.to("cuda") for name, tensor in overhead.TENSORS.items()}]
     subjects = [
         overhead.Subject("bare for", batches, iter),
         overhead.Subject("floor", batches, overhead.floor),

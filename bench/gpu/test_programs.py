@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import os
 import re
@@ -20,13 +19,11 @@ import pytest
 from PIL import Image
 
 from bench.gpu.claims import PROGRAMS, PROGRAMS_LOADER, PROGRAMS_VERDICT, RANKS
-from bench.gpu.device import is_stand_in
 from bench.judge import COMMAND, JudgeError, batches_in, compared, loaders_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from bench.gpu.claims import Claim
     from bench.gpu.conftest import Notes
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +33,9 @@ TORCHRUN = (
     *("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
 )
 REFUSAL = re.compile("Duplicate GPU detected.*")
-LIMIT_S = 300 if is_stand_in() else 48
+LIMIT_S = 48
 """The limit for all programs of a test, which run side by side."""
-EPOCHS = "4" if is_stand_in() else "12"
+EPOCHS = "12"
 """The epochs of an alternating run."""
 WIDEST = 4
 """An interval that spans more than this factor agrees with anything: nothing was measured."""
@@ -47,11 +44,7 @@ IMAGES = {"train": 40, "val": 8}
 CLASSES = 4
 SHOWN = ("loss", "validation", "parameters")
 """What begins the lines that programs print of their training."""
-WITH_IMAGES = ("imagenet", "timm")
-FRAMEWORKS = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
-LOOPS = {"mnist": "torch", "imagenet": "PIL", "timm": "timm"}
-ALL = {**LOOPS, **FRAMEWORKS}
-"""The programs, and the package that each cannot do without."""
+PROGRAM_NAMES = ("mnist", "imagenet")
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(LIMIT_S + 10)]
 
@@ -126,7 +119,7 @@ class Programs:
 
 
 def environment() -> dict[str, str]:
-    """One in which programs find loadeval and the stand-in, and compute alike each time."""
+    """One in which programs find loadeval, and compute alike each time."""
     places = {"RANK", "WORLD_SIZE", "LOCAL_RANK"}
     inherited = {name: value for name, value in os.environ.items() if name not in places}
     paths = [str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")]
@@ -165,25 +158,9 @@ def _images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def in_python(name: str, *options: str) -> list[str]:
-    """What comes after `python`: the program itself; in front of it the stand-in's launcher."""
-    launcher = ["-m", "bench.gpu.programs.start"] if is_stand_in() else []
-    return [*launcher, str(PROGRAMS_FOLDER / f"train_{name}.py"), *options]
-
-
 def program(name: str, images: Path, *options: str) -> list[str]:
-    data = [str(images)] if name in WITH_IMAGES else []
-    return [sys.executable, *in_python(name, *data, *options)]
-
-
-def installed(names: dict[str, str], note: Notes, *claims: Claim) -> list[str]:
-    """The programs that can run; of the others it is noted what is not installed."""
-    there = [name for name, package in names.items() if importlib.util.find_spec(package)]
-    for name in names.keys() - set(there):
-        for claim in claims:
-            why = f"{names[name]} is not installed"
-            note(claim, name, expected="-", measured=why, held=None)
-    return there
+    data = [str(images)] if name == "imagenet" else []
+    return [sys.executable, str(PROGRAMS_FOLDER / f"train_{name}.py"), *data, *options]
 
 
 def alike(first: Ended, second: Ended) -> str:
@@ -211,13 +188,10 @@ def trained_alike(
     return False if repeats else None, comparison
 
 
-@pytest.mark.parametrize("names", [LOOPS, FRAMEWORKS], ids=["loops", "frameworks"])
-def test_losses_are_the_same_to_the_bit(
-    note: Notes, programs: Programs, images: Path, names: dict[str, str]
-) -> None:
+def test_losses_are_the_same_to_the_bit(note: Notes, programs: Programs, images: Path) -> None:
     """Each validation and the last parameters are compared too, and which loader is training."""
     started = {}
-    for name in installed(names, note, PROGRAMS, PROGRAMS_LOADER):
+    for name in PROGRAM_NAMES:
         command = program(name, images)
         started[name] = command, programs.bare(name, command), programs.measured(name, command)
     for name, (command, bare, measured) in started.items():
@@ -233,7 +207,7 @@ def test_losses_are_the_same_to_the_bit(
 def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
     """One loader is called training, and has a row for each loss.
 
-    Others are for validation; Trainer evaluates with gradients on, and its loader is called other.
+    Others are for validation.
     """
     loaders = loaders_in(logs)
     batches = {loader.log: batches_in(loader.log) for loader in loaders}
@@ -255,7 +229,7 @@ def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -
     alternate = ("--mode", "alternate")
     started = {
         name: programs.measured(name, program(name, images, "--epochs", EPOCHS), *alternate)
-        for name in installed(ALL, note, PROGRAMS_VERDICT)
+        for name in PROGRAM_NAMES
     }
     for name, future in started.items():
         measured = future.result().problem
@@ -285,11 +259,9 @@ def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -
 
 def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
     """NCCL is used where it lets two processes share a device, and gloo."""
-    if is_stand_in():
-        note(RANKS, "nccl", expected="-", measured="the stand-in has no NCCL", held=None)
     started = {}
-    for backend in ("gloo",) if is_stand_in() else ("nccl", "gloo"):
-        command = [*TORCHRUN, *in_python("ranks", "--backend", backend)]
+    for backend in ("nccl", "gloo"):
+        command = [*TORCHRUN, str(PROGRAMS_FOLDER / "train_ranks.py"), "--backend", backend]
         started[backend] = (
             command,
             programs.bare(backend, command),

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from bench.gpu.device import is_stand_in, missing
 from loadeval.errors import ProbeError
 
 # Which devices it reads in a fork shows in no output.
@@ -39,13 +38,12 @@ def read() -> dict[str, Any]:
 
 def used_by_cuda() -> list[torch.Tensor]:
     """A tensor on each device; torch's device_count asks NVML, and not CUDA."""
-    count = torch.cuda.device_count if is_stand_in() else torch._C._cuda_getDeviceCount
-    return [torch.zeros(1, device=f"cuda:{index}") for index in range(count())]
+    count = torch._C._cuda_getDeviceCount()
+    return [torch.zeros(1, device=f"cuda:{index}") for index in range(count)]
 
 
 def look() -> dict[str, Any]:
     """What is read without a context and with one, and what CUDA uses, by their UUIDs."""
-    missing()  # puts the stand-in in place where it is wanted
     without = read()
     held = used_by_cuda()
     uuids = [str(torch.cuda.get_device_properties(index).uuid) for index in range(len(held))]

@@ -14,11 +14,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from bench.gpu.programs.reproducible import seeded, show, show_parameters
 
-try:
-    from torchvision import datasets, models, transforms
-except (ImportError, RuntimeError):  # it is not there, or was built for another torch
-    models = None
-
 SIZE, CLASSES = 32, 4
 
 
@@ -50,20 +45,6 @@ class ImageFolder(Dataset[tuple[torch.Tensor, int]]):
         return pixels, label
 
 
-def images_in(folder: Path, *, augments: bool) -> Dataset[Any]:
-    """The images, with torchvision's transforms where it is there."""
-    if models is None:
-        return ImageFolder(folder, augments=augments)
-    crop = (
-        [transforms.RandomResizedCrop(SIZE, antialias=True), transforms.RandomHorizontalFlip()]
-        if augments
-        else [transforms.Resize(40), transforms.CenterCrop(SIZE)]
-    )
-    normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-    chain = transforms.Compose([*crop, transforms.ToTensor(), normalize])
-    return datasets.ImageFolder(str(folder), chain)  # type: ignore[no-any-return]  # it has no types
-
-
 class Block(nn.Module):
     """Two convolutions and what goes around them."""
 
@@ -80,13 +61,9 @@ class Block(nn.Module):
 
 
 def network() -> nn.Module:
-    """A small ResNet, without the pooling that photographs of this size do not need."""
-    if models is None:
-        blocks = (Block(3, 16), Block(16, 32), Block(32, 64))
-        return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(64 * 4 * 4, CLASSES))
-    model = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=CLASSES)
-    model.maxpool = nn.Identity()
-    return model  # type: ignore[no-any-return]  # torchvision ships no types
+    """A small ResNet."""
+    blocks = (Block(3, 16), Block(16, 32), Block(32, 64))
+    return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(64 * 4 * 4, CLASSES))
 
 
 def train(
@@ -133,9 +110,9 @@ def main() -> None:
         "persistent_workers": True,
     }
     loader = DataLoader(
-        images_in(options.data / "train", augments=True), shuffle=True, drop_last=True, **common
+        ImageFolder(options.data / "train", augments=True), shuffle=True, drop_last=True, **common
     )
-    held = DataLoader(images_in(options.data / "val", augments=False), **common)
+    held = DataLoader(ImageFolder(options.data / "val", augments=False), **common)
     model = network().to("cuda", memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch's stubs want a tensor there
     criterion = nn.CrossEntropyLoss().to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9, weight_decay=1e-4)
