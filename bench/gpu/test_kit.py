@@ -1,53 +1,76 @@
-"""The page of what was measured on a GPU."""
+"""What can be known of the kit without a GPU: skipped rows, the referee's reduction, the page."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bench.gpu import results, run
-from bench.gpu.claims import IDLE, PARTS
-from bench.gpu.page import NEVER_MEASURED, page
-from bench.gpu.results import ERROR, Result
+import pytest
+import torch
+
+from bench.gpu import run
+from bench.gpu.referee import WAIT, reduced_ms
+from bench.gpu.results import Result, page, read
+from bench.gpu.rows import ROWS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-CLAIMS = list(dict.fromkeys(claim for part in PARTS for claim in part.claims))
-
-
-def rows(text: str) -> dict[str, str]:
-    """The outcome of each claim by its text, from the page's first table."""
-    table = text.partition("|---|---|---|---|\n")[2].partition("\n\n")[0]
-    cells = [line.strip("| ").split(" | ") for line in table.strip().splitlines()]
-    return {text: outcome for _, text, _, outcome in cells}
+TABLE = [(3, "a case", "what it shows")]
 
 
-def result_of(claim: str, *, held: bool | None) -> Result:
-    return Result(claim, "a case", "1 ms", "2 ms", held, (1.0, 3.0), "a GPU", "580", {}, "today")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_every_row_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    before, path = run.PAGE.read_text(), tmp_path / "results.jsonl"
+    assert run.main(["--results", str(path)]) == 0
+    results = read(path)
+    assert [result.row for result in results] == [row.number for row in ROWS]
+    assert {(result.measured.partition(":")[0], result.held) for result in results} == {
+        ("skipped", None)
+    }
+    assert run.PAGE.read_text() == before
 
 
-def test_a_claim_without_a_result_was_never_measured() -> None:
-    """Nor was one whose only result says why it could not be measured."""
-    assert rows(page([])) == {claim.text: NEVER_MEASURED for claim in CLAIMS}
-    assert rows(page([result_of(IDLE.name, held=None)]))[IDLE.text] == NEVER_MEASURED
+def event(category: str, start_us: float, end_us: float, name: str = "x") -> dict[str, Any]:
+    return {"ph": "X", "cat": category, "name": name, "ts": start_us, "dur": end_us - start_us}
 
 
-def test_a_claim_holds_where_each_measurement_does() -> None:
-    held, missed = (result_of(IDLE.name, held=value) for value in (True, False))
-    assert rows(page([held, held]))[IDLE.text] == "held (2)"
-    text = page([held, missed, result_of(ERROR, held=False)])
-    assert rows(text)[IDLE.text] == "did not hold (1 of 2)"
-    assert "| a case | 1 ms | 2 ms | 1 to 3 | **did not hold** |" in text
-    assert "## Errors of tests" in text
+def test_idle_time_is_what_no_kernel_copy_or_memset_covers() -> None:
+    """A trace made by hand: work before, across, within and over the whole of a wait."""
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": "process_name"},
+        event("user_annotation", 1000, 2000, WAIT),
+        event("gpu_user_annotation", 1000, 2000, WAIT),
+        event("cpu_op", 1000, 2000),
+        event("kernel", 500, 1100),
+        event("kernel", 1050, 1200),  # of another stream
+        event("gpu_memcpy", 1500, 1700),
+        event("gpu_memset", 1900, 2500),
+        event("user_annotation", 3000, 4000, WAIT),
+        event("user_annotation", 5000, 6000, WAIT),
+        event("kernel", 4500, 6500),
+        event("user_annotation", 7000, 7000.5),
+    ]
+    assert reduced_ms(events) == [0.5, 1.0, 0.0]
+
+
+def test_a_row_holds_where_each_of_its_measurements_does() -> None:
+    good, bad, beside = (
+        Result(3, "idle", "1 ms", "2 ms", held, "one GPU, today") for held in (True, False, None)
+    )
+    assert "| 3 | a case | what it shows | held |" in page(TABLE, [good, beside])
+    assert "| 3 | a case | what it shows | never measured |" in page(TABLE, [beside])
+    text = page(TABLE, [good, bad, beside])
+    assert "Measured on one GPU, today." in text
+    assert "| 3 | a case | what it shows | did not hold (1 of 2) |" in text
+    assert "| idle | 1 ms | 2 ms | **did not hold** |" in text
 
 
 def test_the_page_is_of_the_committed_results() -> None:
-    assert run.PAGE.read_text() == page(results.read(results.FILE))
+    table = [(row.number, row.case, row.shows) for row in ROWS]
+    assert run.PAGE.read_text() == page(table, read(run.FILE))
 
 
 def test_a_line_that_a_stop_has_cut_off_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "results.jsonl"
-    result = result_of(IDLE.name, held=True)
+    path, result = tmp_path / "results.jsonl", Result(3, "idle", "1 ms", "2 ms", held=True)
     path.write_text(result.line() + "\n" + result.line()[:40])
-    assert results.read(path) == [result]
+    assert read(path) == [result]
