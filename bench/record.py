@@ -282,7 +282,7 @@ def record(recording: Recording) -> bool:
         is_quiet = cpus_of_others(began) < QUIET_CPUS or recording.name == "shared-machine"
         logs = sorted(folder.glob("*.jsonl"))
         if done.returncode or not logs:
-            say(f"{recording.name}: failed\n{done.stderr}")
+            print(f"{recording.name}: failed\n{done.stderr}", flush=True)
             return True
         if is_quiet or recording.name not in recorded():
             keep(recording.name, logs)
@@ -329,7 +329,7 @@ def keep(name: str, logs: list[Path]) -> None:
         too_large = " TOO LARGE" * (size > MOST_BYTES)
         with TemporaryDirectory() as folder:
             found = found_in(name, Path(folder))
-        say(f"{place.relative_to(FOLDER)}: {size:,} bytes{too_large}; {found}")
+        print(f"{place.relative_to(FOLDER)}: {size:,} bytes{too_large}; {found}", flush=True)
 
 
 def write_table() -> None:
@@ -344,11 +344,6 @@ def write_table() -> None:
             rows.append(f"| `{name}` | {programs[name]} | {found_in(name, Path(folder))} |\n")
     head, line, rest = text.partition("|---|---|---|\n")
     TABLE.write_text(head + line + "".join(rows) + rest[rest.find("\n\n") + 1 :])
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import defaultdict
 from functools import partial
@@ -70,11 +69,6 @@ def taken_s(step: Callable[[None], None], times: int) -> float:
     return (time.perf_counter() - began) / times
 
 
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def check(program: Program, turns: int) -> bool:
     """Print a line; whether the program is as it should be."""
     variants = {"faulty": program.faulty, "healthy": program.healthy}
@@ -99,10 +93,11 @@ def check(program: Program, turns: int) -> bool:
     figures = "  ".join(
         f"{name} {1e3 * fastest[name]:6.2f} ms ({losses[name]:4.0%})" for name in fastest
     )
-    say(
+    print(
         f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  "
         f"{fastest['faulty'] / fastest['healthy']:.2f} x  {longest_s:.1f} s  "
-        f"{', '.join(wrong) or 'as it should be'}"
+        f"{', '.join(wrong) or 'as it should be'}",
+        flush=True,
     )
     return not wrong
 
@@ -122,14 +117,14 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
             find(program.healthy, Path(folder) / "healthy").findings if is_twin_healthy else ()
         )
     right = is_named(program, findings)
-    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
+    print(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}", flush=True)
     for finding in findings:
-        say(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}")
+        print(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}", flush=True)
     if not is_nothing_found(healthy):
         costs = "; ".join(f"{finding.rule}, {finding.cost_in_words}" for finding in healthy)
         step_s, batch_s, _ = paces_s(program.healthy)
         loss = 1 - step_s / batch_s
-        say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
+        print(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}", flush=True)
         if loss <= HEALTHY_LOSS:
             blamed.append(program.name)
     for rule in said.rules:
@@ -143,7 +138,7 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
         _, fixed_s, _ = paces_s(program.fixed or program.healthy)
         change = "advice" if program.fixed else "twin"
         measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
-    say(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}")
+    print(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}", flush=True)
     return right
 
 
@@ -190,10 +185,10 @@ def main() -> int:
     ]
     if options.evaluate and not options.names:
         never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
-        say(f"found first in no program: {never or 'none'}")
+        print(f"found first in no program: {never or 'none'}", flush=True)
     if options.evaluate:
-        say(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
-    say(f"{sum(right)} of {len(right)}")
+        print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}", flush=True)
+    print(f"{sum(right)} of {len(right)}", flush=True)
     return 0 if all(right) else 1
 
 
