@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.faults.evaluation import is_named, is_nothing_found, measured
+from bench.tables import in_words
 from bench.zoo.catalogue import PROGRAMS
 
 if TYPE_CHECKING:
@@ -137,13 +138,9 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
         _, faulty_s, _ = paces_s(program.faulty)
         _, fixed_s, _ = paces_s(program.fixed or program.healthy)
         change = "advice" if program.fixed else "twin"
-        measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
+        measurement = f"the {change} was {faulty_s / fixed_s:.2f}x as fast"
     print(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}", flush=True)
     return right
-
-
-def speedup(value: float) -> str:
-    return f"{value:.2f}x"
 
 
 def promised(said: Said, follows: str = "") -> str:
@@ -153,13 +150,10 @@ def promised(said: Said, follows: str = "") -> str:
     """
     first = said.findings[0]
     gone = first.speedup_without
-    without = "not known" if gone is None else speedup(gone)
+    without = "not known" if gone is None else f"{gone:.2f}x"
     for action in said.actions:
         if first.rule in action.findings and follows in action.says:
-            gain = "no gain predicted"
-            if (gained := action.speedup) is not None:
-                low, high = gained.low or 0.0, gained.high or 0.0
-                gain = f"{speedup(gained.value)} [{speedup(low)}, {speedup(high)}]"
+            gain = "no gain predicted" if action.speedup is None else in_words(action.speedup)
             return f"without it {without}, {action.says}: {gain}"
     return f"without it {without}, nothing to do"
 

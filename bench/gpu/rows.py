@@ -23,6 +23,7 @@ from bench.gpu.loaders import Again, OnDevice, Prefetcher, Waiting, of_photograp
 from bench.gpu.referee import idle_in_waits_ms
 from bench.gpu.results import Result
 from bench.judge import COMMAND, backends, column, compared
+from bench.tables import in_words
 from bench.zoo import device
 from bench.zoo.costs import hashes
 from bench.zoo.device import Products, device_ms, host_s
@@ -153,7 +154,7 @@ def beside_plain_loops(
         return
     covers = speedup.low <= high and low <= speedup.high
     near = low * (1 - WITHIN) <= speedup.value <= high * (1 + WITHIN)
-    words = f"{speedup.value:.2f}x [{speedup.low:.2f}x, {speedup.high:.2f}x]"
+    words = in_words(speedup)
     yield result("speed-up beside plain loops", truth, words, held=covers and near)
     starved = speedup.low > 1.1 if is_starved else speedup.high < 1.1
     wanted = "from 1.10x" if is_starved else "under 1.10x"
@@ -603,5 +604,5 @@ def dali(folder: Path) -> Iterator[Result]:
     }
     compare_backends(two, step, batches=60, rounds=4, log_dir=folder / "logs", probes=())
     for backend in backends(sorted((folder / "logs").iterdir())):
-        words = backend.error or f"{backend.real} images/s, {backend.speedup}"
+        words = backend.error or in_words(backend.speedup)
         yield result(f"compare_backends, {backend.name}", "-", words, held=None)
