@@ -110,26 +110,24 @@ class Finding:
 class Action:
     """One thing to do; `speedup` is predicted with all before it, and `findings` ask for it.
 
-    `advice` is what the first of them says of it.
+    A `setting` changes from `present` to `proposed`, or a part becomes so many `times` as fast.
     """
 
     says: str
     where: str | None
     speedup: Estimate | None
     findings: tuple[str, ...]
-    advice: Advice
-
-    @property
-    def times(self) -> int | None:
-        """How many times as fast a part of loading is to become."""
-        return 2 if "twice as fast" in self.says else None
+    setting: str | None
+    present: Any
+    proposed: Any
+    times: float | None
 
     @classmethod
-    def of(cls, content: dict[str, Any], findings: Sequence[Finding]) -> Action:
-        says = content["says"]
-        advice = (each for finding in findings for each in finding.do if each.says == says)
+    def of(cls, content: dict[str, Any]) -> Action:
         speedup, asked_by = estimate(content["speedup"]), tuple(content["findings"])
-        return cls(says, content["where"], speedup, asked_by, next(advice))
+        names = ("setting", "present", "proposed", "times")
+        changed = (content[name] for name in names)
+        return cls(content["says"], content["where"], speedup, asked_by, *changed)
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class Said:
         return cls(
             findings,
             frozenset({*found, *diagnosis["nothing"], *diagnosis["skipped"]}),
-            tuple(Action.of(action, findings) for action in diagnosis["actions"]),
+            tuple(map(Action.of, diagnosis["actions"])),
             None if stages is None else Stages.of(stages),
             {
                 (quantity["subject"], quantity["name"]): (

@@ -91,7 +91,7 @@ def trained(probes: list[Timed], on: list[bool]) -> npt.NDArray[np.float64]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log = folder / "run.jsonl"
-        training = DemoTraining(make_photographs(folder, PHOTOGRAPHS))
+        training = DemoTraining(make_photographs(folder, PHOTOGRAPHS), num_workers=2)
         with LoaderEvaluator(
             training.dataloader, probes=probes, probe_interval_s=INTERVAL_S / DOSE, log_file=log
         ) as evaluator:

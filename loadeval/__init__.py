@@ -12,7 +12,8 @@ if TYPE_CHECKING:
         Watch,
         adapter_for,
     )
-    from loadeval.backends import compare_backends
+    from loadeval.backends import Backend, compare_backends
+    from loadeval.core.batch import is_array, leaves, map_leaves
     from loadeval.data.lines import (
         CodeSamples,
         LoaderInfo,
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from loadeval.model.whatif import WhatIf, whatif
     from loadeval.report.report import Report, plot_comparison
     from loadeval.report.whatif import plot_worker_curve
-    from loadeval.runtime.alternation.backends import Backend
-    from loadeval.runtime.batches.tree import is_array, leaves, map_leaves
     from loadeval.tuning import Tuning, tune
 
 __all__ = [
@@ -87,7 +86,7 @@ __all__ = [
 _MODULES = {
     name: f"loadeval.{module}"
     for module, names in {
-        "backends": "compare_backends",
+        "backends": "Backend compare_backends",
         "data.lines": "CodeSamples LoaderInfo OperatorTimes Readings StageTimes WorkerStart",
         "data.log": "read_run",
         "data.run": "Run",
@@ -104,8 +103,7 @@ _MODULES = {
         "report.report": "Report plot_comparison",
         "report.whatif": "plot_worker_curve",
         "adapter": "Adapter IterableAdapter LoaderStages StageNote Watch adapter_for",
-        "runtime.alternation.backends": "Backend",
-        "runtime.batches.tree": "is_array leaves map_leaves",
+        "core.batch": "is_array leaves map_leaves",
         "tuning": "Tuning tune",
     }.items()
     for name in names.split()

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
 from itertools import chain, repeat
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from loadeval.core.batch import as_count, copied, is_array, leaves, map_leaves, survey
 from loadeval.data.lines import (
     CodeSamples,
     EventKind,
@@ -23,13 +24,27 @@ from loadeval.data.lines import (
     WorkerStart,
 )
 from loadeval.errors import AskingTheLoader, UsageError, warn
-from loadeval.runtime.batches.copies import copied
-from loadeval.runtime.batches.tree import as_count, is_array, leaves, map_leaves, survey
 
 if TYPE_CHECKING:
     import weakref
 
-__all__ = ["is_array", "leaves", "map_leaves"]  # adapters find them here too
+__all__ = [  # what adapters are written with
+    "Adapter",
+    "CodeSamples",
+    "IterableAdapter",
+    "LoaderInfo",
+    "LoaderStages",
+    "OperatorTimes",
+    "Readings",
+    "StageNote",
+    "StageTimes",
+    "Watch",
+    "WorkerStart",
+    "adapter_for",
+    "is_array",
+    "leaves",
+    "map_leaves",
+]
 
 OVERRIDES = "_loadeval_overrides"
 """An attribute of a loader: what it has in place of its program's settings."""
@@ -109,8 +124,6 @@ class Watch:
         looks: functions, as module and name, that read a batch for a purpose other than training.
         evaluations: functions, as module and name, that ask for the batches of an evaluation while
             gradients are on.
-        steps: by module, the class and method of optimizers that are not torch's, and the
-            module that must be imported for a call to count as a step.
         is_dataset: programs also iterate such loaders for purposes other than training, so only
             optimizer steps show which of them is the training loader.
     """
@@ -123,7 +136,6 @@ class Watch:
     outside: tuple[str, ...] = ()
     looks: tuple[tuple[str, str], ...] = ()
     evaluations: tuple[tuple[str, str], ...] = ()
-    steps: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     is_dataset: bool = False
 
 
@@ -263,16 +275,15 @@ class IterableAdapter:
         return change_of_batches(name, value)
 
     def _change(self, loader: Any, settings: Mapping[str, Any]) -> None:
-        """Give `loader` the attributes of another one; those that only `loader` has stay.
-
-        Both have the same from then on: what the other one has begun goes on in `loader`.
-        """
+        """Give `loader` the attributes of another one, and its own methods; its other ones stay."""
         again = self.reconfigured(loader, settings)
         if type(again) is not type(loader):
             raise UsageError(only_where_made(loader, settings))
+        for name, value in vars(again).items():
+            is_its_own = isinstance(value, MethodType) and value.__self__ is again
+            vars(loader)[name] = MethodType(value.__func__, loader) if is_its_own else value
         # It stays alive, since its `__del__` would close what `loader` goes on with.
-        vars(again).update({**vars(loader), **vars(again), MADE_AGAIN: again})
-        object.__setattr__(loader, "__dict__", vars(again))
+        vars(loader)[MADE_AGAIN] = again
 
 
 Adapter = IterableAdapter
@@ -410,7 +421,7 @@ class MadeStages:
 
     def __init__(self, inside: LoaderStages) -> None:
         self._inside = inside
-        self._begun: list[Callable[[], Callable[[int], object]]] | None = None
+        self._begun: list[Callable[[int], object]] | None = None
         self.take = inside.take
         self.close = inside.close
 
@@ -420,24 +431,21 @@ class MadeStages:
 
         def known(epoch: int) -> None:
             for tell in begun:
-                tell()(epoch)
+                tell(epoch)
 
         return known
 
     def made(self, loader: Any) -> None:
         """An epoch of `loader` begins; if it cannot be looked into, `known` raises the error."""
         begun, self._begun = self._begun, None
-        if begun is None:
-            return
-        try:
-            tell = self._inside.begin(loader)
-        except Exception as error:  # noqa: BLE001 - the epoch goes on, and looking into it does not
-            begun.append(partial(_raise, error))
-        else:
-            begun.append(lambda: tell)
+        if begun is not None:
+            try:
+                begun.append(self._inside.begin(loader))
+            except Exception as error:  # noqa: BLE001 - the epoch goes on
+                begun.append(partial(_raise, error))
 
 
-def _raise(error: Exception) -> Callable[[int], object]:
+def _raise(error: Exception, _epoch: int) -> None:
     raise error
 
 

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
+import random
 import time
 import timeit
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
+from itertools import groupby
 from math import ceil
 from pathlib import Path
-from typing import Any, cast
+from types import FunctionType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.adapter import FactoryAdapter, IterableAdapter, adapter_for, check_is_loader
+from loadeval.core.alternate import Alternation
+from loadeval.core.batch import is_array, leaves
+from loadeval.core.counting import Counter
+from loadeval.core.loop import served
+from loadeval.core.recorder import Recorder
+from loadeval.core.rounds import Schedule, in_rounds
 from loadeval.core.threads import Probes
-from loadeval.errors import UsageError, in_words
+from loadeval.data.blocks import block_for
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.environment import describe_environment
+from loadeval.data.lines import LoaderInfo
+from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.probes import NAMES, probes_named
 from loadeval.report.build import result_of
 from loadeval.report.report import Report
-from loadeval.runtime.alternation.backends import Backend, BackendRunner
 from loadeval.settings import (
     DEFAULT_CACHE_BYTES,
     DEFAULT_PROBE_INTERVAL_S,
@@ -32,6 +51,12 @@ Sample = tuple[str, int]
 MakeLoader = Callable[[Sequence[Sample], int, int], Any]
 
 FEWEST_ROUNDS = 3
+MOST_EMPTY_EPOCHS = 3
+"""After so many epochs in a row without a counted batch, more would not help."""
+MOST_LEAVES = 6
+"""A message lists no more leaves of a batch."""
+SAME = {"float": "float32", "double": "float64"}
+"""Frameworks have other names for these types."""
 REFERENCE = "pillow"
 RECIPES = {
     REFERENCE: "torch pillow",
@@ -52,7 +77,29 @@ MEMORY_READ_S = 0.5
 """Memory is read when a recipe was served for so long, and then every five seconds or so."""
 
 
-def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A loader for `compare_backends`, and how to convert its batches for the training step.
+
+    `loader` is any loader, or a callable that returns a new one and is called each epoch.
+    `convert` runs its batch into one that the training step takes. Its time counts as loading,
+    since training with this loader needs it.
+
+    Raises UsageError if `convert` is not callable.
+    """
+
+    loader: Any
+    convert: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.convert is not None and not callable(self.convert):
+            raise UsageError(
+                f"convert is {self.convert!r}; expected a callable that runs a batch of this "
+                "backend into one for the training step"
+            )
+
+
+def compare_backends(  # noqa: C901, PLR0913 - options, nearly all by keyword, and one way through
     backends: Mapping[str, Any],
     step: Callable[[Any], object],
     *,
@@ -75,7 +122,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     In each round all backends run one after the other, in random order, so that machine drift
     affects all of them alike. While one runs, the others are stopped. In each round a backend
     starts a new epoch, of which the epoch start and the warm-up are not counted, and serves
-    blocks of real batches and blocks of batches prefetched into memory, as
+    a block of real batches and one of batches prefetched into memory, as
     `LoaderEvaluator(mode="alternate")` does. A round may take several epochs. If it ends in the
     middle of one, the rest of that epoch is dropped, so let loaders shuffle.
 
@@ -131,60 +178,295 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         raise UsageError(
             f"step is {step!r}; expected a function that trains on one batch: step(batch)"
         )
-    chosen = _checked_backends(backends)
-    logs = {} if log_dir is None else _log_paths(chosen, Path(log_dir))
-    runner = BackendRunner(
-        chosen,
-        settings,
-        lambda: Probes(
-            probes_named(settings.probes, threads=settings.looks_inside), probe_interval_s
-        ),
-    )
-    if runner.differences and not unequal:
+    logs = _logs_of(backends, log_dir)
+    runs: dict[str, BackendRun] = {}
+    failed: dict[str, Exception] = {}
+    for name, backend in backends.items():
+        log_file = None if logs is None else logs / f"{name}.jsonl"
+        of_run = replace(settings, name=name, log_file=log_file)
+        try:
+            runs[name] = BackendRun(
+                backend if isinstance(backend, Backend) else Backend(backend), of_run
+            )
+        except UsageError as error:
+            raise UsageError(f"{name}: {error}") from error
+        except Exception as error:  # noqa: BLE001 - the other backends go on
+            failed[name] = error
+    unlike = differences({name: run.work for name, run in runs.items()})
+    if unlike and not unequal:
         raise UsageError(
-            f"the backends' work differs: {'; '.join(runner.differences)}; convert batches with "
+            f"the backends' work differs: {'; '.join(unlike)}; convert batches with "
             "Backend(loader, convert=...), or pass unequal=True if this is intended"
         )
-    measured = runner.run(step, logs)
-    runs = {each.name: each.run for each in measured if each.run and each.error is None}
+    orders = [list(runs) for _ in range(rounds)]
+    for number, order in enumerate(orders):
+        random.Random(f"{seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
+
+    def serve(number: int, name: str) -> Exception | None:
+        with closing(runs[name].round(number)) as batches_of_round:
+            try:
+                for batch in batches_of_round:
+                    step(batch)
+            except Exception as error:
+                note = f"The training step was given a batch of backend {name!r}."
+                getattr(error, "add_note", str)(note)  # Python 3.10 has no notes
+                raise
+        return runs[name].error
+
+    with ExitStack() as stack:
+        comparison = uuid.uuid4().hex
+        for run in runs.values():
+            run.begin(comparison)
+            stack.callback(run.recorder.close)
+        in_rounds(orders, serve, failed)
     return Report(
         None,
-        backends={name: result_of(run) for name, run in runs.items()},
-        failed={each.name: in_words(each.error) for each in measured if each.error is not None},
-        unequal=runner.differences,
+        backends={
+            name: result_of(run.recorder.run()) for name, run in runs.items() if name not in failed
+        },
+        failed={name: in_words(failed[name]) for name in backends if name in failed},
+        unequal=unlike,
     )
 
 
-def _checked_backends(backends: object) -> dict[str, Backend]:
+def _logs_of(backends: object, log_dir: str | os.PathLike[str] | None) -> Path | None:
+    """The folder for run logs, which is there now. Raises UsageError for names that cannot be."""
     if not isinstance(backends, Mapping) or not backends:
         raise UsageError(
             f"backends is {backends!r}; expected a dict of loaders by name, such as "
             '{"torch": dataloader, "dali": dali_iterator}'
         )
+    logs = None if log_dir is None else Path(log_dir)
     for name in backends:
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
-    return {
-        name: backend if isinstance(backend, Backend) else Backend(backend)
-        for name, backend in cast("Mapping[str, Any]", backends).items()
-    }
-
-
-def _log_paths(backends: Mapping[str, Backend], folder: Path) -> dict[str, Path]:
-    for name in backends:
-        if Path(name).name != name:
+        if logs is not None and Path(name).name != name:
             raise UsageError(
-                f"{name!r} cannot be the name of a run log in {folder}; choose a backend name "
+                f"{name!r} cannot be the name of a run log in {logs}; choose a backend name "
                 "without slashes, or omit log_dir="
             )
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        if logs is not None:
+            logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot create the folder {folder} for run logs: {error.strerror or error}; pass "
+            f"cannot create the folder {logs} for run logs: {error.strerror or error}; pass "
             "log_dir= a writable folder"
         ) from error
-    return {name: folder / f"{name}.jsonl" for name in backends}
+    return logs
+
+
+class BackendRun:
+    """Serves a backend's rounds, and records them as one alternating run.
+
+    Of `settings`, `pairs` is the number of rounds, and `batches` that of the real batches that
+    count in all of them. `error` is what the loader raised: it serves no more rounds then.
+
+    Raises UsageError for an object that is no loader, that has no batch, and for an iterator, which
+    has only one epoch; and whatever the loader raises at the look at its first batch.
+    """
+
+    def __init__(self, backend: Backend, settings: Settings) -> None:
+        self.error: Exception | None = None
+        self._loader = loader = backend.loader
+        self._convert = backend.convert
+        self._settings = settings
+        self._adapter = adapter_for(loader)
+        if type(self._adapter) is IterableAdapter:
+            check_is_loader(loader)
+            # One whose class is written in Python may start over when iter() is called.
+            iterate = getattr(type(loader), "__iter__", None)
+            if hasattr(type(loader), "__next__") and not isinstance(iterate, FunctionType):
+                raise UsageError(
+                    f"a {type(loader).__name__} can be iterated only once, and each backend runs "
+                    "in several rounds; pass a callable that returns a new one"
+                )
+        self._epoch: Iterator[Any] | None = None
+        self._of_batches = self._adapter if backend.convert is None else IterableAdapter()
+        self._counter = Counter(self._of_batches, settings.samples)
+        info = self._adapter.describe(loader)
+        _collect_before_fork(info)
+        try:
+            for batch in self._open():
+                count, _ = Counter(self._of_batches, settings.samples).count(batch)
+                self.work = work_of(batch, count, info.length)
+                break
+            else:
+                raise UsageError("the loader gave no batch; expected a loader with at least one")
+        finally:
+            self._close()
+        ready: int | None = 0  # each new loader fills its queue during its epoch start
+        if not isinstance(self._adapter, FactoryAdapter):
+            with _quietly():
+                ready = self._adapter.describe(loader).ready_batches
+        self._info = replace(info, ready_batches=ready)
+
+    def begin(self, comparison: str) -> None:
+        """Begin to record, as one of the runs of `comparison`.
+
+        Raises RunLogError if the settings' log file exists or cannot be written.
+        """
+        settings, adapter = self._settings, self._adapter
+        probes = probes_named(settings.probes, threads=settings.looks_inside)
+        self.recorder = Recorder(
+            settings,
+            self._info,
+            name=settings.name or "backend",
+            facts={
+                "comparison": comparison,
+                "rounds": settings.pairs,
+                "batches": settings.batches,
+                "max_cache_bytes": settings.max_cache_bytes,
+                "seed": settings.seed,
+            },
+            environment=describe_environment(getattr(adapter, "distributions", ())),
+            probes=Probes(probes, settings.probe_interval_s),
+            stages=partial(adapter.stages, self._loader),
+        )
+        self.recorder.expects_batches = False  # another backend may end the comparison first
+        self._alternation = Alternation(
+            Schedule(), self._of_batches, self._counter, self._info, settings, self.recorder
+        )
+        self._alternation.fence = adapter.fence
+
+    def round(self, number: int) -> Generator[Any, None, None]:
+        """The batches of round `number`: train on each before requesting the next one.
+
+        It is one pair of blocks, over as many epochs as it takes, and stops the loader afterwards.
+        Close it if you leave early.
+        """
+        _collect_before_fork(self._info)
+        depth = self._info.prefetch_depth or 0
+        each = (self._settings.batches or 1) / (self._settings.pairs or 1)
+        schedule = self._alternation.schedule = Schedule(
+            seed=self._settings.seed,
+            pairs=1,
+            prefetch_depth=depth,
+            counted=max(round(each), block_for(depth)),
+            first=number,
+        )
+        empty_epochs = 0
+        try:
+            while (block := schedule.block) is not None:
+                left = schedule.left
+                yield from self._epoch_of(schedule)
+                is_empty = (block, left) == (schedule.block, schedule.left)
+                empty_epochs = empty_epochs + 1 if is_empty else 0
+                if empty_epochs == MOST_EMPTY_EPOCHS:
+                    why = (
+                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
+                        f"their first batch and a warm-up of {block.warmup} batches; use longer "
+                        "epochs"
+                    )
+                    self._failed(UsageError(why))
+                    return
+        except Exception as error:  # noqa: BLE001 - the other backends go on
+            self._failed(error)
+        finally:
+            try:
+                self._close()
+            except Exception as error:  # noqa: BLE001 - the other backends go on
+                self._failed(error)
+
+    def _epoch_of(self, schedule: Schedule) -> Iterator[Any]:
+        clock = self._settings.clock
+        number_callback = self.recorder.begin_stages(self._loader)
+        began_ns = clock()
+        source = self._open()
+        plan = self._alternation.epoch(
+            source,
+            clock() - began_ns,
+            queue_is_full=bool(self._info.ready_batches and self._info.prefetch_depth),
+        )
+        begin = partial(self.recorder.begin_epoch, number_callback)
+        for batch in served(plan, source, begin, self._counter.best_for, clock, self):
+            if schedule.block is None:  # everything was counted; the rest of the epoch is dropped
+                return
+            yield batch
+
+    def _open(self) -> Iterator[Any]:
+        """A new epoch, its batches converted."""
+        with _quietly():
+            self._epoch = epoch = self._adapter.epoch(self._loader)
+        return epoch if self._convert is None else map(self._convert, epoch)
+
+    def _close(self) -> None:
+        """Stop the background work of the last epoch."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            self._adapter.release(self._loader, epoch)
+
+    def _failed(self, error: Exception) -> None:
+        if self.error is None:
+            self.error = error
+            self.recorder.note(in_words(error), "failed backend")
+
+
+def _collect_before_fork(info: LoaderInfo) -> None:
+    """Collect what the backend before has left in cycles.
+
+    Else a forked worker may collect it, and hang: the destructor of a DALI pipeline waits for
+    threads that only its own process has.
+    """
+    if info.start_method == "fork":
+        gc.collect()
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Omit what an adapter, or DALI, warns of an unfinished epoch: here that is normal."""
+
+    def is_error(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.ERROR
+
+    root = logging.getLogger()  # where DALI logs it
+    root.addFilter(is_error)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LoadevalWarning)
+            yield
+    finally:
+        root.removeFilter(is_error)
+
+
+def work_of(batch: Any, samples: int, length: int | None) -> dict[str, str | None]:
+    """What a backend does, by the words that tell it; None is not known."""
+    return {
+        "batch 0 is {}": batch_in_words([leaf_in_words(leaf) for leaf in leaves(batch)]),
+        "batch 0 has {} samples": None if samples == UNKNOWN else str(samples),
+        "an epoch has {} batches": None if length is None else f"{length:,}",
+    }
+
+
+def differences(work: Mapping[str, Mapping[str, str | None]]) -> list[str]:
+    """How the work of each backend differs from the first one's, a clause for each difference."""
+    return [
+        f"{name}: {words.format(theirs)} where {first} has {ours}"
+        for first in list(work)[:1]
+        for name in work
+        for words, ours in work[first].items()
+        if None not in (theirs := work[name][words], ours) and theirs != ours
+    ]
+
+
+def batch_in_words(described: Sequence[str]) -> str:
+    """The leaves of a batch: equal ones together, MOST_LEAVES at most."""
+    alike = [(leaf, len(list(group))) for leaf, group in groupby(described)]
+    each = [leaf if count == 1 else f"{count} x {leaf}" for leaf, count in alike]
+    more = len(each) - MOST_LEAVES
+    return ", ".join(each[:MOST_LEAVES]) + (f" and {more} more" if more > 0 else "") or "empty"
+
+
+def leaf_in_words(leaf: Any) -> str:
+    """An array by its shape and type, anything else by its class."""
+    try:
+        if is_array(leaf):
+            # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
+            dtype = str(leaf.dtype).rpartition(".")[2].lower()
+            return f"{tuple(map(int, leaf.shape))} {SAME.get(dtype, dtype)}"
+    except Exception:  # noqa: BLE001, S110 - ragged ones have no shape; each kind raises its own error
+        pass
+    return type(leaf).__name__
 
 
 def jpegs_in(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The exceptions and warnings of loadeval, and the guard that ends measuring in place of training."""
+"""The exceptions and warnings of loadeval, and the guard that ends measuring, never training."""
 
 import signal
 import sys

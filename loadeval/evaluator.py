@@ -23,16 +23,16 @@ from loadeval.adapter import (
     overrides_of,
 )
 from loadeval.core.annotate import annotation_for
+from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
-from loadeval.core.loop import MeasuredEpoch, OneAtATime, RealEpoch, served
-from loadeval.core.recorder import Recorder, new_recorder
+from loadeval.core.loop import RealEpoch, served
+from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
 from loadeval.data.environment import describe_environment
 from loadeval.data.lines import CacheInfo, LoaderInfo
 from loadeval.errors import AskingTheLoader, LoadevalError, UsageError, warn
 from loadeval.probes import NAMES, probes_named
-from loadeval.runtime.batches.copies import REGIONS
 from loadeval.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
     from loadeval.adapter import Adapter
     from loadeval.core.loop import EpochPlan
+    from loadeval.core.replay import BatchCache
+    from loadeval.core.rounds import Schedule
     from loadeval.data.run import Run
     from loadeval.estimate.gap import Gap
     from loadeval.report.report import Report
-    from loadeval.runtime.alternation.schedule import Schedule
-    from loadeval.runtime.replay.cache import BatchCache
     from loadeval.track import Tracking
 
 IN_HEADER = (
@@ -81,7 +81,7 @@ class Measurement:
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
         if cache is None and settings.mode == "replay":
-            from loadeval.runtime.replay.cache import fill  # noqa: PLC0415 - this mode alone
+            from loadeval.core.replay import fill  # noqa: PLC0415 - this mode alone
 
             wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
@@ -92,8 +92,8 @@ class Measurement:
         self.guard = self.recorder.guard
         self.alternation = None
         if settings.mode == "alternate":
-            from loadeval.runtime.alternation.alternate import Alternation  # noqa: PLC0415 - this mode alone
-            from loadeval.runtime.alternation.schedule import Schedule  # noqa: PLC0415 - this mode alone
+            from loadeval.core.alternate import Alternation  # noqa: PLC0415 - this mode alone
+            from loadeval.core.rounds import Schedule  # noqa: PLC0415 - this mode alone
 
             self._schedule = Schedule(
                 seed=settings.seed,
@@ -187,14 +187,18 @@ class Measurement:
         return int(batches)
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
-        from loadeval.runtime.replay.loop import replayed  # noqa: PLC0415 - this mode alone
+        from loadeval.core.replay import ReplayEpoch  # noqa: PLC0415 - this mode alone
 
-        recorder, clock = self.recorder, self.settings.clock
-        begin, note = recorder.begin_epoch, recorder.note
-        epoch: Iterator[Any] = replayed(cache, batches, begin, clock, note, owner, self.guard)
-        if self.annotation is not None:
-            epoch = self.annotation.around(epoch, "ideal")
-        return MeasuredEpoch.of(OneAtATime(epoch), epoch)
+        def begin() -> OpenEpoch:
+            epoch = self.recorder.begin_epoch()
+            epoch.gpu_idle = None  # replay leaves a device nothing to wait for
+            return epoch
+
+        plan, clock = ReplayEpoch(cache, batches, self.recorder.note), self.settings.clock
+        source: Iterator[Any] = iter(())
+        return served(
+            plan, source, begin, plan.counter_for, clock, owner, self.guard, self.annotation
+        )
 
     def _after_real(
         self, cache: BatchCache, release: Callable[[], object], left: float, owner: object
@@ -279,7 +283,7 @@ class Measurement:
 
             tracking = Tracking(settings.track)
         chosen = probes_named(settings.probes, threads=settings.looks_inside)
-        return new_recorder(
+        return Recorder(
             settings,
             info,
             name=settings.name or file_name or type(loader).__name__,
@@ -315,7 +319,7 @@ def place_among_ranks() -> dict[str, int]:
         place = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
     else:
         variables = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
-        place = {name: int(text) for name, text in variables.items() if text and text.isdigit()}
+        place = {name: int(text) for name, text in variables.items() if text and text.isdecimal()}
     return place if place.get("world_size", 1) > 1 else {}
 
 

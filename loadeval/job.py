@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,8 +22,8 @@ import numpy.typing as npt
 from msgspec.structs import replace as changed
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values, constant
-from loadeval.data.lines import EpochEnd, Event, Prefetch, Window
-from loadeval.data.run import SECOND_NS, Run, keys_of
+from loadeval.data.lines import EpochEnd, Event, Prefetch
+from loadeval.data.run import Run, keys_of
 from loadeval.estimate.steady import steady
 from loadeval.words import counted, duration, share
 
@@ -46,8 +45,6 @@ NODE_ADDS = 0.1
 """A node must cost more than some of its ranks, by this share of what stragglers cost."""
 APART_SHARE = 0.02
 """Ranks whose times differ by more than this share do not end their steps together."""
-CLOCK_SAMPLES = 1024
-"""Steps by which clocks are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +54,7 @@ class Rank:
     `wait_ns` is its own wait, `wait_share` that as a share of the job's iteration, and
     `waited_for_ns` how long it waited inside of its step for ranks that waited longer for their
     batches. It was the last in `last_share` of the batches for which some rank waited; without its
-    longer waits the job would save `cost_ns`. `skew_ns` is what its wall clock is ahead of the
-    others', and `drift_ppm` how much faster it goes; None where its log does not tell. A rank that
-    ended early has no figures.
+    longer waits the job would save `cost_ns`. A rank that ended early has no figures.
     """
 
     rank: int
@@ -72,8 +67,6 @@ class Rank:
     waited_for_ns: float | None = None
     last_share: float | None = None
     cost_ns: float | None = None
-    skew_ns: float | None = None
-    drift_ppm: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +114,6 @@ class Job:
     wait_ns: float | None
     stragglers: Stragglers
     cautions: tuple[str, ...]
-
-    @property
-    def skew_ns(self) -> float | None:
-        """How much the wall clocks of its ranks differ; None where that is not known."""
-        skews_ns = [rank.skew_ns for rank in self.ranks if rank.skew_ns is not None]
-        return max(skews_ns) - min(skews_ns) if skews_ns else None
 
     @property
     def headline(self) -> str:
@@ -192,7 +179,7 @@ def job_of(
         steps=steps,
         iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
         wait_ns=float(waits.longest_ns.mean()) if steps else None,
-        stragglers=_in_words(_with_cause(waits.stragglers(), waits, full)),
+        stragglers=_with_cause(waits.stragglers(), waits, full),
         cautions=(*cautions, *waits.cautions),
     )
 
@@ -287,10 +274,7 @@ class _Waits:
 
         took_ns = (self.wait_ns + self.step_ns).sum(axis=1)
         shortest_ns, longest_ns = float(took_ns.min()), float(took_ns.max())
-        self.are_together = (
-            len(self.rows) < FEWEST_STEPS or longest_ns - shortest_ns <= APART_SHARE * longest_ns
-        )
-        if not self.are_together:
+        if len(self.rows) >= FEWEST_STEPS and longest_ns - shortest_ns > APART_SHARE * longest_ns:
             self.cautions.append(
                 "The ranks do not end their steps together: the same batches took "
                 f"{duration(shortest_ns)} on one and {duration(longest_ns)} on another. They may "
@@ -306,17 +290,13 @@ class _Waits:
 
     def ranks(self) -> list[Rank]:
         """A rank for each run."""
-        ranks = [
-            replace(_rank(run), skew_ns=skew_ns, drift_ppm=drift_ppm)
-            for run, (skew_ns, drift_ppm) in zip(self.runs, self._clocks(), strict=True)
-        ]
+        ranks = list(map(_rank, self.runs))
         if not len(self.rows):
             return ranks
         count, total_ns = len(self.rows), float(self.iteration_ns.sum())
         own_ns = self.wait_ns.sum(axis=1).tolist()
         all_ns, waited = int(self.longest_ns.sum()), max(int(self.waited.sum()), 1)
-        saves_ns = self.longest_ns - self.second_ns
-        saved_ns = np.bincount(self.last, saves_ns, minlength=len(ranks)).tolist()
+        saved_ns = np.bincount(self.last, self.longest_ns - self.second_ns, len(ranks)).tolist()
         return [
             replace(
                 rank,
@@ -328,38 +308,6 @@ class _Waits:
             )
             for row, rank in enumerate(ranks)
         ]
-
-    def _clocks(self) -> list[tuple[float | None, float | None]]:
-        """How many nanoseconds each rank's clock is ahead, and how much faster, in ppm.
-
-        All ranks ask for a batch at the same time, as they leave the step before it together.
-        """
-        unknown: list[tuple[float | None, float | None]] = [(None, None)] * len(self.runs)
-        count = self.request_ns.shape[1]
-        at = np.unique(np.linspace(0, max(count - 1, 0), CLOCK_SAMPLES).astype(np.intp))[:count]
-        requests_ns = self.request_ns[:, at]
-        try:
-            created_ns = np.array(
-                [
-                    round(datetime.fromisoformat(run.header.created).timestamp() * SECOND_NS)
-                    for run in self.runs
-                ]
-            )
-        except ValueError:
-            return unknown
-        if not self.are_together or not requests_ns.size or (requests_ns == UNKNOWN).any():
-            return unknown
-        since_ns = created_ns - created_ns.min()
-        times_ns = (requests_ns + since_ns[:, None]).astype(np.float64)
-        middle_ns = np.median(times_ns, axis=0)
-        ahead_ns, half = times_ns - middle_ns, len(middle_ns) // 2
-        skews_ns = np.median(ahead_ns, axis=1).tolist()
-        if not half:
-            return [(skew_ns, None) for skew_ns in skews_ns]
-        span_ns = float(np.median(middle_ns[half:]) - np.median(middle_ns[:half]))
-        drifts_ns = np.median(ahead_ns[:, half:], axis=1) - np.median(ahead_ns[:, :half], axis=1)
-        drifts = [drift / span_ns * 1e6 if span_ns else None for drift in drifts_ns.tolist()]
-        return list(zip(skews_ns, drifts, strict=True))
 
     def stragglers(self) -> Stragglers:  # noqa: C901 - the question in its order
         """Who is behind the waits."""
@@ -400,18 +348,34 @@ class _Waits:
                 kind, chosen = "node", rows
                 break
         if not chosen:
-            return Stragglers("spread", "", uneven_ns / count)
+            says = (
+                f"none; the last rank changes, and waits {duration(uneven_ns / count)} per batch "
+                "longer than the typical rank"
+            )
+            return Stragglers("spread", says, uneven_ns / count)
         cost_ns = self.without_ns(chosen)
+        last_share = int(self.lasts[chosen].sum()) / max(int(self.waited.sum()), 1)
+        ranks = tuple(rank_of(self.runs[row]) for row in chosen)
         hosts = {_host(self.runs[row]) for row in chosen}
+        host = hosts.pop() if len(hosts) == 1 else None
+        who = _named(ranks) if host is None else f"{_named(ranks)} on {host}"
+        if kind == "node":
+            who = f"node {host} ({_named(ranks)})"
+        one_of = "one of them " if kind == "ranks" and len(ranks) > 1 else ""
+        says = (
+            f"{who}, {one_of}last in {share(last_share)} of the "
+            f"batches that some rank waits for; that costs the job {share(cost_ns / total_ns)} of "
+            f"its time ({duration(cost_ns / count)} per batch)"
+        )
         return Stragglers(
             kind,
-            "",
+            says,
             uneven_ns / count,
             cost_ns=cost_ns / count,
             cost_share=cost_ns / total_ns,
-            last_share=int(self.lasts[chosen].sum()) / max(int(self.waited.sum()), 1),
-            ranks=tuple(rank_of(self.runs[row]) for row in chosen),
-            host=hosts.pop() if len(hosts) == 1 else None,
+            last_share=last_share,
+            ranks=ranks,
+            host=host,
         )
 
     def _by_chance(self, size: int) -> float:
@@ -426,79 +390,57 @@ def _with_cause(found: Stragglers, waits: _Waits, full: Callable[[Run], Run]) ->
     """The same with the worker, or the sample, that most of their cost is for."""
     if found.kind not in ("ranks", "node", "spread"):
         return found
-    rows = [
+    late = []  # the batches for which each of them was the last
+    behind = [
         row for row in waits.behind if not found.ranks or rank_of(waits.runs[row]) in found.ranks
     ]
-    late = []  # the batches for which each of them was the last
-    for row in rows[:MOST_STRAGGLERS]:
+    for row in behind[:MOST_STRAGGLERS]:
         run = full(waits.runs[row])
         if not len(run.stages) or run.header.mode == "alternate":
             continue  # where they alternate, batches are not numbered as in the log
-        keys = keys_of(run.stages)
         chosen = (waits.last == row) & (waits.excess_ns > 0)
         wanted = keys_of(waits.steps)[waits.rows[chosen]]
-        order = np.argsort(keys)
-        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
-        cost_ns = waits.excess_ns[chosen].astype(np.float64)
+        _, at, of = np.intersect1d(keys_of(run.stages), wanted, return_indices=True)
         workers = len(np.unique(run.stages.worker[run.stages.worker != UNKNOWN]))
         batches = run.stages.take(at).replace(
-            cost_ns=cost_ns,
+            cost_ns=waits.excess_ns[chosen][of].astype(np.float64),
             rank=constant(rank_of(run), len(at)),
             workers=constant(workers, len(at)),
         )
-        late.append(batches.take(keys[at] == wanted))
+        late.append(batches)
     if not late:
         return found
     batches = Columns.concat(late)
-    known_ns = float((waits.excess_ns if found.kind == "spread" else batches.cost_ns).sum())
-    worst, part, times = _largest(batches.slowest_index, batches.cost_ns, known_ns)
-    if worst is not None and part >= 1 / 2 and times > 1:
-        return replace(found, sample_index=worst, cause_share=part)
+    all_ns = float((waits.excess_ns if found.kind == "spread" else batches.cost_ns).sum())
+    sample, part = _worst(batches.slowest_index, batches.cost_ns, all_ns)
+    if sample is not None and part >= 1 / 2:
+        says = f"{found.says}. {share(part)} of that is in batches with sample {sample}"
+        return replace(found, says=says, sample_index=sample, cause_share=part)
     for rank, own in batches.by("rank"):
-        worst, part, times = _largest(own.worker, own.cost_ns, known_ns)
         workers = int(own.workers[0])
-        if worst is not None and workers > 1 and part >= (1 + 1 / workers) / 2 and times > 1:
-            return replace(found, worker=worst, worker_rank=rank, cause_share=part)
+        worker, part = _worst(own.worker, own.cost_ns, all_ns)
+        if worker is not None and workers > 1 and part >= (1 + 1 / workers) / 2:
+            says = f"{share(part)} of that is in batches with worker {worker} of rank {rank}"
+            return replace(
+                found,
+                says=f"{found.says}. {says}",
+                worker=worker,
+                worker_rank=rank,
+                cause_share=part,
+            )
     return found
 
 
-def _largest(values: Column, cost_ns: Values, all_ns: float) -> tuple[int | None, float, int]:
-    """Which of `values` most of the cost is for, its share of `all_ns`, and how often it comes."""
+def _worst(values: Column, cost_ns: Values, all_ns: float) -> tuple[int | None, float]:
+    """Which of `values` most of the cost is for, and its share of `all_ns`; not what comes once."""
     known = values != UNKNOWN
     numbers, which = np.unique(values[known], return_inverse=True)
     if not len(numbers) or not all_ns:
-        return None, 0.0, 0
+        return None, 0.0
     sums = np.bincount(which, cost_ns[known])
     worst = int(sums.argmax())
-    return int(numbers[worst]), float(sums[worst]) / all_ns, int((which == worst).sum())
-
-
-def _in_words(found: Stragglers) -> Stragglers:
-    """The same with a sentence: who is behind the waits, what that costs, and what causes it."""
-    says = found.says
-    if found.kind == "spread":
-        says = (
-            f"none; the last rank changes, and waits {duration(found.uneven_ns)} per batch longer "
-            "than the typical rank"
-        )
-    elif found.ranks:
-        who = _named(found.ranks)
-        if found.kind == "node":
-            who = f"node {found.host} ({who})"
-        elif found.host is not None:
-            who = f"{who} on {found.host}"
-        one_of = "one of them " if found.kind == "ranks" and len(found.ranks) > 1 else ""
-        says = (
-            f"{who}, {one_of}last in {share(found.last_share)} of the batches that some rank waits "
-            f"for; that costs the job {share(found.cost_share)} of its time "
-            f"({duration(found.cost_ns)} per batch)"
-        )
-    if found.cause_share is not None:
-        cause = f"worker {found.worker} of rank {found.worker_rank}"
-        if found.sample_index is not None:
-            cause = f"sample {found.sample_index}"
-        says += f". {share(found.cause_share)} of that is in batches with {cause}"
-    return replace(found, says=says)
+    is_one = int((which == worst).sum()) == 1
+    return None if is_one else int(numbers[worst]), float(sums[worst]) / all_ns
 
 
 # The job as a run
@@ -534,7 +476,6 @@ def _as_one_run(waits: _Waits, shown: Run, name: str | None) -> Run:
         ),
         ends=tuple(_ends(runs, shown)),
         prefetches=tuple(_prefetches(runs, shown)),
-        windows=tuple(_windows(runs, shown)),
         events=tuple(_events(runs)),
         notes=tuple(f"{_named(ranks)}: {note}" for note, ranks in notes.items()),
         closed=all(run.closed for run in runs),
@@ -569,19 +510,6 @@ def _prefetches(runs: Sequence[Run], shown: Run) -> Iterator[Prefetch]:
             waits_ns=list(map(max, zip(*(each.waits_ns for each in every), strict=False))),
             end_ns=max((each.end_ns for each in every if each.end_ns is not None), default=None),
         )
-
-
-def _windows(runs: Sequence[Run], shown: Run) -> Iterator[Window]:
-    """The windows of the rank shown, with the CPU time of workers on the busiest rank."""
-    cpu_ns = defaultdict[tuple[int, int, str], list[int | None]](list)
-    for run in runs:
-        for window in run.windows:
-            cpu_ns[window.pair, window.epoch, window.arm].append(window.workers_cpu_ns)
-    for window in shown.windows:
-        all_ns = cpu_ns[window.pair, window.epoch, window.arm]
-        known_ns = [ns for ns in all_ns if ns is not None]
-        busiest_ns = max(known_ns) if len(known_ns) == len(all_ns) else None
-        yield changed(window, workers_cpu_ns=busiest_ns)
 
 
 def _events(runs: Sequence[Run]) -> Iterator[Event]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.adapter import adapter_for
+from loadeval.core.batch import is_array, leaves
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runtime.batches.tree import is_array, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from loadeval.core.threads import BackgroundThreads, within
 from loadeval.data.lines import Line
@@ -125,7 +124,7 @@ class Tracking:
 def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, float]]:
     """How many batches there were, and scalars without what is not known.
 
-    They are throughput and waits of the last minute, all waits and memory; with the `whole` run, if
+    They are throughput and waits of the last minute and all waits; with the `whole` run, if
     it alternated, also the lost share and its CI.
     """
     state = live.state(0) or LiveState()
@@ -137,8 +136,6 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
         values["wait_s"] = state.wait_ns / SECOND_NS
     if state.epoch_start_ns is not None:
         values["epoch_start_s"] = state.epoch_start_ns / SECOND_NS
-    for process, nbytes in state.memory_bytes.items():
-        values[f"{process}_memory_bytes"] = nbytes
     if whole is not None and (lost := gap(whole).lost_share):
         values |= {"lost_share": lost.value, "lost_share_low": lost.low}
         values["lost_share_high"] = lost.high
@@ -149,27 +146,24 @@ def scalars_of(live: LiveRun, whole: Run | None = None) -> tuple[int, dict[str, 
 @contextmanager
 def mlflow(name: str) -> Iterator[Log]:
     """Log to the run that is active when it begins, or to one called `name`."""
-    from mlflow import active_run  # noqa: PLC0415 - this tracker's alone
-    from mlflow.entities import Metric  # noqa: PLC0415 - likewise
-    from mlflow.tracking import MlflowClient, fluent  # noqa: PLC0415 - likewise
+    import mlflow  # noqa: PLC0415 - this tracker's alone
 
     # A run is active in the thread that began it, and the program may end it before us.
-    active = active_run()
+    client, active = mlflow.MlflowClient(), mlflow.active_run()
     run_id = None if active is None else active.info.run_id
 
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal run_id
         if run_id is None:
             # There is no public name for the experiment that the program has chosen.
+            fluent = mlflow.tracking.fluent
             experiment = getattr(fluent, "_get_experiment_id", lambda: "0")()
-            run_id = MlflowClient().create_run(experiment, run_name=name).info.run_id
-        now_ms = round(time.time() * 1000)
-        metrics = [Metric(key, value, now_ms, step) for key, value in scalars.items()]
-        MlflowClient().log_batch(run_id, metrics=metrics)
+            run_id = client.create_run(experiment, run_name=name).info.run_id
+        mlflow.log_metrics(scalars, step=step, run_id=run_id)
 
     yield log
     if active is None and run_id is not None:
-        MlflowClient().set_terminated(run_id)
+        client.set_terminated(run_id)
 
 
 @contextmanager
@@ -204,18 +198,16 @@ def wandb(name: str) -> Iterator[Log]:
 @contextmanager
 def tensorboard(name: str) -> Iterator[Log]:
     """Write event files to a new folder in `runs`, where torch's writer has its own."""
-    from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - this tracker's alone
-    from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - likewise
-    from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - likewise
+    from tensorboard.summary import Writer  # noqa: PLC0415 - this tracker's alone
 
     folder = f"{name.replace(' ', '-').replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
-    writer: Any = None
+    writer: Writer | None = None
 
     def log(step: int, scalars: dict[str, float]) -> None:
         nonlocal writer
-        writer = writer or EventFileWriter(str(Path("runs") / folder))
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
-        writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        writer = writer or Writer(str(Path("runs") / folder))
+        for tag, value in scalars.items():
+            writer.add_scalar(tag, value, step)
         writer.flush()
 
     yield log

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from loadeval.adapter import adapter_for
+from loadeval.core.rounds import in_rounds
 from loadeval.data.lines import Mode
 from loadeval.data.log import read_run
 from loadeval.data.run import ARMS, SECOND_NS, Run
@@ -256,7 +257,7 @@ def tune_command(
     return _tuned(first, dict(settings.settings), space, measure, rounds=2)
 
 
-def _tuned(
+def _tuned(  # noqa: C901 - one way through
     first: Run,
     given: Changes,
     space: Space,
@@ -279,24 +280,36 @@ def _tuned(
     }
     notes: list[str] = []
     tried = [Trial({}), *_likeliest(first, present, space, notes)]
-    rates, errors = _in_turns(
-        [dict(trial.changes) for trial in tried],
-        lambda each: measure(each, by_sample),
-        rounds,
-        notes,
-    )
+    rates: list[list[float]] = [[] for _ in tried]
+    failed: dict[int, Exception] = {}
+
+    def serve(_round: int, place: int) -> Exception | None:
+        if len(failed) == len(tried) - 1:  # nothing is left to compare with
+            return None
+        try:
+            rates[place].append(measure(dict(tried[place].changes), by_sample))
+        except Exception as error:
+            if not place:
+                raise
+            return error
+        return None
+
+    forth = list(range(len(tried)))
+    try:
+        in_rounds([forth, forth[::-1]] * rounds, serve, failed)
+    except KeyboardInterrupt:
+        if len(rates[0]) <= 1:  # which gives no interval
+            raise
+        notes.append("Ended early by Ctrl-C.")
     trials: list[Trial] = []
     faster: list[tuple[float, Trial]] = []
     for place, trial in enumerate(tried):
-        if place in errors:
-            notes.append(f"With {as_code(trial.changes)} it failed: {errors[place]}")
-            trials.append(replace(trial, error=errors[place]))
+        if place in failed:
+            error = in_words(failed[place])
+            notes.append(f"With {as_code(trial.changes)} it failed: {error}")
+            trials.append(replace(trial, error=error))
             continue
-        logs = np.log([one / other for one, other in zip(rates[place], rates[0], strict=False)])
-        speedup = None
-        if place and len(logs) > 1:
-            half = student(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
-            speedup = Estimate(*(math.exp(logs.mean() + each) for each in (0.0, -half, half)))
+        speedup = _speedup(rates[place], rates[0]) if place else None
         throughput = float(np.mean(rates[place])) if rates[place] else None
         trials.append(replace(trial, throughput=throughput, speedup=speedup))
         if speedup is not None and speedup.bounds[0] > 1:
@@ -317,31 +330,13 @@ def _tuned(
     )
 
 
-def _in_turns(
-    changes: Sequence[Changes], measure: Callable[[Changes], float], rounds: int, notes: list[str]
-) -> tuple[list[list[float]], dict[int, str]]:
-    """The throughputs of each, turn by turn, A B C ... C B A; and the errors of those that failed.
-
-    What the first ones raise, the present settings, is raised.
-    """
-    rates: list[list[float]] = [[] for _ in changes]
-    errors: dict[int, str] = {}
-    order = list(range(len(changes)))
-    for place in (order + order[::-1]) * rounds:
-        if place in errors or len(errors) == len(changes) - 1:
-            continue
-        try:
-            rates[place].append(measure(changes[place]))
-        except KeyboardInterrupt:
-            if len(rates[0]) <= 1:  # which gives no interval
-                raise
-            notes.append("Ended early by Ctrl-C.")
-            break
-        except Exception as error:
-            if not place:
-                raise
-            errors[place] = in_words(error)
-    return rates, errors
+def _speedup(rates: Sequence[float], present: Sequence[float]) -> Estimate | None:
+    """The geometric mean of the ratios, turn by turn; None of fewer than two."""
+    logs = np.log([one / other for one, other in zip(rates, present, strict=False)])
+    if len(logs) < 2:  # noqa: PLR2004 - one has no interval
+        return None
+    half = student(len(logs) - 1) * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+    return Estimate(*(math.exp(logs.mean() + each) for each in (0.0, -half, half)))
 
 
 def _likeliest(first: Run, present: Changes, space: Space, notes: list[str]) -> list[Trial]:

@@ -141,7 +141,7 @@ def worded(amount: float | Interval | None, unit: str) -> str:
     if amount is None or (isinstance(amount, float) and math.isnan(amount)):
         return NOT_MEASURED
     text = FORMATS.get(unit, number)
-    end = "" if unit in FORMATS else unit if unit == "%" else f" {unit}"
+    end = "" if unit in FORMATS or not unit else unit if unit == "%" else f" {unit}"
     if isinstance(amount, int | float):
         return text(amount) + end
     interval = ""

@@ -187,8 +187,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if item.get_closest_marker("check"):
         return (yield)
     # Imported where coverage sees it.
-    from loadeval.runtime.alternation import worker_activity
+    from loadeval.core import alternate
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_activity, "NAP_S", 0.001)
+        patch.setattr(alternate, "NAP_S", 0.001)
         return (yield)

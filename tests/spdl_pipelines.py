@@ -12,9 +12,6 @@ from tests.images import FILES, collate, decode
 
 # SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
 NEVER_RUN = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-TOLD_ITS_THREADS = pytest.mark.filterwarnings(
-    "ignore:a PipelineBuilder does not tell with how many threads:loadeval.LoadevalWarning"
-)
 
 
 def source(items: Any, **options: Any) -> Any:

@@ -36,7 +36,7 @@ EXIT_CODES = (
     "compare blur.jsonl copy.jsonl --fail-slower 5",
     "compare nowhere.jsonl",
     "compare",
-    "compare blur.jsonl --fail-above 100",
+    "compare blur.jsonl --fail-above 101",
     "report blur.jsonl",
     "report blur.jsonl --output blur.jsonl.html",
     "report blur.jsonl --output page.txt",

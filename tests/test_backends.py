@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -335,3 +336,35 @@ def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
     assert isinstance(differences, list)
     assert len(differences) == 3
     assert result.plot(tmp_path / "backends.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_backends_take_turns_in_an_order_that_the_seed_decides(scripted: Scripted) -> None:
+    """Each has its part of each round, and each round is a new epoch."""
+
+    def order(seed: int) -> list[str]:
+        turns: list[str] = []
+
+        def step(batch: Any) -> None:
+            if turns[-1:] != [batch]:
+                turns.append(batch)
+            scripted.clock.advance(10 * MS)
+
+        loaders = {name: scripted.loader(10, batch=name) for name in "abc"}
+        scripted.compare(loaders, step=step, seed=seed, rounds=4)
+        return turns
+
+    assert order(0) == order(0) != order(1)
+    # One that is the last of a round and the first of the next has one turn of both.
+    assert all(3 <= order(0).count(name) <= 4 for name in "abc")
+
+
+def test_an_error_of_the_step_is_raised(scripted: Scripted) -> None:
+    """A note tells whose batch it was."""
+
+    def fail(_batch: object) -> None:
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory") as caught:
+        scripted.compare({"a": scripted.loader(10)}, step=fail)
+    if sys.version_info >= (3, 11):
+        assert "backend 'a'" in caught.value.__notes__[0]

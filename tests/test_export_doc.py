@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval.cli.main import app
-from loadeval.export import Format, export_run
+from loadeval.export import export_run
 from tests.runs.measured import record
 from tests.runs.staged import staged
 
@@ -71,7 +71,7 @@ def test_the_columns_are_those_of_the_tables(exported: Path) -> None:
 
 def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
     """They are those of the batches of a loader that was looked into."""
-    export_run(staged("log", batches=9), Format.CSV, tmp_path / "run.csv")
+    export_run(staged("log", batches=9), "csv", tmp_path / "run.csv")
     columns = columns_of(tmp_path / "run-stages.csv")
     named = [row[0].strip("`") for row in rows() if re.fullmatch(r"`\w+`", row[0])]
     begin = len(named) - named[::-1].index("epoch") - 1

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.util.tensor_util import make_ndarray
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, track
 from loadeval.core.threads import BackgroundThreads
@@ -300,5 +301,5 @@ def test_tensorboard_gets_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert events.name.startswith("events.out.tfevents")
     accumulator = EventAccumulator(str(folder))
     accumulator.Reload()
-    (share,) = accumulator.Scalars("loadeval/wait_share")
-    assert (share.step, share.value) == (30, pytest.approx(0.75))
+    (share,) = accumulator.Tensors("loadeval/wait_share")
+    assert (share.step, make_ndarray(share.tensor_proto)) == (30, pytest.approx(0.75))

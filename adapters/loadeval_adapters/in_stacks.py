@@ -9,7 +9,6 @@ WORKER = "torch/utils/data/_utils/worker.py"
 FETCH = "torch/utils/data/_utils/fetch.py"
 STATEFUL_WORKER = "torchdata/stateful_dataloader/worker.py"
 STATEFUL_LOADER = "torchdata/stateful_dataloader/stateful_dataloader.py"
-TIMED = "loadeval_adapters/pytorch_worker.py"
 
 IN_STACKS = (
     # (the end of its file's path, function, what a thread does in it, the line where, the loader)
@@ -21,11 +20,6 @@ IN_STACKS = (
     (WORKER, "_worker_loop", "sends", "data_queue.put(", DATALOADER),
     (FETCH, "fetch", "fetches", "", DATALOADER),
     (FETCH, "fetch", "collates", "self.collate_fn(", DATALOADER),
-    (TIMED, "map_fetch", "fetches", "", DATALOADER),
-    (TIMED, "map_fetch", "collates", "fetcher.collate_fn(", DATALOADER),
-    (TIMED, "iterable_fetch", "fetches", "", DATALOADER),
-    (TIMED, "iterable_fetch", "collates", "fetcher.collate_fn(", DATALOADER),
-    (TIMED, "whole_fetch", "fetches", "", DATALOADER),
     (STATEFUL_LOADER, "__next__", "waits", "", STATEFUL),
     (STATEFUL_LOADER, "_get_data", "awaits", "", STATEFUL),
     (STATEFUL_LOADER, "__iter__", "starts", "", STATEFUL),
@@ -63,10 +57,6 @@ VARIABLES = (
     (STATEFUL_LOADER, "_next_data", "owed by", "worker_id"),
     (FETCH, "fetch", "sample", "idx"),
     (FETCH, "<listcomp>", "sample", "idx"),  # as Python 3.10 calls what is in `fetch`
-    (TIMED, "map_fetch", "sample", "sample_index"),
-    (TIMED, "map_fetch", "all read", "read"),
-    (TIMED, "iterable_fetch", "sample", "place"),
-    (TIMED, "iterable_fetch", "all read", "read"),
 )
 
 COLLECTIVES = (

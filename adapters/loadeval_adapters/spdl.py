@@ -1,50 +1,55 @@
-"""spdl.dataloader and spdl.pipeline: SPDL's data loaders, pipelines and pipeline builders."""
+# ruff: noqa: SLF001 - SPDL tells of its pipelines' stages, queues and threads nowhere else
+"""SPDL: its data loaders and pipelines, and what each of their stages does.
+
+Hooks and counters are attached to a pipeline that is built and not started, so that what the
+user chose stays as it is: task hooks, queue classes, SPDL's defaults. This reaches into SPDL 0.8;
+in a version that has these things elsewhere nothing is attached, and a note says so.
+"""
 
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import replace
+from functools import partial
 from math import ceil
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
-from weakref import WeakSet
+from operator import add, attrgetter
+from types import FunctionType
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet, ref
 
-from spdl.dataloader import CacheDataLoader, DataLoader, PyTorchDataLoader
-from spdl.pipeline import Pipeline, PipelineBuilder, TaskStatsHook
-from spdl.pipeline.config import get_default_hook_class
-from spdl.pipeline.defs import (
-    AggregateConfig,
-    Collate,
-    DisaggregateConfig,
-    MergeConfig,
-    PathVariantsConfig,
-    PipeConfig,
-    PipelineConfig,
-    SinkConfig,
-    SourceConfig,
+from spdl.dataloader import CacheDataLoader
+from spdl.pipeline import Pipeline
+from spdl.pipeline.defs import AggregateConfig, Collate, PipeConfig, SourceConfig
+
+from loadeval import (
+    IterableAdapter,
+    LoaderInfo,
+    LoaderStages,
+    OperatorTimes,
+    StageNote,
+    UsageError,
+    Watch,
 )
-
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError, Watch
 from loadeval_adapters.notes import NotTimed
-from loadeval_adapters.spdl_stages import SPDLStages, looked_into, until_the_end
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from loadeval import LoaderStages
-    from loadeval_adapters.spdl_stages import WatchedEpoch
 
 QUEUE = 2
 """Items in the queue behind each stage but the sink."""
 ONCE = (
-    "this spdl Pipeline has been run, and can be run only once; pass its PipelineBuilder, "
-    "or a function that returns a new pipeline, such as lambda: builder.build(num_threads=8)"
+    "this spdl Pipeline has been run, and can be run only once; pass a function that returns a new "
+    "pipeline, such as lambda: builder.build(num_threads=8)"
 )
 IN_ANOTHER_PROCESS = (
     "the stages of this SPDL pipeline are not timed: it runs in another process; the readings have "
     "the CPU use of the threads of this one"
+)
+BEGUN_BEFORE = (
+    "the stages of this SPDL pipeline are not timed: it was started before loadeval could look "
+    "into it; leave it to loadeval to start it, or pass a function that builds a new one"
 )
 OF_THREADS = {"num_workers": "num_threads", "prefetch_depth": "buffer_size"}
 OF_PROCESSES = {
@@ -53,34 +58,272 @@ OF_PROCESSES = {
     "concurrency": "num_workers",
 }
 """SPDL's names of settings, by loadeval's."""
-ITERATORS = (Iterator, AsyncIterator)
 _begun: WeakSet[Any] = WeakSet()
+_task: ContextVar[Task | None] = ContextVar("loadeval_task", default=None)
+
+
+class Task:
+    """One task of a stage: SPDL enters it when the task begins, and leaves it when it ended.
+
+    Work that it submits to the pipeline's threads is timed apart from waiting for a thread.
+    """
+
+    __slots__ = ("_began_ns", "_stage", "cpu_ns", "run_ns", "runs")
+
+    def __init__(self, stage: StageClock) -> None:
+        self._stage = stage
+        self.runs = self.run_ns = self.cpu_ns = 0
+
+    async def __aenter__(self) -> None:
+        self._began_ns = time.perf_counter_ns()
+        _task.set(self)
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _task.set(None)
+        if kind is not StopAsyncIteration:  # a generator raises it when it has no more items
+            stage, now_ns = self._stage, time.perf_counter_ns()
+            done = (1, self.runs > 0, now_ns - self._began_ns, self.run_ns, self.cpu_ns)
+            stage.active_ns = now_ns
+            # Assigned in one step, because another thread reads it.
+            stage.done = tuple(map(add, stage.done, done))
+
+    def run(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Call `work`, in a thread, and note what it took."""
+        began_ns, cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
+        try:
+            return work(*args, **kwargs)
+        finally:
+            self.cpu_ns += time.thread_time_ns() - cpu_ns
+            self.run_ns += time.perf_counter_ns() - began_ns
+            self.runs += 1
+
+
+class StageClock:
+    """A task hook of one stage, in the pipeline's event loop; and the counters of its queue.
+
+    `done` has its tasks so far, those that ran in threads, and the time of tasks, of their work in
+    threads, and of the CPU for that; `active_ns` is when the last one ended.
+    """
+
+    def __init__(self, order: int, node: Any) -> None:
+        self.active_ns = 0
+        self.done: tuple[int, ...] = (0, 0, 0, 0, 0)
+        self._told: tuple[int, ...] = (0,) * 8
+        self._order, self._name = order, str(node.info.stage_name)
+        self._concurrency = getattr(getattr(node.cfg, "_args", None), "concurrency", 1)
+        queue = node.output_queue
+        self._queue = getattr(queue, "_async_queue", queue)  # the sink wraps its queue in another
+        cells = _hook_cells(node._coro)
+        self._timed = bool(cells)
+        for cell in cells:  # its list may be the user's, for several stages
+            cell.cell_contents = [*cell.cell_contents, self]
+
+    def task_hook(self, input_item: Any = None) -> Task:  # noqa: ARG002 - SPDL passes it
+        """Begin a task: SPDL calls it before each."""
+        return Task(self)
+
+    def since_last(self, epoch: int, now_ns: int, elapsed_ns: int) -> OperatorTimes:
+        """What the stage did in the `elapsed_ns` since the last call."""
+        counts = self._queue
+        queue: tuple[int, ...] = ()
+        # The user's own queue counts nothing, and one that is about to start has no time yet.
+        if getattr(counts, "_empty_t0", 0):
+            at_s = time.monotonic() - (time.perf_counter_ns() - now_ns) / 1e9
+            blocked_s = counts._putc.ave_time * counts._putc.num_items
+            empty_ns = int(counts._empty_duration(at_s) * 1e9)
+            queue = (counts._putc.num_items, empty_ns, int(blocked_s * 1e9))
+        now = (*self.done, *(queue or self._told[5:]))
+        tasks, threaded, task_ns, run_ns, cpu_ns, items, empty_ns, blocked_ns = (
+            present - before for present, before in zip(now, self._told, strict=True)
+        )
+        self._told = now
+        in_threads = self._timed and threaded == tasks
+        return OperatorTimes(
+            epoch=epoch,
+            operator=self._name,
+            order=self._order,
+            time_ns=now_ns,
+            elapsed_ns=elapsed_ns,
+            tasks=tasks if self._timed else items,
+            task_ns=task_ns if self._timed else None,
+            run_ns=run_ns if in_threads else None,
+            cpu_ns=cpu_ns if in_threads else None,
+            concurrency=self._concurrency,
+            queue_items=items if queue else None,
+            queue_occupied_ns=min(max(elapsed_ns - empty_ns, 0), elapsed_ns) if queue else None,
+            queue_blocked_ns=max(blocked_ns, 0) if queue else None,
+        )
+
+
+class WatchedEpoch:
+    """One epoch of a loader, which may run a pipeline; its number becomes known at some point."""
+
+    def __init__(self, stages: SPDLStages) -> None:
+        self._stages = stages
+        self.number: int | None = None
+        self.over = False
+        self.last_ns = time.perf_counter_ns()
+        self.clocks: list[StageClock] = []
+
+    def known(self, number: int) -> None:
+        """Set the epoch's number."""
+        self.number = number
+
+    def look_into(self, pipeline: Any) -> None:
+        """Time the stages of `pipeline`, which is about to start."""
+        self.clocks = self._stages.clocks_of(pipeline)
+        self.last_ns = time.perf_counter_ns()
+        self._stages.epochs.append(self)
+
+    def until_the_end(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yield `batches`; the epoch is over after the last of them."""
+        try:
+            yield from batches
+        finally:
+            self.over = True
+
+
+class SPDLStages:
+    """Times the stages of the pipelines that a loader runs: see LoaderStages."""
+
+    def __init__(self) -> None:
+        self.epochs: list[WatchedEpoch] = []
+        self.next: WatchedEpoch | None = None
+        self._untold: list[StageNote] = []
+        self._has_noted = False
+        self._clocks: WeakKeyDictionary[Any, list[StageClock]] = WeakKeyDictionary()
+
+    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - the adapter has it
+        """See LoaderStages."""
+        self.next = WatchedEpoch(self)
+        return self.next.known
+
+    def clocks_of(self, pipeline: Any) -> list[StageClock]:
+        """The clocks of all stages; none, and a note, where none can be attached."""
+        if pipeline in self._clocks:  # it was looked into before, or has several epochs
+            return self._clocks[pipeline]
+        try:
+            loop = pipeline._impl._event_loop
+            if loop.is_started():
+                why = BEGUN_BEFORE
+            else:
+                clocks = [StageClock(*each) for each in enumerate(_nodes(loop._coro))]
+                _time_threads(loop._executor)
+                return self._clocks.setdefault(pipeline, clocks)
+        except Exception as error:  # noqa: BLE001 - SPDL's next version may differ anywhere
+            why = f"the stages of this SPDL pipeline are not timed: {type(error).__name__}: {error}"
+        if not self._has_noted:
+            self._has_noted = True
+            self._untold.append(StageNote(why))
+        return []
+
+    def take(self) -> list[OperatorTimes | StageNote]:
+        """See LoaderStages; of an epoch that is over, what was done up to its last task."""
+        taken: list[OperatorTimes | StageNote] = []
+        for epoch in list(self.epochs):
+            over, now_ns = epoch.over, time.perf_counter_ns()
+            if over:
+                self.epochs.remove(epoch)
+                now_ns = max(epoch.last_ns, *(clock.active_ns for clock in epoch.clocks), 0)
+            if epoch.number is None:
+                continue
+            elapsed_ns, epoch.last_ns = now_ns - epoch.last_ns, now_ns
+            times = [clock.since_last(epoch.number, now_ns, elapsed_ns) for clock in epoch.clocks]
+            taken += times if any(stage.tasks for stage in times) else []
+        while self._untold:
+            taken.append(self._untold.pop())
+        return taken
+
+    def close(self) -> None:
+        """No epoch is looked into from now on; one that runs goes on as it is."""
+        self.next = None
+
+
+def _nodes(coroutine: Any) -> list[Any]:
+    """The nodes of a pipeline's stages that have a queue, its sources first."""
+    todo = [inspect.getcoroutinelocals(coroutine)["node"]]
+    nodes: dict[int, Any] = {}
+    while todo:
+        node = todo.pop()
+        nodes.pop(id(node), None)  # farther upstream than where it was met before
+        nodes[id(node)] = node
+        todo += node.upstream
+    return [node for node in list(nodes.values())[::-1] if hasattr(node, "output_queue")]
+
+
+def _hook_cells(coroutine: Any) -> list[Any]:
+    """The closure cells in which a stage that has not begun finds its list of hooks."""
+    cells: list[Any] = []
+    seen: set[int] = set()
+    todo = list(inspect.getcoroutinelocals(coroutine).values())
+    while todo:
+        value = todo.pop()
+        if not isinstance(value, FunctionType) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            try:
+                content = cell.cell_contents
+            except ValueError:  # it is not filled yet
+                continue
+            if name in {"hooks", "task_hooks"} and isinstance(content, list) and cell not in cells:
+                cells.append(cell)
+            todo.append(content)
+    return cells
+
+
+def _time_threads(executor: Any) -> None:
+    """Let each task note what its work takes in a thread of `executor`."""
+    if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
+        return  # it runs other interpreters, or somebody replaced `submit`
+    itself = ref(executor)  # a strong reference would keep it alive
+
+    def submit(work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        task = _task.get()
+        chosen = work if task is None else partial(task.run, work)
+        return ThreadPoolExecutor.submit(itself(), chosen, *args, **kwargs)  # type: ignore[arg-type]  # it lives: it was called
+
+    vars(executor)["submit"] = submit
 
 
 class ListAdapter(IterableAdapter):
     """The adapter of loaders whose batches may be lists of samples, which no aggregator joined."""
 
     distributions = ("spdl-core",)
+    setting_names = OF_THREADS
     _lists_samples = False
     _stages: SPDLStages | None = None
 
-    def _epoch_that_begins(self) -> WatchedEpoch | None:
-        return None if self._stages is None else self._stages.epoch()
-
     def samples(self, batch: Any) -> int | None:
         """The length of a list of samples; any other batch is counted as usual."""
-        if self._lists_samples and isinstance(batch, list):
-            return len(batch)
-        return super().samples(batch)
+        is_list = self._lists_samples and isinstance(batch, list)
+        return len(batch) if is_list else super().samples(batch)
+
+    def _next_epoch(self) -> WatchedEpoch | None:
+        """The epoch that is to begin; None if nobody looks into it."""
+        if self._stages is None:
+            return None
+        watched, self._stages.next = self._stages.next, None
+        return watched
+
+
+def _depth(stages: Iterable[tuple[int, int]], buffer: int) -> int:
+    """How many batches are ready at most, when nobody takes any.
+
+    `stages` have how many items they make one of, and how many finished ones each holds when the
+    queue behind it is full; the sink has a `buffer`, and one in its hands.
+    """
+    ready = 0
+    for group, held in stages:
+        ready = ceil(ready / group) + held + QUEUE
+    return ready + 1 + buffer
 
 
 class SPDLAdapter(ListAdapter):
     """Knows the threads or processes of SPDL's data loaders, and their queues.
 
     Each epoch builds a pipeline, which is stopped when the epoch ends or is closed. Items that
-    fail in it are dropped, and are no batches. SPDL logs an error for each; how many they were
-    cannot be known, except for a PyTorchDataLoader, which drops whole batches: at the end of the
-    epoch a LoadevalWarning tells how many its length has and the epoch had not.
+    fail in it are dropped, and are no batches; SPDL logs an error for each.
 
     What a CacheDataLoader serves after `return_caches_after` batches was loaded before: it is
     measured as what it is, a loader that does next to nothing.
@@ -94,179 +337,113 @@ class SPDLAdapter(ListAdapter):
         },
         inside=("spdl",),
     )
-    setting_names = OF_THREADS
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
-        length, watch = super().describe(loader).length, self._epoch_that_begins()
-        batches = super().epoch(loader)
-        if watch is not None:
-            batches = looked_into(loader, _building(loader), watch)
-        if isinstance(loader, PyTorchDataLoader) and length is not None:
-            return _counted(batches, length)
-        return batches
+        batches, watched = super().epoch(loader), self._next_epoch()
+        if watched is None:
+            return batches
+
+        def built() -> Any:
+            vars(loader).pop("_get_pipeline", None)
+            result = loader._get_pipeline()
+            # A PyTorchDataLoader returns its processes, too; the pipeline is last.
+            watched.look_into(result[-1] if isinstance(result, tuple) else result)
+            return result
+
+        loader._get_pipeline = built  # until the first batch is asked for
+        return watched.until_the_end(batches)
 
     def stages(self, loader: Any) -> LoaderStages | None:
         """The stages of the pipelines it builds; stages in processes as they are seen from here."""
-        if hasattr(_building(loader), "_get_pipeline"):
+        if not isinstance(loader, CacheDataLoader):
             self._stages = SPDLStages()
         return self._stages
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """Workers, queues, batch size, and the length of those that have one.
-
-        `prefetch_depth` counts the batches that are ready when nobody takes any, at most: those
-        in the buffer, and those in and between the stages, samples included.
-        """
-        info = super().describe(loader)
+        """Workers, queues, batch size, and the length of those that have one."""
+        info, kept = super().describe(loader), vars(loader)
         if isinstance(loader, CacheDataLoader):
-            if isinstance(loader.dl, (CacheDataLoader, DataLoader, PyTorchDataLoader)):
-                info = replace(self.describe(loader.dl), backend=info.backend)
             return replace(info, length=loader.stop_after)
-        threads, processes = _private(loader, "_num_threads"), _private(loader, "_num_workers")
-        workers = threads or processes
-        if workers is None or _private(loader, "_buffer_size") is None:
+        workers = kept.get("_num_threads") or kept.get("_num_workers")
+        if workers is None or "_buffer_size" not in kept:  # it is another version's
             return info
-        stages = Stages.of_builder(_builder(loader, workers))
-        info = replace(info, workers=workers, prefetch_depth=stages.depth)
-        if processes is None:
-            self._lists_samples = stages.end_in_lists
-            names = {**self.setting_names, "concurrency": "num_threads"}
-            return replace(info, batch_size=stages.batch_size, setting_names=names)
-        context = _private(loader, "_mp_ctx")
+        ordered = 2 * (kept.get("_output_order") == "input")
+        size = kept.get("_batch_size")
+        chain = {
+            "_preprocessor": (1, workers + ordered),
+            "_fetch_fn": (1, workers + ordered),
+            "_batch_size": (size, 1),
+            "_aggregator": (1, workers + ordered),
+            "_transfer_fn": (1, 1),
+        }
+        stages = [(1, 1), *(chain[stage] for stage in chain if kept.get(stage))]
+        info = replace(info, workers=workers, prefetch_depth=_depth(stages, kept["_buffer_size"]))
+        if "_num_threads" in kept:
+            joined = kept.get("_aggregator") or kept.get("_transfer_fn")
+            self._lists_samples = bool(size) and not joined
+            names = {**OF_THREADS, "concurrency": "num_threads"}
+            return replace(info, batch_size=size or None, setting_names=names)
+        context = kept.get("_mp_ctx")
         return replace(
             info,
-            batch_size=_private(loader, "_sampler.batch_size"),
+            batch_size=getattr(kept.get("_sampler"), "batch_size", None),
             start_method=None if context is None else context.get_start_method(),
             persistent_workers=False,
             setting_names=OF_PROCESSES,
         )
 
     def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and buffer; workers and `prefetch_factor` of a PyTorchDataLoader.
-
-        Nothing of a subclass with a constructor of its own, and where the source is an iterator,
-        which has only one epoch. Of a CacheDataLoader those of the loader that is cached.
-        """
-        if type(loader) is CacheDataLoader:
-            return self.tunable(loader.dl)
-        given = _arguments(loader)
-        if not given or isinstance(given.get("src"), ITERATORS):
-            return {}
-        if "num_threads" in given:
-            return {name: given[name] for name in ("num_threads", "buffer_size")}
-        workers = given["num_workers"]
-        return {"num_workers": workers, "prefetch_factor": given["buffer_size"] // workers}
+        """Threads and buffer; workers and `prefetch_factor` of a PyTorchDataLoader."""
+        kept = vars(loader)
+        if "_num_threads" in kept:
+            return {"num_threads": kept["_num_threads"], "buffer_size": kept["_buffer_size"]}
+        workers = kept.get("_num_workers")
+        ahead = workers and kept["_buffer_size"] // workers
+        return {"num_workers": workers, "prefetch_factor": ahead} if workers else {}
 
     def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """Another loader of the same source or dataset, sampler and functions."""
-        present = self.tunable(loader)
-        if not present or not settings.keys() <= present.keys():
+        """A copy: a loader reads what it was made with when it builds an epoch's pipeline."""
+        chosen = {**self.tunable(loader), **settings}
+        if not chosen or chosen.keys() > self.tunable(loader).keys():
             return super().reconfigured(loader, settings)
-        if isinstance(loader, CacheDataLoader):
-            inside = self.reconfigured(loader.dl, settings)
-            sizes = (loader.num_caches, loader.return_caches_after, loader.stop_after)
-            return CacheDataLoader(inside, *sizes)
-        chosen = _arguments(loader) | dict(settings)
-        if settings and "prefetch_factor" in present:
-            ahead = chosen.pop("prefetch_factor", present["prefetch_factor"])
-            chosen["buffer_size"] = ahead * chosen["num_workers"]
-        return type(loader)(**chosen)
-
-
-def _arguments(loader: Any) -> dict[str, Any]:
-    """Arguments of a loader like `loader`; empty if they are not known."""
-    constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
-    if constructor not in {DataLoader, PyTorchDataLoader}:
-        return {}
-    # SPDL keeps each argument as the attribute of its name, nearly all with an underscore.
-    kept = {name.removeprefix("_"): argument for name, argument in vars(loader).items()}
-    names = list(inspect.signature(constructor.__init__).parameters)[1:]
-    return {name: kept[name] for name in names} if kept.keys() >= set(names) else {}
-
-
-def _building(loader: Any) -> Any:
-    """The loader that builds the pipelines of `loader`: itself, or the one that is cached."""
-    while isinstance(loader, CacheDataLoader):
-        loader = loader.dl
-    return loader
-
-
-def _counted(batches: Iterator[Any], length: int) -> Iterator[Any]:
-    served = 0
-    for batch in batches:
-        served += 1
-        yield batch
-    if served < length:
-        warnings.warn(
-            f"SPDL served {served} of {length} batches in this epoch: it drops batches in which a "
-            "sample fails, and logs the errors",
-            LoadevalWarning,
-            stacklevel=2,
-        )
-
-
-def _builder(loader: Any, workers: int) -> Any:
-    """A builder with the same stages as `loader`, which do nothing."""
-    order = _private(loader, "_output_order") or "input"
-    builder: Any = PipelineBuilder().add_source([])
-    for stage in ("_preprocessor", "_fetch_fn", "_batch_size", "_aggregator", "_transfer_fn"):
-        chosen = _private(loader, stage)
-        if not chosen:
-            continue
-        if stage == "_batch_size":
-            builder.aggregate(chosen)
-        elif stage == "_transfer_fn":
-            builder.pipe(_same, output_order=order)
-        else:
-            builder.pipe(_same, concurrency=workers, output_order=order)
-    return builder.add_sink(_private(loader, "_buffer_size"))
-
-
-def _same(item: Any) -> Any:
-    return item
+        if "prefetch_factor" in chosen:
+            chosen["buffer_size"] = chosen.pop("prefetch_factor") * chosen["num_workers"]
+        again = copy(loader)
+        vars(again).update({f"_{name}": value for name, value in chosen.items()})
+        return again
 
 
 class SPDLPipelineAdapter(ListAdapter):
-    """Runs a Pipeline for one epoch, and builds a new one for each epoch of a PipelineBuilder.
+    """Runs a Pipeline, which has one epoch; wrap a function that builds one for several.
 
     A Pipeline is stopped when its epoch ends, is broken off or released, unless the user has
     started it: then only `release` stops it. One with a continuous source has many epochs, runs
     on between them, and continues an epoch that was broken off.
 
-    A builder does not tell its number of threads: it gets one for each item that its stages
-    work on at once, with a warning that says so.
-
-    SPDL drops items that fail, logs an error for each, and they are no batches. For a builder a
-    LoadevalWarning at the end of the epoch tells how many they were, except those in subprocesses.
-    For a Pipeline that the user has built it cannot be known.
+    SPDL drops items that fail, logs an error for each, and they are no batches.
     """
 
     watch = Watch(classes={"spdl.pipeline._pipeline": ("Pipeline",)}, inside=("spdl",))
-    setting_names = OF_THREADS
-    _has_threads_with_warning = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The pipeline's items. Raises UsageError for a Pipeline that was run before."""
-        watch = self._epoch_that_begins()
-        if isinstance(loader, PipelineBuilder):
-            return _built_and_run(loader, watch)
+        watched = self._next_epoch()
         if not isinstance(loader, Pipeline):  # what runs one in a subprocess, say
             return iter(loader)
-        continuous = Stages.of_pipeline(loader).continuous
         is_stopped = _private(loader, "_impl._event_loop.is_stop_requested")
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
-        if not continuous:
-            return _run(loader, watch)
-        if watch is None:
+        if not getattr(next(iter(_configs(loader)), None), "continuous", False):
+            return _run(loader, watched)
+        if watched is None:
             return iter(loader)
-        watch.look_into(loader)
-        return until_the_end(iter(loader), watch)
+        watched.look_into(loader)
+        return watched.until_the_end(iter(loader))
 
     def stages(self, loader: Any) -> LoaderStages | None:
-        """The stages of each pipeline, unless it runs in another process, or was started."""
-        if not isinstance(loader, (Pipeline, PipelineBuilder)):
+        """The stages of a pipeline, unless it runs in another process, or was started."""
+        if not isinstance(loader, Pipeline):
             return NotTimed(IN_ANOTHER_PROCESS)
         self._stages = SPDLStages()
         return self._stages
@@ -274,23 +451,24 @@ class SPDLPipelineAdapter(ListAdapter):
     def describe(self, loader: Any) -> LoaderInfo:
         """Threads, batch size and queues, as long as a pipeline has not ended.
 
-        `prefetch_depth` counts the batches that are ready when nobody takes any, at most: those
-        in the sink's buffer, and those in and between all stages, samples included.
+        The queues are unknown where several pipelines are merged, or items are taken apart.
         """
         info = super().describe(loader)
-        if isinstance(loader, PipelineBuilder):
-            stages = Stages.of_builder(loader)
-            threads = _threads(loader, stages)
-            if not isinstance(loader, ThreadedBuilder):
-                self._warn_of_threads(threads)
-        elif isinstance(loader, Pipeline):
-            stages = Stages.of_pipeline(loader)
-            threads = _private(loader, "_impl._event_loop._executor._max_workers")
-        else:
+        if not isinstance(loader, Pipeline):
             return info
-        self._lists_samples = self._lists_samples or stages.end_in_lists
+        info = replace(info, workers=_private(loader, "_impl._event_loop._executor._max_workers"))
+        configs = _configs(loader)
+        if not configs:
+            return info
+        *stages, sink = configs
+        joins = [config for config in stages if isinstance(config, AggregateConfig)]
+        self._lists_samples |= joins[-1:] == stages[-1:] and isinstance(stages[-1].op, Collate)
+        held = [_group_and_held(config) for config in stages]
+        is_known = all(held)
         return replace(
-            info, workers=threads, prefetch_depth=stages.depth, batch_size=stages.batch_size
+            info,
+            batch_size=getattr(joins[-1].op, "n", None) if joins and is_known else None,
+            prefetch_depth=_depth(filter(None, held), sink.buffer_size) if is_known else None,
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
@@ -299,79 +477,13 @@ class SPDLPipelineAdapter(ListAdapter):
         if isinstance(loader, Pipeline):
             loader.stop()
 
-    def tunable(self, loader: Any) -> Mapping[str, Any]:
-        """Threads and buffer of a builder; nothing of a Pipeline, which can be run only once.
 
-        Nothing either of a builder whose source is an iterator, or with stages other than
-        functions, `aggregate` to a number of items and `disaggregate`: two pipelines of it may
-        share what changes when they run. Nor of a subclass, which may build differently.
-        """
-        if type(loader) not in {PipelineBuilder, ThreadedBuilder}:
-            return {}
-        stages = Stages.of_builder(loader)
-        source, *pipes, sink = stages.configs
-        is_once = isinstance(getattr(source, "source", None), ITERATORS)
-        if is_once or not isinstance(source, SourceConfig) or not all(map(_is_own, pipes)):
-            return {}
-        return {"num_threads": _threads(loader, stages), "buffer_size": sink.buffer_size}
-
-    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
-        """A ThreadedBuilder of the same source and functions."""
-        present = self.tunable(loader)
-        if not present or not settings.keys() <= present.keys():
-            return super().reconfigured(loader, settings)
-        chosen = {**present, **settings}
-        source, *pipes, _ = Stages.of_builder(loader).configs
-        sink: Any = SinkConfig(chosen["buffer_size"])
-        config = PipelineConfig(source, [_unshared(pipe) for pipe in pipes], sink)
-        return ThreadedBuilder(config, chosen["num_threads"])
-
-    def _warn_of_threads(self, threads: int) -> None:
-        if not self._has_threads_with_warning:
-            self._has_threads_with_warning = True
-            warnings.warn(
-                "a PipelineBuilder does not tell with how many threads to build it: it gets "
-                f"{threads}, one for each item that its stages work on at once; to choose another "
-                "number, pass a function that returns a pipeline",
-                LoadevalWarning,
-                stacklevel=6,  # where the LoaderEvaluator is made
-            )
-
-
-class ThreadedBuilder(PipelineBuilder[Any, Any]):
-    """Builds the pipeline of `config`, which loadeval runs with `num_threads` threads."""
-
-    def __init__(self, config: Any, num_threads: int) -> None:
-        super().__init__()
-        self._config = config
-        self.num_threads = num_threads
-
-    def get_config(self) -> Any:
-        """What `build` builds."""
-        return self._config
-
-
-def _threads(builder: Any, stages: Stages) -> int:
-    return builder.num_threads if isinstance(builder, ThreadedBuilder) else stages.threads
-
-
-def _is_own(config: Any) -> bool:
-    if isinstance(config, AggregateConfig):
-        return type(config.op) is Collate
-    return isinstance(config, (PipeConfig, DisaggregateConfig))
-
-
-def _unshared(config: Any) -> Any:
-    """`config` with its own aggregation, since a shared one would mix up two pipelines' batches."""
-    is_aggregation = isinstance(config, AggregateConfig)
-    return replace(config, op=Collate(config.op.n)) if is_aggregation else config
-
-
-def _run(pipeline: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
+def _run(pipeline: Any, watched: WatchedEpoch | None) -> Iterator[Any]:
     _begun.add(pipeline)
-    if watch is not None:
-        watch.look_into(pipeline)
-    batches = pipeline if watch is None else until_the_end(pipeline, watch)
+    batches: Iterable[Any] = pipeline
+    if watched is not None:
+        watched.look_into(pipeline)
+        batches = watched.until_the_end(pipeline)
     try:
         pipeline.start()
     except RuntimeError:  # the user has started it, and will stop it
@@ -383,145 +495,29 @@ def _run(pipeline: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
             pipeline.stop()
 
 
-def _built_and_run(builder: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
-    stages = Stages.of_builder(builder)
-    stages.forget_leftovers()
-    failures = FailureCount()
-    threads = _threads(builder, stages)
-    pipeline = builder.build(num_threads=threads, task_hook_factory=failures.hooks)
-    yield from _run(pipeline, watch)
-    failures.tell()
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """The configurations of a pipeline's stages, from source to sink; empty if not known."""
-
-    configs: list[Any]
-
-    @classmethod
-    def of_builder(cls, builder: Any) -> Stages:
-        """What `builder` would build. Raises what its `get_config` raises."""
-        config = builder.get_config()
-        return cls([config.src, *config.pipes, config.sink])
-
-    @classmethod
-    def of_pipeline(cls, pipeline: Any) -> Stages:
-        """What `pipeline` was built of, as long as it has not ended."""
-        task = _private(pipeline, "_impl._event_loop._coro")
-        node = inspect.getcoroutinelocals(task).get("node") if inspect.iscoroutine(task) else None
-        configs: list[Any] = []
-        while node is not None:
-            configs.insert(0, node.cfg)
-            has_all = isinstance(node.cfg, MergeConfig)
-            node = None if has_all or not node.upstream else node.upstream[0]
-        return cls(configs)
-
-    @property
-    def continuous(self) -> bool:
-        """Whether the pipeline goes on to another epoch when one ends."""
-        return bool(self.configs) and getattr(self.configs[0], "continuous", False)
-
-    @property
-    def depth(self) -> int | None:
-        """How many batches are ready at most, when nobody takes any."""
-        if not self.configs:
-            return None
-        *stages, sink = self.configs
-        return int(_ready(stages) + 1 + sink.buffer_size)
-
-    @property
-    def batch_size(self) -> int | None:
-        """How many items the last aggregation collects."""
-        for config in reversed(self.configs):
-            if isinstance(config, AggregateConfig):
-                return getattr(config.op, "n", None)
-            if isinstance(config, DisaggregateConfig):
-                return None
-        return None
-
-    @property
-    def end_in_lists(self) -> bool:
-        """Whether a batch is a list of items, as an aggregation makes it."""
-        last = self.configs[-2] if self.configs else None
-        return isinstance(last, AggregateConfig) and isinstance(last.op, Collate)
-
-    @property
-    def threads(self) -> int:
-        """Threads for all items that stages without an executor of their own work on at once."""
-        all_args = [config._args for config in _all(self.configs) if isinstance(config, PipeConfig)]  # noqa: SLF001 - SPDL has them only there
-        return max(1, sum(args.concurrency for args in all_args if args.executor is None))
-
-    def forget_leftovers(self) -> None:
-        """Empty the aggregations, which keep what an earlier epoch left, and share it."""
-        for config in _all(self.configs):
-            if isinstance(config, AggregateConfig):
-                config.op.flush()
-
-
-class FailureCount:
-    """Counts the items that fail in a pipeline, by the hooks that SPDL has in it by default."""
-
-    def __init__(self) -> None:
-        self._hooks: list[TaskStatsHook] = []
-
-    def hooks(self, stage: Any) -> list[Any]:
-        """SPDL's `task_hook_factory`: its default hook, and one that counts if that does not."""
-        kind: Any = get_default_hook_class()
-        chosen = [] if kind is None else [kind(stage, interval=-1)]
-        if not any(isinstance(hook, TaskStatsHook) for hook in chosen):
-            chosen.append(TaskStatsHook(stage))
-        self._hooks += [hook for hook in chosen if isinstance(hook, TaskStatsHook)]
-        return chosen
-
-    def tell(self) -> None:
-        """Warn when there were any."""
-        failed = sum(hook.num_tasks - hook.num_success for hook in self._hooks)
-        if failed:
-            warnings.warn(
-                f"{failed} items failed in this epoch, and SPDL dropped them, so batches are "
-                "smaller or missing. SPDL logs the errors; max_failures= stops a pipeline instead",
-                LoadevalWarning,
-                stacklevel=2,
-            )
-
-
-def _private(owner: Any, path: str) -> Any:
+def _private(pipeline: Any, path: str) -> Any:
     """A private attribute of SPDL; None in a version that keeps it elsewhere."""
     try:
-        return attrgetter(path)(owner)
+        return attrgetter(path)(pipeline)
     except AttributeError:
         return None
 
 
-def _all(configs: Iterable[Any]) -> Iterator[Any]:
-    for config in configs:
-        yield config
-        for inner in _inside(config):
-            yield from _all(inner)
+def _configs(pipeline: Any) -> list[Any]:
+    """The configurations of a pipeline's stages, from source to sink; empty once it has ended."""
+    task = _private(pipeline, "_impl._event_loop._coro")
+    node = inspect.getcoroutinelocals(task).get("node") if inspect.iscoroutine(task) else None
+    configs: list[Any] = []
+    while node is not None:
+        configs.insert(0, node.cfg)
+        node = node.upstream[0] if len(node.upstream) == 1 else None
+    return configs
 
 
-def _inside(config: Any) -> list[list[Any]]:
-    """The chains of stages inside a stage."""
-    if isinstance(config, MergeConfig):
-        return [[pipeline.src, *pipeline.pipes] for pipeline in config.pipeline_configs]
-    return [list(path) for path in config.paths] if isinstance(config, PathVariantsConfig) else []
-
-
-def _ready(configs: Iterable[Any]) -> int:
-    """How many items of the last stage a chain of stages holds, with its queues."""
-    ready, size = 0, 1
-    for config in configs:
-        if isinstance(config, AggregateConfig):
-            size = getattr(config.op, "n", None) or 1
-            ready = ceil(ready / size)
-        elif isinstance(config, DisaggregateConfig):
-            ready, size = (ready + 1) * size, 1
-        ready += sum(QUEUE + _ready(inner) for inner in _inside(config)) + QUEUE
-        ready += _held_by(config._args, config._type) if isinstance(config, PipeConfig) else 1  # noqa: SLF001 - it has no public name
-    return ready
-
-
-def _held_by(args: Any, kind: Any) -> int:
-    """How many finished items a stage holds when the queue behind it is full."""
-    return int(args.concurrency + 2 * (kind.name == "OrderedPipe"))
+def _group_and_held(config: Any) -> tuple[int, int] | None:
+    """How many items a stage makes one of, and how many it holds; None if that is unknown."""
+    if isinstance(config, PipeConfig):
+        return 1, config._args.concurrency + 2 * (config._type.name == "OrderedPipe")
+    if isinstance(config, AggregateConfig):
+        return (config.op.n, 1) if hasattr(config.op, "n") else None
+    return (1, 1) if isinstance(config, SourceConfig) else None

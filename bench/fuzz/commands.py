@@ -26,10 +26,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("whatif", "--out-of-order", "--faster", "GaussianBlur=2", "--output", "figure.svg"),
     ("watch", "--once"),
     ("watch", "--once", "--json"),
-    *(
-        ("export", "--format", name, "--overwrite", "--output", f"exported-{name}")
-        for name in ("chrome", "csv")
-    ),
+    *(("export", "--format", name, "--output", f"exported-{name}") for name in ("chrome", "csv")),
 )
 OF_FOLDERS = ("compare", "report", "watch")
 WRONG_USE = 2
@@ -47,6 +44,8 @@ def give(words: Sequence[str], paths: Sequence[Path], folder: Path) -> str:
     name, *options = words
     if "--output" in options:
         options[-1] = str(folder / options[-1])
+    for exported in folder.glob("exported-*"):
+        exported.unlink()  # it is not replaced
     done = CliRunner().invoke(app, [name, *options, *map(str, paths)], catch_exceptions=False)
     if not done.exit_code:
         assert not done.stderr, done.stderr

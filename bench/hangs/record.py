@@ -17,7 +17,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +97,11 @@ def seen(pid: int) -> dict[str, Any]:
             raise TimeoutError(f"{pid} does not hang: {hang}")
     if hang.pid is not None and hang.waits_in != "write":
         last = with_native_frames(last, hang.pid)
-    below = [process.state.pid for process in last.others]
+    below = [process.pid for process in last.others]
     return {
         "pid": pid,
         "looks": [asdict(first), asdict(last)],
-        "observation": asdict(Observer(pid, OBSERVED_S, lambda: below).observe()),
+        "observation": asdict(Observer(pid, OBSERVED_S, below).observe()),
         "proc": {str(each): proc_files(each) for each in (pid, *below)},
         "py-spy": {str(each): stacks(each) for each in (pid, *below)},
     }
@@ -133,10 +132,6 @@ def stacks(pid: int) -> Any:
     return json.loads(done.stdout)
 
 
-def plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else sorted(value)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
@@ -145,7 +140,7 @@ def main() -> None:
     for planted in HANGS:
         if options.names and planted.name not in options.names:
             continue
-        text = json.dumps(recorded(planted), default=plain, separators=(",", ":"))
+        text = json.dumps(recorded(planted), default=sorted, separators=(",", ":"))
         for name, other in NAMES.items():
             text = text.replace(name, other)
         path = FOLDER / f"{planted.name}.json.gz"

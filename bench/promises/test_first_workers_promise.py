@@ -89,7 +89,7 @@ def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     assert settings.keys() == {"num_workers", "persistent_workers"}
     speedup = speedup_with(graphs, **settings)
     first = said.actions[0]
-    assert first.advice.setting == "num_workers"
+    assert first.setting == "num_workers"
     assert first.speedup is not None
     low, high = first.speedup.bounds
     assert low / BLUR <= speedup <= high * BLUR, (first, speedup)

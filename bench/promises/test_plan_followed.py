@@ -41,9 +41,9 @@ def followed(actions: Iterable[Action], changes: dict[str, Any]) -> dict[str, An
     """`changes` with those of the list that this program can make."""
     changes = {**changes}
     for action in actions:
-        if action.advice.setting is not None:
+        if action.setting is not None:
             assert Path((action.where or "").rpartition(":")[0]).name == PROGRAM.name
-            changes[action.advice.setting] = action.advice.proposed
+            changes[action.setting] = action.proposed
         elif action.times is not None:
             changes["faster"] = changes.get("faster", 1) * action.times
     return changes

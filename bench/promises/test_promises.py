@@ -90,9 +90,9 @@ class Training:
         time.sleep(self.step_ms * MS)
 
     def following(self, action: Action) -> Training:
-        setting = action.advice.setting
+        setting = action.setting
         if setting is not None:
-            return replace(self, settings={**self.settings, setting: action.advice.proposed})
+            return replace(self, settings={**self.settings, setting: action.proposed})
         if "set_sharing_strategy" in action.says:
             return replace(self, sharing="file_system")
         assert "Blur" in action.says

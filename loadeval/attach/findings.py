@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
+from statistics import fmean
 
 from loadeval.attach import hang as hangs
-from loadeval.attach.hang import NO_STACKS, Hang
+from loadeval.attach.hang import Hang
 from loadeval.attach.job import Training
 from loadeval.attach.marks import Marks, Sources
-from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, seen_in
+from loadeval.attach.observe import STAGES, Attached, Loading, SeenLine, Workers, seen_in
 from loadeval.findings.cpus import MUCH, WAITS_FOR_CPU
 from loadeval.findings.engine import BLOCKED, DOMINATES, MATTERS, Do, Finding, Set
 from loadeval.inside.code import DISKS, FROM_DISK, LEAST_FROM_DISK, LOCKS
 from loadeval.probes.observing import Observation
-from loadeval.probes.stacks import StackProblem
+from loadeval.probes.stacks import NO_STACKS
 from loadeval.report.blocks import Cell, Facts, Findings, FindingText, Number, Section, Table, Text
 from loadeval.words import counted, cpus, duration, number, printable, share, shortened, size
 
@@ -34,70 +35,101 @@ MOST_PROCESSES = 9
 LONGEST_NAME = 48
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What findings ask of a training: what was seen, and whether its loader can have workers."""
+def findings_of(  # noqa: C901 - one question after another
+    seen: Attached, observation: Observation, *, can_have_workers: bool
+) -> tuple[Finding, ...]:
+    """What is wrong; nothing of the loader where training does not wait for it."""
+    workers, machine, itself = seen.workers, seen.machine, seen.loads_itself_share
+    wait = 0.0 if seen.wait_share is None else seen.wait_share.value
+    usable = min(machine.cpus, machine.quota_cores or machine.cpus)
+    others, found = _cpus_of_others(observation), list[Finding]()
+    line = next(iter(workers.loading.lines if workers else seen.own_lines), None)
+    is_blocked = workers is not None and (workers.blocked_share or 0.0) >= BLOCKED
+    if wait >= MATTERS and itself is not None and itself.value >= MATTERS:
+        do: Set | Do = Do(
+            "load in the background", "in a worker, or a thread that keeps batches ready"
+        )
+        if can_have_workers:
+            # So many keep up: each takes as long for a batch as training waits for one now.
+            most = max(math.floor(usable) - 1, 1)
+            needed = most if itself.value >= 1 else math.ceil(itself.value / (1 - itself.value))
+            because = "measure: workers take time to start, and to pass each batch on"
+            do = Set("num_workers", 0, min(needed, most), because)
+        says = (
+            f"Nothing is loaded ahead: training waits {share(itself.value)} of its time, while "
+            "each batch is loaded."
+        )
+        found.append(Finding(says, [do], rule="zero workers"))
+    if wait >= MATTERS and is_blocked and workers is not None:
+        found.append(_blocked(workers, line.place if line else "a place not seen"))
+    if wait >= MATTERS and line is not None and line.share.value >= DOMINATES and not is_blocked:
+        because = (
+            "smaller inputs, a faster library, on the GPU, or once and for all before training"
+        )
+        function = line.place.partition(" ")[2]
+        says = f"{share(line.share.value)} of loading a batch is spent in {_line(line)}."
+        do = Do(f"make {function} cheaper", because, line.place)
+        found.append(Finding(says, [do], sure=False, rule="slow fetch"))
+    if seen.wait_share is None or wait >= MATTERS:
+        found += [*_confined(observation, machine.cpus)]
+        if workers is not None and (workers.run_queue_share or 0.0) >= WAITS_FOR_CPU:
+            do = Do(
+                "free CPUs",
+                "fewer threads in the training process (torch.set_num_threads), or other programs; "
+                "more workers will not help",
+            )
+            if workers.count > usable:
+                do = Do("make decoding and transforms cheaper, or give training more CPUs")
+            elif (others or 0.0) >= MUCH:
+                do = Do(
+                    "free CPUs that others use", f"other programs use {number(others or 0)} CPUs"
+                )
+            says = (
+                "Loading is ready to run but waits for a CPU "
+                f"{share(workers.run_queue_share or 0.0)} of its time: more threads compute than "
+                "there are CPUs."
+            )
+            found.append(Finding(says, [do], rule="oversubscription"))
+    if (others or 0.0) >= MUCH and (machine.busy_cpus or 0.0) >= usable - MUCH:
+        says = (
+            f"Other programs used {cpus(others or 0.0)}, and none is left: what is seen may change "
+            "with what else runs."
+        )
+        do = Do("look again while nothing else runs", "unless training always shares the machine")
+        found.append(Finding(says, [do], rule="shared machine"))
+    if wait >= MATTERS and not found:
+        says = (
+            f"Training waits {share(wait)} of its time. Whether the loader is too slow or its "
+            "queue too shallow does not show from outside."
+        )
+        because = "if CPUs are free; or make decoding and transforms cheaper"
+        do = Do("try more workers or threads", because)
+        found.append(Finding(says, [do], sure=False, rule="waiting"))
+    return tuple(replace(finding, source=SOURCE) for finding in found)
 
-    seen: Attached
-    observation: Observation
-    can_have_workers: bool
 
-    @property
-    def wait(self) -> float:
-        """The share of the time in which training waits; 0 where it is not known."""
-        return 0.0 if self.seen.wait_share is None else self.seen.wait_share.value
-
-    @property
-    def line(self) -> SeenLine | None:
-        """The line in which most of loading is: of the workers, or of training where it loads."""
-        lines = self.seen.workers.loading.lines if self.seen.workers else self.seen.own_lines
-        return next(iter(lines), None)
-
-    @property
-    def cpus(self) -> float:
-        """How many CPUs the job may use at a time."""
-        machine = self.seen.machine
-        return min(machine.cpus, machine.quota_cores or machine.cpus)
-
-    @property
-    def others_cpus(self) -> float | None:
-        """How many CPUs other programs use."""
-        o = self.observation
-        growths = [each.growth for each in (o.training, *o.workers) if each.growth is not None]
-        used_ns = [growth.cpu_ns for growth in growths if growth.cpu_ns is not None]
-        if o.machine.busy_cpus is None or not used_ns:
-            return None
-        return max(o.machine.busy_cpus - sum(used_ns) / o.elapsed_ns, 0.0)
+def _cpus_of_others(observation: Observation) -> float | None:
+    """How many CPUs other programs use; None is not known."""
+    processes = (observation.training, *observation.workers)
+    own = [each.cpu_cores for each in processes if each.cpu_cores is not None]
+    busy = observation.machine.busy_cpus
+    return None if busy is None or not own else max(busy - sum(own), 0.0)
 
 
-def zero_workers(c: Context) -> Finding | None:
-    """The training process loads its batches itself."""
-    itself = c.seen.loads_itself_share
-    if itself is None or itself.value < MATTERS:
-        return None
-    do: Set | Do = Do("load in the background", "in a worker, or a thread that keeps batches ready")
-    if c.can_have_workers:
-        # So many keep up: each takes as long for a batch as training waits for one now.
-        most = max(math.floor(c.cpus) - 1, 1)
-        needed = most if itself.value >= 1 else math.ceil(itself.value / (1 - itself.value))
-        because = "measure: workers take time to start, and to pass each batch on"
-        do = Set("num_workers", 0, min(needed, most), because)
-    return Finding(
-        f"Nothing is loaded ahead: training waits {share(itself.value)} of its time, while each "
-        "batch is loaded.",
-        [do],
-        rule="zero workers",
-    )
-
-
-def blocked(c: Context) -> Finding | None:
+def _blocked(workers: Workers, place: str) -> Finding:
     """Workers sleep most of the time in which they load: for a lock, the disk, or storage."""
-    workers = c.seen.workers
-    if workers is None or workers.blocked_share is None or workers.blocked_share < BLOCKED:
-        return None
-    part, place = share(workers.blocked_share), c.line.place if c.line else "a place not seen"
+    part = share(workers.blocked_share or 0.0)
     kernel = workers.blocked_in.kernel if workers.blocked_in else ""
     read, from_disk = workers.read_bytes_per_s or 0.0, workers.disk_read_bytes_per_s or 0.0
+    rule = "storage latency"
+    says = (
+        f"Loading is blocked {part} of its time, neither on a CPU nor waiting for one, at {place}: "
+        "storage, the network or another process is slow to answer."
+    )
+    do = Do(
+        "more workers, several requests at once in a sample or batch, or a cache nearby",
+        "blocked workers need no CPU, so more of them than there are CPUs help too",
+    )
     if kernel.startswith(DISKS) or from_disk >= max(FROM_DISK * read, LEAST_FROM_DISK):
         rule = "disk"
         says = (
@@ -120,48 +152,21 @@ def blocked(c: Context) -> Finding | None:
             "open the file or database once in each worker, or hold it for a shorter time; more "
             "workers will not help",
         )
-    else:
-        rule = "storage latency"
-        says = (
-            f"Loading is blocked {part} of its time, neither on a CPU nor waiting for one, at "
-            f"{place}: storage, the network or another process is slow to answer."
-        )
-        do = Do(
-            "more workers, several requests at once in a sample or batch, or a cache nearby",
-            "blocked workers need no CPU, so more of them than there are CPUs help too",
-        )
     return Finding(says, [do], sure=False, rule=rule)
 
 
-def slow_fetch(c: Context) -> Finding | None:
-    """One function takes most of loading, which computes."""
-    line, workers = c.line, c.seen.workers
-    is_blocked = workers is not None and (workers.blocked_share or 0.0) >= BLOCKED
-    if line is None or line.share.value < DOMINATES or is_blocked:
-        return None
-    function = line.place.partition(" ")[2]
-    because = "smaller inputs, a faster library, on the GPU, or once and for all before training"
-    return Finding(
-        f"{share(line.share.value)} of loading a batch is spent in {_of_line(line)}.",
-        [Do(f"make {function} cheaper", because, line.place)],
-        sure=False,
-        rule="slow fetch",
-    )
-
-
-def confined(c: Context) -> Finding | None:
+def _confined(o: Observation, there: int) -> Iterator[Finding]:
     """Workers may use fewer CPUs than there are, and have too few of them."""
-    o = c.observation
     own, each = o.training.cpus_allowed, [w.cpus_allowed for w in o.workers if w.cpus_allowed]
-    if not own or not each:
-        return None
     theirs = frozenset[int]().union(*each)
-    every = max(c.seen.machine.cpus, len(own), len(theirs))
+    every = max(there, len(own or ()), len(theirs))
     # They need one each, and one for training where it may use no other.
-    if len(theirs) >= every or o.at_once + (own <= theirs) <= len(theirs):
-        return None
+    if not own or not each or len(theirs) >= every:
+        return
+    if len(o.workers) + (own <= theirs) <= len(theirs):
+        return
     says = (
-        f"{o.at_once} workers share {cpus(len(theirs))} and may not use the other "
+        f"{len(o.workers)} workers share {cpus(len(theirs))} and may not use the other "
         f"{cpus(every - len(theirs))}"
     )
     if own != theirs:
@@ -178,66 +183,7 @@ def confined(c: Context) -> Finding | None:
         says += ". It seems to have been so from the start, and may be intended."
         because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
         do = Do("start training with more CPUs, if that is not intended", because)
-    return Finding(says, [do], sure=False, rule="confined workers")
-
-
-def oversubscription(c: Context) -> Finding | None:
-    """Workers are runnable, and wait for a CPU."""
-    workers = c.seen.workers
-    if workers is None or (workers.run_queue_share or 0.0) < WAITS_FOR_CPU:
-        return None
-    others = c.others_cpus or 0.0
-    if workers.count > c.cpus:
-        do = Do("make decoding and transforms cheaper, or give training more CPUs")
-    elif others >= MUCH:
-        do = Do("free CPUs that others use", f"other programs use {number(others)} CPUs")
-    else:
-        because = "fewer threads in the training process (torch.set_num_threads), or other programs"
-        do = Do("free CPUs", f"{because}; more workers will not help")
-    return Finding(
-        f"Loading is ready to run but waits for a CPU {share(workers.run_queue_share or 0.0)} of "
-        "its time: more threads compute than there are CPUs.",
-        [do],
-        rule="oversubscription",
-    )
-
-
-def shared_machine(c: Context) -> Finding | None:
-    """Other programs use CPUs, and none is left."""
-    others, busy = c.others_cpus, c.seen.machine.busy_cpus
-    if others is None or busy is None or others < MUCH or busy < c.cpus - MUCH:
-        return None
-    return Finding(
-        f"Other programs used {cpus(others)}, and none is left: what is seen may change with what "
-        "else runs.",
-        [Do("look again while nothing else runs", "unless training always shares the machine")],
-        rule="shared machine",
-    )
-
-
-def waiting(c: Context) -> Finding:
-    """Training waits, and nothing else was found."""
-    because = "if CPUs are free; or make decoding and transforms cheaper"
-    return Finding(
-        f"Training waits {share(c.wait)} of its time. Whether the loader is too slow or its queue "
-        "too shallow does not show from outside.",
-        [Do("try more workers or threads", because)],
-        sure=False,
-        rule="waiting",
-    )
-
-
-def findings_of(c: Context) -> tuple[Finding, ...]:
-    """What is wrong; nothing of the loader where training does not wait for it."""
-    asked = [shared_machine]
-    if c.seen.wait_share is None or c.wait >= MATTERS:
-        asked = [confined, oversubscription, shared_machine]
-    if c.wait >= MATTERS:
-        asked = [zero_workers, blocked, slow_fetch, *asked]
-    found = [finding for rule in asked if (finding := rule(c)) is not None]
-    if not found and c.wait >= MATTERS:
-        found = [waiting(c)]
-    return tuple(replace(finding, source=SOURCE) for finding in found)
+    yield Finding(says, [do], sure=False, rule="confined workers")
 
 
 def attached(
@@ -255,7 +201,7 @@ def attached(
     return replace(
         seen,
         headline=_headline(seen),
-        findings=findings_of(Context(seen, observation, can_have_workers)),
+        findings=findings_of(seen, observation, can_have_workers=can_have_workers),
         to_measure=f"loadeval diagnose -- {printable(shlex.join(words))}",
     )
 
@@ -273,7 +219,7 @@ def _headline(seen: Attached) -> str:
     if seen.wait_share is None:
         why = "it was never seen in a loader that loadeval knows"
         if seen.no_stacks is not None:
-            why = NO_STACKS[StackProblem(seen.no_stacks)]
+            why = NO_STACKS[seen.no_stacks]
         return f"How long training process {seen.pid} waits is not measured: {why}."
     waits = f"Training process {seen.pid} waits for batches {seen.wait_share:share} of the time"
     if seen.at_most is None:
@@ -284,13 +230,12 @@ def _headline(seen: Attached) -> str:
 
 def sections(seen: Attached) -> list[Section]:
     """All that is known of a training, as a report."""
-    tables = [*_loading_tables(seen), _process_table(seen)]
     shown = [Section(seen.headline)]
     if seen.hang is not None:
         shown = [Section(seen.headline, [Facts(hangs.rows(seen.hang))])]
         shown.append(Section("", [Text(_headline(seen))]))
     shown.append(Section("", [Facts(_about(seen))]))
-    shown += [Section("", [table]) for table in tables if table.rows]
+    shown += [Section("", [table]) for table in _tables(seen) if table.rows]
     shown.append(Section("", [Facts(_of_kernel(seen))]))
     if seen.findings:
         found = [
@@ -312,59 +257,40 @@ def _about(seen: Attached) -> list[tuple[str, Cell]]:
     """What was looked at, and what training does."""
     failed = f", {seen.failed_moments:,} more could not be read" if seen.failed_moments else ""
     moments = f"{counted(seen.moments, 'moment')}{failed}{'; it has ended' if seen.ended else ''}"
-    rows: list[tuple[str, Cell]] = [
+    itself, starts = seen.loads_itself_share, seen.epoch_starts_share
+    rows: list[tuple[str, Cell | None]] = [
         ("command", shlex.join(seen.command) if seen.command else "not known"),
         ("seen for", f"{duration(seen.elapsed_ns)}, at {moments}"),
+        ("loader", seen.loader),
+        ("read in thread", seen.thread and shortened(seen.thread, LONGEST_NAME)),
+        *(("asks for batches in", f"{each.place}, {each.share:share}") for each in seen.callers),
+        ("  loads itself", f"{itself:share} of the time" if itself and itself.value else None),
+        ("  epochs begin", f"{starts:share} of the time" if starts and starts.value else None),
+        ("waits for", seen.waits_for),
     ]
-    if seen.loader is not None:
-        rows.append(("loader", seen.loader))
-    if seen.thread is not None:
-        rows.append(("read in thread", shortened(seen.thread, LONGEST_NAME)))
-    rows += [("asks for batches in", f"{each.place}, {each.share:share}") for each in seen.callers]
-    parts = (
-        ("  loads itself", seen.loads_itself_share),
-        ("  epochs begin", seen.epoch_starts_share),
-    )
-    rows += [(label, f"{part:share} of the time") for label, part in parts if part and part.value]
-    return rows if seen.waits_for is None else [*rows, ("waits for", seen.waits_for)]
+    return [(label, text) for label, text in rows if text is not None]
 
 
-def _loading_tables(seen: Attached) -> list[Table]:
-    """What loads: the stages and lines of workers, of threads, and of the training thread."""
-    workers, threads, tables = seen.workers, seen.threads, []
+def _tables(seen: Attached) -> list[Table]:
+    """What loads, and in which lines: workers, threads, and the training thread; all processes."""
+    workers, threads, loading = seen.workers, seen.threads, list[tuple[str, str, Loading]]()
     if workers is not None:
         read = workers.loading.count
-        name = counted(read, "worker")
-        if read < workers.count:
-            name = f"{read} of {workers.count} workers"
-        tables += [_stages(name, workers.loading), _lines("workers", workers.loading.lines)]
+        name = f"{read} of {workers.count} workers" if read < workers.count else None
+        loading.append((name or counted(read, "worker"), "workers", workers.loading))
     if threads is not None:
-        name = counted(threads.count, "thread")
-        tables += [_stages(name, threads), _lines("threads", threads.lines)]
-    return [*tables, _lines("training", seen.own_lines)]
-
-
-def _stages(name: str, loading: Loading) -> Table:
-    rows = [
-        (STAGES[stage], Number(part, "share"))
-        for stage, part in loading.stages.items()
-        if part.value
-    ]
-    return Table((name, "share of their time"), rows)
-
-
-def _lines(of: str, lines: Sequence[SeenLine]) -> Table:
-    rows = [(_of_line(line), Number(line.share, "share")) for line in lines]
-    return Table((f"lines of {of}", "share of loading"), rows)
-
-
-def _of_line(line: SeenLine) -> str:
-    """A line, and behind it the function that it called."""
-    return f"{line.place} > {shortened(line.leaf, LONGEST_NAME)}" if line.leaf else line.place
-
-
-def _process_table(seen: Attached) -> Table:
-    rows: list[tuple[Cell, ...]] = [
+        loading.append((counted(threads.count, "thread"), "threads", threads))
+    loading.append(("training", "training", Loading(1, {}, seen.own_lines)))
+    tables = []
+    for name, of, each in loading:
+        stages = [(STAGES[name], part) for name, part in each.stages.items() if part.value]
+        for title, unit, shares in (
+            (name, "share of their time", stages),
+            (f"lines of {of}", "share of loading", [(_line(x), x.share) for x in each.lines]),
+        ):
+            rows = [(label, Number(part, "share")) for label, part in shares]
+            tables.append(Table((title, unit), rows))
+    of_processes: list[tuple[Cell, ...]] = [
         (
             f"{'worker' if each.is_worker else 'training'} {each.pid}",
             Number(each.cpu, "share"),
@@ -373,8 +299,13 @@ def _process_table(seen: Attached) -> Table:
         for each in seen.processes[:MOST_PROCESSES]
     ]
     if (more := len(seen.processes) - MOST_PROCESSES) > 0:
-        rows.append((f"and {more:,} more workers", "", ""))
-    return Table(("process", "on a CPU", "waiting for a CPU"), rows)
+        of_processes.append((f"and {more:,} more workers", "", ""))
+    return [*tables, Table(("process", "on a CPU", "waiting for a CPU"), of_processes)]
+
+
+def _line(line: SeenLine) -> str:
+    """A line, and behind it the function that it called."""
+    return f"{line.place} > {shortened(line.leaf, LONGEST_NAME)}" if line.leaf else line.place
 
 
 def _of_kernel(seen: Attached) -> list[tuple[str, Cell]]:
@@ -396,9 +327,7 @@ def _of_kernel(seen: Attached) -> list[tuple[str, Cell]]:
         parts.append(f"{cpus(machine.quota_cores)} at a time (cgroup quota)")
     if machine.busy_cpus is not None:
         parts.append(f"{cpus(machine.busy_cpus)} in use")
-    if machine.mean_runnable is not None:
-        parts.append(f"{number(machine.mean_runnable)} threads running or runnable on average")
-    rows.append(("machine", ", ".join(parts)))
-    return rows + [
-        (f"GPU {name}", f"busy {share(percent / 100)}") for name, percent in machine.gpus.items()
-    ]
+    if machine.runnable:
+        parts.append(f"{number(fmean(machine.runnable))} threads running or runnable on average")
+    gpus = [(f"GPU {name}", f"busy {share(busy / 100)}") for name, busy in machine.gpus.items()]
+    return [*rows, ("machine", ", ".join(parts)), *gpus]

@@ -1,7 +1,7 @@
 """Why no batch comes: which process owes it, what that one waits in, and whether it ever ends.
 
 Two looks at a training and all processes below it tell, some time apart: what hangs does not move
-between them. `Judgement.why` has every cause, with its words.
+between them. `CAUSES` has every cause, with its words.
 """
 
 from __future__ import annotations
@@ -10,21 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
-from typing import NamedTuple
 
-from loadeval.attach.marks import Marks
-from loadeval.attach.process import (
-    POLLS,
-    POOL,
-    Doing,
-    StuckAt,
-    doing_of,
-    frame_text,
-    is_in_loader,
-    is_of,
-)
-from loadeval.probes.looks import KernelMemory, Look, LookedAt, with_native_frames
-from loadeval.probes.stacks import StackProblem
+from loadeval.attach.marks import Marks, own_frames, plain_name
+from loadeval.probes.looks import KernelMemory, Look, LookedAt, ThreadFigures, with_native_frames
+from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
 
 BUSY = 0.05
@@ -37,22 +26,115 @@ KILLED_BY_KERNEL, BUS_ERROR = 9, 7
 """SIGKILL, by which the kernel makes room, and SIGBUS, which full shared memory causes."""
 SUPERVISORS = re.compile(r".*\(_handle_(workers|tasks|results)\)$|loadeval")
 """Threads of a pool of multiprocessing's, and ours: they may be busy while nothing is loaded."""
+HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
+"""Threads of multiprocessing's and ours, which hold no lock of the program's."""
 STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
+POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
+SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
+POOLS = ((POOL, "worker"), ("concurrent/futures/process.py", "_process_worker"))
+THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
+SHARED_LOCKS, NATIVE_SEMAPHORE = "multiprocessing/synchronize.py", "SemLock_acquire"
+SERVING = re.compile(r"/loadeval/core/loop\.py")
+"""Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
+STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
+INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/")
+OF_CALL = {
+    "read": "poll ppoll select pselect6 epoll_wait epoll_pwait restart_syscall read readv pread64 "
+    "recvfrom recvmsg recvmmsg open openat stat newfstatat statx fstat getdents64 connect accept "
+    "accept4 flock fcntl io_getevents io_uring_enter splice wait4 waitid sendfile copy_file_range",
+    "write": "write writev pwrite64 sendto sendmsg",
+    "sleep": "nanosleep clock_nanosleep",
+}
+OF_STATE = {"T": "stopped", "t": "stopped", "R": "nothing", "D": "read"}
+"""What a thread waits in, by the kernel's letter; D is of a disk or a network file system."""
+
+CAUSES = {
+    "unknown": ("does nothing, and what it waits for is not known", ""),
+    "slow": ("is at work", ""),
+    "step": ("has not asked for one: its step has not ended", ""),
+    "collective": (
+        "waits for other ranks in {collective}, not for its loader",
+        (
+            "give each rank as many batches: DistributedSampler, drop_last=True, or "
+            "torch.distributed.algorithms.Join"
+        ),
+    ),
+    "stopped": ("is stopped, by SIGSTOP or a debugger", "kill -CONT {pid}"),
+    "starting": (
+        "has not finished starting",
+        "see what its import or worker_init_fn waits for",
+    ),
+    "sleeping": ("sleeps because its code says so", ""),
+    "killed": (
+        "is gone, and its batch never comes",
+        (
+            "torch's DataLoader and concurrent.futures notice that a worker is gone; "
+            "multiprocessing.Pool and a queue of your own do not"
+        ),
+    ),
+    "full": (
+        "cannot put more into a pipe or a queue: it is full, and nobody empties it",
+        "let the reader go on, or drop what does not fit",
+    ),
+    "io": (
+        "is stuck in a call that is not answered",
+        (
+            "give the call a time limit, as with socket.setdefaulttimeout(60) in worker_init_fn; "
+            "DataLoader(timeout=600) ends a training that waits for longer"
+        ),
+    ),
+    "forked lock": (
+        "waits for a lock that was held when it was forked; nothing in it can release that",
+        (
+            "start the thread that holds it after the workers, make the lock in the worker, or "
+            'pass multiprocessing_context="spawn"'
+        ),
+    ),
+    "forked thread": (
+        "waits for a thread that it does not have: a forked process has none of its parent's",
+        "make the pool or the thread in the worker, as worker_init_fn can",
+    ),
+    "lock": (
+        "waits for a lock or for another thread, and nothing moves",
+        "the stacks of the other threads and processes show who holds it",
+    ),
+}
+"""What a process does, in words that follow on its name, and what may help."""
+NOT_LOADING = {"collective", "step"}
+"""Causes that are outside of the loader."""
 NO_HANG = {"sleeping": "; that is not called a hang", "slow": "; that is no hang", "step": ""}
 """Causes that may end by themselves, and what is said of them."""
-NO_STACKS = {
-    StackProblem.NOT_INSTALLED: 'py-spy is not installed: pip install "loadeval[attach]"',
-    StackProblem.NOT_PERMITTED: (
-        "reading the stacks of another process is not permitted here: use sudo, start the "
-        "container with --cap-add SYS_PTRACE, or set sysctl kernel.yama.ptrace_scope=0"
+SHORTAGES = {
+    "memory": (
+        "the kernel killed it to get memory: take fewer workers, or smaller batches; "
+        "loadeval doctor RUN says what they need"
     ),
-    StackProblem.GONE: "the process ended before its stack was read",
-    StackProblem.NOT_PYTHON: "the process runs no Python program",
-    StackProblem.UNSUPPORTED_PYTHON: "this py-spy does not know its Python: pip install -U py-spy",
-    StackProblem.TIMEOUT: "py-spy did not answer in time",
-    StackProblem.FAILED: "py-spy could not read its stacks",
+    "shared memory": (
+        "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer workers"
+    ),
 }
+"""Why a process was killed, and what may help."""
 MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StuckAt:
+    """Where a thread is; None is not known.
+
+    `line` is the innermost line of the program's own code, of an installed package where there is
+    none. `called` is the innermost function, where that is another one, and `native` the compiled
+    one that it is in. `call` is the system call, `path` the file that it is of, with the other end
+    of a connection, and `wchan` the kernel's function that the thread sleeps in.
+    """
+
+    line: str | None = None
+    called: str | None = None
+    native: str | None = None
+    call: str | None = None
+    path: str | None = None
+    wchan: str | None = None
+
+
 NOWHERE = StuckAt()
 
 
@@ -99,7 +181,7 @@ class Hang:
     def who(self) -> str:
         """What owes the batch, or is otherwise waited for."""
         process = "" if self.pid is None else f" (process {self.pid})"
-        if self.cause in {"collective", "step"}:
+        if self.cause in NOT_LOADING:
             return "training"
         if self.worker is not None and self.cause != "killed":
             return f"worker {self.worker}{process}"
@@ -119,205 +201,257 @@ class Hang:
         """Whether no batch came between the looks: it hangs, or stays where it is, if asleep."""
         return self.is_hang or (self.stays and self.seen_ns > 0)
 
-
-class Why(NamedTuple):
-    """A cause, what the process does in words that follow on its name, and what may help."""
-
-    cause: str
-    says: str
-    to_try: str = ""
-
-
-UNKNOWN = Why("unknown", "does nothing, and what it waits for is not known")
-SLOW = Why("slow", "is at work")
-STEP = Why("step", "has not asked for one: its step has not ended")
-
-
-def gone(shortage: str | None = None) -> Why:
-    """Whoever owed the batch has ended, for want of something perhaps."""
-    to_try = (
-        "torch's DataLoader and concurrent.futures notice that a worker is gone; "
-        "multiprocessing.Pool and a queue of your own do not"
-    )
-    if shortage == "memory":
-        to_try = (
-            "the kernel killed it to get memory: take fewer workers, or smaller batches; "
-            "loadeval doctor RUN says what they need"
+    def because(self, cause: str) -> Hang:
+        """The same with this cause and its words."""
+        says, to_try = CAUSES[cause]
+        if self.shortage is not None:
+            to_try = SHORTAGES[self.shortage]
+        return replace(
+            self,
+            cause=cause,
+            says=says.format(collective=self.collective),
+            to_try=to_try.format(pid=self.pid),
         )
-    elif shortage is not None:
-        to_try = (
-            "shared memory is full: make /dev/shm larger (--shm-size in Docker), or take fewer "
-            "workers"
+
+
+class Doing:
+    """What a process does: the thread of it that loads, or of one that `trains` that asks.
+
+    `what` is "starting", "idle", "fetching", "sending" or "other"; `activities` are those of its
+    marks. `worker` is its number in the loader, None for the training process and for processes
+    that the program itself started. `batch` is the number of the batch, from 0 in the epoch,
+    `sample` the index in the dataset, or the place in the worker's own epoch.
+    """
+
+    def __init__(self, process: LookedAt, marks: Marks, *, trains: bool = False) -> None:
+        threads = () if process.stacks is None else process.stacks.threads
+        thread = None if process.stacks is None else process.stacks.main
+        if trains:
+            thread = next((each for each in threads if _is_asking(each.stacks[-1], marks)), thread)
+        stack = () if thread is None else thread.stacks[-1]
+        self.process, self.pid = process, process.pid
+        self.frames = own_frames(stack)
+        self.python = [frame for frame in self.frames if not frame.native]
+        self.activities = marks.read(self.python).activities
+        tids = {process.pid if thread is None else thread.tid}
+        self.state = next((each for each in process.threads if each.tid in tids), process.main)
+        self.sleeps = 0 if self.state is None else self.state.sleeps or 0
+        # Whether the program itself began threads beside the main one.
+        names = [each.name for each in threads if each.tid != process.pid]
+        self.has_threads = any(not HELPERS.match(name) for name in names)
+        is_forked = any(frame.file.endswith(FORK) for frame in stack)
+        self.is_alone = is_forked and not self.has_threads
+        self.worker = None if trains else marks.number(self.frames, "worker")
+        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
+        if not trains:
+            self.what = self._what()
+        self.batch = self.sample = None
+        if self.what in {"fetching", "sending"} and not trains:
+            self.batch = marks.number(self.frames, "batch")
+        if self.what == "fetching" and marks.number(self.frames, "all read") is None:
+            self.sample = marks.number(self.frames, "sample")
+        self.waits_in = self._waits_in()
+        self.place = self._place()
+
+    def _what(self) -> str:
+        if self.worker is not None:
+            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+            return told.get(self.activities[-1] if self.activities else "loads", "fetching")
+        # It is no loader's worker yet, or never will be.
+        for place, frame in enumerate(self.python):
+            if any(frame.file.endswith(file) and plain_name(frame) == name for file, name in POOLS):
+                is_idle = place and plain_name(self.python[place - 1]) == "get"
+                return "idle" if is_idle else "fetching"
+            if frame.file.endswith(SPAWN) and plain_name(frame) == "spawn_main":
+                return "starting"
+        return "other"
+
+    def _waits_in(self) -> str:
+        state = None if self.state is None else self.state.state
+        if state is None or state in OF_STATE:
+            return OF_STATE.get(state or "", "unknown")
+        call = "?" if self.state is None else self.state.call or "?"
+        if call != "futex":
+            what = (what for what, calls in OF_CALL.items() if call in calls.split())
+            return next(what, "unknown")
+        # Locks, queues and other threads are waited for by a futex.
+        file = self.python[0].file if self.python else ""
+        if file.endswith(QUEUES):
+            return "queue"
+        is_shared = any(NATIVE_SEMAPHORE in frame.function for frame in self.frames)
+        if is_shared or file.endswith(SHARED_LOCKS):
+            return "shared lock"
+        return "thread" if file.endswith(THREADING) else "lock"
+
+    def _place(self) -> StuckAt:
+        own = [frame for frame in self.python if not STANDARD.search(frame.file)]
+        line = next((frame for frame in own if not INSTALLED.search(frame.file)), None)
+        line = line or next(iter(own), None)
+        inner = next((each for each in self.frames if not each.function.startswith("0x")), None)
+        is_deeper = bool(self.python) and self.python[0] is not line
+        state = self.state or ThreadFigures(self.pid, "", None)
+        path, peers = state.path, dict(self.process.connections)
+        if path is not None and state.descriptor in peers:
+            path = f"{path} connected to {peers[state.descriptor]}"
+        return StuckAt(
+            line=None if line is None else frame_text(line),
+            called=frame_text(self.python[0]) if is_deeper else None,
+            native=frame_text(inner) if inner is not None and inner.native else None,
+            call=state.call,
+            path=path,
+            wchan=state.wchan,
         )
-    return Why("killed", "is gone, and its batch never comes", to_try)
+
+
+def _is_asking(frames: Sequence[Frame], marks: Marks) -> bool:
+    """Whether a thread of the training process waits for a batch, or begins an epoch."""
+    frames = own_frames(frames)
+    is_served = any(SERVING.search(frame.file) for frame in frames)
+    return is_served or bool({"waits", "starts"} & {*marks.read(frames).activities})
+
+
+def frame_text(frame: Frame) -> str:
+    """A frame as `data.py:31 Photographs.__getitem__`; compiled code by its name alone."""
+    if frame.native:
+        return frame.function.partition("(")[0].partition("<")[0]
+    line = "" if frame.line is None else f":{frame.line}"
+    parts = frame.file.split("/")
+    file = "/".join(parts[-2 if parts[-1] == "__init__.py" else -1 :])
+    return f"{file}{line} {frame.function}"
 
 
 class Judgement:
-    """What the last of some looks shows, compared with the first.
+    """What a last look shows, compared with a first; `before` are counts from before the silence.
 
-    `own` is what training does, `below` what each process below it does.
+    `own` is what training does, `below` what each process below it does, and `was` what each did at
+    the first look.
     """
 
-    def __init__(self, looks: Sequence[Look], marks: Marks, before: KernelMemory | None) -> None:
-        self.first, self.last = looks[0], looks[-1]
-        self.marks, self.before = marks, before
-        self.own = doing_of(self.last.training, marks, trains=True)
-        self.below = [doing_of(process, marks) for process in self.last.others]
-        self.elapsed_s = self.last.time_s - self.first.time_s
+    def __init__(self, first: Look, last: Look, marks: Marks, before: KernelMemory | None) -> None:
+        self.first, self.last, self.marks, self.before = first, last, marks, before
+        self.elapsed_s = last.time_s - first.time_s
+        self.own = Doing(last.training, marks, trains=True)
+        self.below = [Doing(process, marks) for process in last.others]
+        self.was = {each.pid: Doing(each, marks) for each in first.others}
+        self.was[self.own.pid] = Doing(first.training, marks, trains=True)
 
-    def hang(self, silent_ns: int) -> Hang:  # noqa: C901, PLR0911 - one question after another
+    def hang(self, silent_ns: int) -> Hang:
         """Which process owes the batch, and why it does not come."""
-        own, below, training = self.own, self.below, self.last.training
-        hang = Hang(
-            "unknown",
-            silent_ns,
-            own.pid,
-            UNKNOWN.says,
-            seen_ns=round(1e9 * self.elapsed_s),
-            no_stacks=None if training.problem is None else training.problem.value,
-        )
-        if own.waits_in == "stopped":
-            return self._of(hang, own)
-        if training.stacks is None:
-            # The kernel alone tells which process below is in no call that has an end.
-            return self._of(hang, next((p for p in below if p.place.call not in POLLS), own))
-        if not is_in_loader(own.frames, self.marks):
-            # It is in a step, or in one that waits for other ranks.
-            operation, why = self.marks.collective(own.frames), STEP
-            if operation is not None and not self.is_woken(own):
-                why = Why(
-                    "collective",
-                    f"waits for other ranks in {operation}, not for its loader",
-                    "give each rank as many batches: DistributedSampler, drop_last=True, or "
-                    "torch.distributed.algorithms.Join",
-                )
-            return replace(self._of(hang, own, why), collective=operation)
-        number = self.marks.number(own.frames, "owed by")
-        workers = [each for each in below if each.worker is not None]
-        starting = [each for each in below if each.what == "starting"]
-        owner = next((each for each in workers if each.worker == number), None)
-        if number is None:
-            fetching = (each for each in workers if each.what == "fetching")
-            owner = next(iter(starting), next(fetching, None))
-        elif owner is None:
-            owner = next((each for each in starting if each.worker is None), None)
-            unread = [each.problem for each in self.last.others if each.stacks is None]
-            if owner is None and unread:
-                problem = None if unread[0] is None else unread[0].value
-                return replace(hang, worker=number, no_stacks=problem)
-            if owner is None:
-                return replace(self._killed(hang), worker=number)
-        if owner is not None:
-            return self._of(hang, owner)
-        if self.marks.show(own.frames, "awaits"):  # none of them owes anything
-            return self._of(hang, own, UNKNOWN)
-        # The training process fetches, perhaps from processes of the program's own.
-        busy = next((each for each in below if each.what == "fetching"), None)
-        found = self._of(hang, busy or own)
-        is_pool_idle = own.waits_in == "thread" and any(is_of(each, POOL) for each in own.frames)
-        if busy or found.cause in NO_HANG or not (self.last.killed or is_pool_idle):
-            return found
-        return self._killed(found)
-
-    def _killed(self, hang: Hang) -> Hang:
-        """A process is gone, with the batch that it owed."""
-        pid, signal = next(iter(self.last.killed), (None, None))
-        now, was = self.last.memory, None if self.before is None else self.before.oom_kills
-        free, size = now.free_shared_bytes, now.shared_bytes
-        shortage = None
-        if was is not None and now.oom_kills not in (None, was):
-            shortage = "memory" if signal in (None, KILLED_BY_KERNEL) else None
-        if shortage is None and free is not None and size and free < FULL * size:
-            shortage = "shared memory" if signal in (None, BUS_ERROR) else None
-        why = gone(shortage)
-        return replace(hang, pid=pid, signal=signal, shortage=shortage, **why._asdict())
-
-    def _of(self, hang: Hang, owner: Doing, why: Why | None = None) -> Hang:
-        """`hang` with what is known of the process that owes the batch."""
-        why = why or self.why(owner)
-        others = [each for each in self.below if each.worker != owner.worker]
+        number = self.marks.number(self.own.frames, "owed by")
+        owner, cause = self._owner(number)
+        no_stacks, shortage, signal = self.last.training.problem, None, None
+        pid: int | None = owner.pid
+        worker = owner.worker
+        unread = [each.problem for each in self.last.others if each.stacks is None]
+        if cause == "killed" and number is not None and unread:
+            pid, worker, no_stacks, cause = None, number, unread[0], "unknown"
+        elif cause == "killed":  # with the batch that it owed
+            pid, signal = next(iter(self.last.killed), (None, None))
+            worker, shortage = number, self._shortage(signal)
+        others = [each for each in self.below if each.worker not in {None, owner.worker}]
         where = owner.waits_in, owner.place.line
         alike = [each.worker for each in others if (each.waits_in, each.place.line) == where]
         idle = [each.worker for each in others if each.what == "idle"]
-        return replace(
-            hang,
-            **why._asdict(),
-            pid=owner.pid,
-            worker=owner.worker,
+        return Hang(
+            "",
+            silent_ns,
+            self.own.pid,
+            pid=pid,
+            worker=worker,
             batch=owner.batch,
             sample=owner.sample,
             waits_in=owner.waits_in,
             place=owner.place,
-            idle=tuple(sorted(number for number in idle if number is not None)),
-            alike=tuple(sorted(number for number in alike if number is not None)),
-            others=self.other_ends(owner),
+            idle=tuple(sorted(each for each in idle if each is not None)),
+            alike=tuple(sorted(each for each in alike if each is not None)),
+            signal=signal,
+            shortage=shortage,
+            others=self._other_ends(owner),
+            collective=self.marks.collective(self.own.frames) if cause in NOT_LOADING else None,
+            seen_ns=round(1e9 * self.elapsed_s),
+            no_stacks=no_stacks,
             stays=self._stays(owner),
-        )
+        ).because(cause or self._cause(owner))
 
-    def why(self, it: Doing) -> Why:  # noqa: C901, PLR0911 - one question after another
+    def _owner(self, number: int | None) -> tuple[Doing, str | None]:  # noqa: PLR0911 - one question after another
+        """The process that owes the batch, or else training; and why, where that shows already.
+
+        `number` is that of the worker that owes it, where that is known.
+        """
+        own, below = self.own, self.below
+        if own.waits_in == "stopped" or own.process.stacks is None:
+            return own, None
+        if not _is_asking(own.frames, self.marks):
+            # It is in a step, or in one that waits for other ranks.
+            is_collective = self.marks.collective(own.frames) and not self._is_woken(own)
+            return own, "collective" if is_collective else "step"
+        starting = [each for each in below if each.what == "starting"]
+        fetching = [each for each in below if each.what == "fetching"]
+        loading = [each for each in fetching if each.worker is not None]
+        if number is not None:
+            loading = [each for each in below if each.worker == number]
+            starting = [each for each in starting if each.worker is None and not loading]
+        if starting or loading:
+            return [*starting, *loading][0], None
+        if number is not None:
+            return own, "killed"
+        if "awaits" in own.activities:  # none of them owes anything
+            return own, "unknown"
+        if fetching:  # a process of the program's own
+            return fetching[0], None
+        is_pool_idle = own.waits_in == "thread" and any(f.file.endswith(POOL) for f in own.frames)
+        cause = self._cause(own)
+        is_lost = cause not in NO_HANG and (self.last.killed or is_pool_idle)
+        return own, "killed" if is_lost else cause
+
+    def _shortage(self, signal: int | None) -> str | None:
+        """Of what there was too little, where that is why a process was killed."""
+        now, was = self.last.memory, None if self.before is None else self.before.oom_kills
+        free, size = now.free_shared_bytes, now.shared_bytes
+        is_counted = was is not None and now.oom_kills is not None
+        if signal in {None, KILLED_BY_KERNEL} and is_counted and now.oom_kills != was:
+            return "memory"
+        if signal in {None, BUS_ERROR} and free is not None and size and free < FULL * size:
+            return "shared memory"
+        return None
+
+    def _cause(self, it: Doing) -> str:  # noqa: PLR0911 - one question after another
         """Why the batch that a process owes does not come."""
         waits_in, path = it.waits_in, it.place.path or ""
         if waits_in == "stopped":
-            return Why("stopped", "is stopped, by SIGSTOP or a debugger", f"kill -CONT {it.pid}")
-        if (waits_in == "nothing" and it.what in {"fetching", "other"}) or self.works(it):
-            return SLOW
+            return "stopped"
+        if (waits_in == "nothing" and it.what in {"fetching", "other"}) or self._works(it):
+            return "slow"
         if it.what == "starting":
-            to_try = "see what its import or worker_init_fn waits for"
-            return Why("starting", "has not finished starting", to_try)
+            return "starting"
         if it.what in {"idle", "sending"}:  # its batch is on the way
-            return UNKNOWN
+            return "unknown"
         if waits_in == "sleep":
-            return Why("sleeping", "sleeps because its code says so")
-        is_pipe = path.startswith("pipe:")
-        if waits_in == "read" and is_pipe and not (self.other_ends(it) or it.other_threads):
-            return gone()  # nobody can write to it
+            return "sleeping"
+        is_of_pipe = waits_in == "read" and path.startswith("pipe:")
+        if is_of_pipe and not (self._other_ends(it) or it.has_threads):
+            return "killed"  # nobody can write to it
         puts = waits_in == "queue" and "put" in (it.place.called or "")
         if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
-            return Why(
-                "full",
-                "cannot put more into a pipe or a queue: it is full, and nobody empties it",
-                "let the reader go on, or drop what does not fit",
-            )
+            return "full"
         if waits_in in {"read", "write"}:
-            return Why(
-                "io",
-                "is stuck in a call that is not answered",
-                "give the call a time limit, as with socket.setdefaulttimeout(60) in "
-                "worker_init_fn; DataLoader(timeout=600) ends a training that waits for longer",
-            )
-        is_alone = it.is_forked and not it.other_threads
-        if waits_in == "lock" and is_alone:
-            return Why(
-                "forked lock",
-                "waits for a lock that was held when it was forked; nothing in it can release that",
-                "start the thread that holds it after the workers, make the lock in the worker, or "
-                'pass multiprocessing_context="spawn"',
-            )
-        if waits_in == "thread" and is_alone:
-            return Why(
-                "forked thread",
-                "waits for a thread that it does not have: a forked process has none of its "
-                "parent's",
-                "make the pool or the thread in the worker, as worker_init_fn can",
-            )
-        if waits_in in {"lock", "thread", "shared lock", "queue"}:
-            return Why(
-                "lock",
-                "waits for a lock or for another thread, and nothing moves",
-                "the stacks of the other threads and processes show who holds it",
-            )
-        return UNKNOWN
+            return "io"
+        if waits_in in {"lock", "thread"} and it.is_alone:
+            return f"forked {waits_in}"
+        return "lock" if waits_in in {"lock", "thread", "shared lock", "queue"} else "unknown"
 
-    def works(self, it: Doing) -> bool:
+    def _works(self, it: Doing) -> bool:
         """Whether it has moved between the looks, was on a CPU, or has got something."""
-        used_ns = self._cpu_ns(self.last, it.pid) - self._cpu_ns(self.first, it.pid)
-        return self.is_woken(it) or used_ns > BUSY * 1e9 * self.elapsed_s
+        used_ns = _cpu_ns(self.last, it.pid) - _cpu_ns(self.first, it.pid)
+        return self._is_woken(it) or used_ns > BUSY * 1e9 * self.elapsed_s
 
-    def is_woken(self, it: Doing) -> bool:
+    def _is_woken(self, it: Doing) -> bool:
         """Whether it has moved, is new, or has got something again and again."""
-        was = self._earlier(it)
-        wakes = _sleeps(self.last, it.tid) - _sleeps(self.first, it.tid)
-        return was is None or was.at != it.at or wakes > WAKES_PER_S * self.elapsed_s
+        was = self.was.get(it.pid)
+        if was is None:
+            return True
+        moved = (was.batch, was.sample, was.place.line) != (it.batch, it.sample, it.place.line)
+        return moved or it.sleeps - was.sleeps > WAKES_PER_S * self.elapsed_s
 
     def _stays(self, it: Doing) -> bool:
         """Whether it was at the same sample of the same batch at the first look.
@@ -325,82 +459,58 @@ class Judgement:
         At the same line of the same batch, where the sample is not known. Who loads batches that
         have no number may be at another one with the same sample, unless it slept all the time.
         """
-        was = self._earlier(it)
-        if was is None or it.what != "fetching":
-            return False
-        if (was.what, was.batch, was.sample) != (it.what, it.batch, it.sample):
-            return False
-        if it.batch is not None and it.sample is not None:
-            return True
-        slept = _sleeps(self.first, it.tid) == _sleeps(self.last, it.tid)
-        return was.place.line == it.place.line and (it.batch is not None or slept)
+        was = self.was.get(it.pid, it)
+        is_same = (was.what, was.batch, was.sample) == ("fetching", it.batch, it.sample)
+        if it.batch is None or it.sample is None:
+            is_asleep = it.batch is not None or was.sleeps == it.sleeps
+            is_same = is_same and is_asleep and was.place.line == it.place.line
+        return is_same and it.pid in self.was and it.what == "fetching"
 
-    def _earlier(self, it: Doing) -> Doing | None:
-        """What it did at the first look; None where it is new."""
-        trains = it.pid == self.first.training.state.pid
-        looked_at = (self.first.training, *self.first.others)
-        found = next((each for each in looked_at if each.state.pid == it.pid), None)
-        return None if found is None else doing_of(found, self.marks, trains=trains)
-
-    @staticmethod
-    def _cpu_ns(look: Look, pid: int) -> int:
-        """CPU time of a process' threads that may load, and of all processes below it."""
-        family, total = {pid}, 0
-        for process in (look.training, *look.others):  # parents come before their children
-            if process.state.pid == pid or process.state.parent in family:
-                family.add(process.state.pid)
-                stacks = () if process.stacks is None else process.stacks.threads
-                idle = {thread.tid for thread in stacks if SUPERVISORS.match(thread.name)}
-                threads = [each for each in process.state.threads if each.tid not in idle]
-                total += sum(thread.cpu_ns or 0 for thread in threads)
-        return total
-
-    def other_ends(self, it: Doing) -> tuple[tuple[int, str], ...]:
+    def _other_ends(self, it: Doing) -> tuple[tuple[int, str], ...]:
         """The other processes that have the other end of the pipe that it reads or writes."""
         end = it.place.path or "", it.waits_in != "write"
         return tuple(
-            (each.state.pid, (each.state.main.state if each.state.main else None) or "?")
+            (each.pid, (each.main.state if each.main else None) or "?")
             for each in (self.last.training, *self.last.others)
             if each is not it.process and end in each.pipes
         )
 
 
-def _sleeps(look: Look, tid: int) -> int:
-    """How often thread `tid` went to sleep until then; 0 where that is not known."""
-    return sum(dict(process.sleeps).get(tid, 0) for process in (look.training, *look.others))
+def _cpu_ns(look: Look, pid: int) -> int:
+    """CPU time of a process' threads that may load, and of all processes below it."""
+    family, total = {pid}, 0
+    for process in (look.training, *look.others):  # parents come before their children
+        if {process.pid, process.parent} & family:
+            family.add(process.pid)
+            stacks = () if process.stacks is None else process.stacks.threads
+            idle = {thread.tid for thread in stacks if SUPERVISORS.match(thread.name)}
+            total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in idle)
+    return total
 
 
 def hang_of(
-    looks: Sequence[Look],
-    marks: Marks,
-    silent_ns: int,
-    before: KernelMemory | None = None,
+    looks: Sequence[Look], marks: Marks, silent_ns: int, before: KernelMemory | None = None
 ) -> Hang:
     """Why a training got no batch for `silent_ns`, by one look at it, or two some time apart.
 
     Only two looks can tell that nothing moves. By `marks` adapters know who loads, and who
     waits; `before` has the kernel's counts from before the silence.
     """
-    last = Judgement(looks, marks, before)
-    hang, earlier = last.hang(silent_ns), Judgement(looks[:1], marks, before).hang(silent_ns)
-
-    def who(seen: Hang) -> tuple[object, ...]:
-        is_gone = seen.cause == "killed"
-        return is_gone, seen.pid, seen.worker, seen.batch, seen.sample, seen.place.line
-
+    hang = Judgement(looks[0], looks[-1], marks, before).hang(silent_ns)
+    was = Judgement(looks[0], looks[0], marks, before).hang(silent_ns)
     # Processes are looked at one after the other: one may have ended, as at the end of an epoch.
-    if hang.is_hang and who(hang) != who(earlier):
-        hang = replace(hang, **SLOW._asdict())
-    if (hang.pid, hang.worker) != (earlier.pid, earlier.worker):
+    is_same = (hang.cause == "killed") is (was.cause == "killed")
+    for name in ("pid", "worker", "batch", "sample"):
+        is_same = is_same and getattr(hang, name) == getattr(was, name)
+    if hang.is_hang and not (is_same and hang.place.line == was.place.line):
+        hang = replace(hang, shortage=None).because("slow")
+    if (hang.pid, hang.worker) != (was.pid, was.worker):
         return replace(hang, stays=False)  # another one owed the batch before
     return hang
 
 
 def judged(
-    looks: Sequence[Look],
-    marks: Marks,
-    silent_ns: int,
-    before: KernelMemory | None = None,
+    looks: Sequence[Look], marks: Marks, silent_ns: int, before: KernelMemory | None = None
 ) -> tuple[Hang, Look]:
     """Why no batch comes, as `hang_of` says it, and the last look that it says it by.
 
@@ -422,7 +532,7 @@ def hang_of_job(hangs: Sequence[Hang], world_size: int | None = None) -> Hang:
     """
     first = min(hangs, key=lambda hang: 2 if hang.cause == "collective" else hang.cause in NO_HANG)
     if first.cause == "collective" and len(hangs) < (world_size or 0):
-        return replace(first, **STEP._asdict())
+        return first.because("step")
     return first
 
 
@@ -466,10 +576,14 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
     sample = batch if hang.sample is None else ", in ".join(filter(None, (str(hang.sample), batch)))
     call = f"{place.call or 'not known'}{'' if place.path is None else f' of {place.path}'}"
     inside = ", ".join(filter(None, (f"in {place.native}" if place.native else "", place.wchan)))
-    other_ends = None
+    other_ends = signal = None
     if hang.cause == "full" and (place.path or "").startswith("pipe:"):
         ends = (f"process {pid}, {STATES.get(state, state)}" for pid, state in hang.others)
         other_ends = ", ".join(ends) or "no other process has it open"
+    if hang.signal is not None:  # of real-time signals only the first and last have names
+        is_named = hang.signal in {*Signals}
+        name = Signals(hang.signal).name if is_named else f"signal {hang.signal}"
+        signal = f"{name} (process {hang.pid})"
     behind = (
         f"{_numbered(numbers)} {what}"
         for numbers, what in (
@@ -484,10 +598,10 @@ def rows(hang: Hang, ranks: Sequence[Hang] = (), path: str | None = None) -> lis
         ("in", hang.collective or place.called),
         ("call", (f"{call} ({inside})" if inside else call) if place.call or place.wchan else None),
         ("other end", other_ends),
-        ("killed by", None if hang.signal is None else f"{_signal(hang)} (process {hang.pid})"),
+        ("killed by", signal),
         ("behind it", "; ".join(behind)),
         *((f"rank {other.rank}", _of_rank(other)) for other in ranks if len(ranks) > 1),
-        ("no stacks", None if hang.no_stacks is None else NO_STACKS[StackProblem(hang.no_stacks)]),
+        ("no stacks", None if hang.no_stacks is None else NO_STACKS[hang.no_stacks]),
         ("to try", hang.to_try if hang.no_stacks is None else None),
         ("stacks", path),
     ]
@@ -498,13 +612,6 @@ def _of_rank(hang: Hang) -> str:
     count = "" if hang.batches is None else f"{counted(hang.batches, 'batch', 'batches')}; "
     line = "" if hang.place.line is None else f", at {hang.place.line}"
     return f"{count}{hang.collective or f'{hang.who} {hang.says}'}{line}"
-
-
-def _signal(hang: Hang) -> str:
-    try:
-        return Signals(hang.signal or 0).name
-    except ValueError:  # of real-time signals only the first and last have names
-        return f"signal {hang.signal}"
 
 
 def _numbered(workers: Sequence[int]) -> str:
@@ -529,22 +636,21 @@ def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -
 
 
 def _stacks_of(process: LookedAt, *, redact: bool) -> list[str]:
-    state = process.state
-    command = "" if redact or state.command is None else f": {' '.join(state.command)}"
-    lines = [f"process {state.pid}, started by {state.parent}{command}"]
+    command = "" if redact or process.command is None else f": {' '.join(process.command)}"
+    lines = [f"process {process.pid}, started by {process.parent}{command}"]
     stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
     if process.problem is not None:
-        lines.append(f"  no stacks: {process.problem.value}")
-    for thread in state.threads:
-        call = "" if thread.call is None else f", in {thread.call.name or thread.call.number}"
-        if thread.call is not None and thread.call.path is not None and not redact:
-            call += f" of {thread.call.path}"
+        lines.append(f"  no stacks: {process.problem}")
+    for thread in process.threads:
+        call = "" if thread.call is None else f", in {thread.call}"
+        if thread.path is not None and not redact:
+            call += f" of {thread.path}"
         stack = stacks.get(thread.tid)
         name = thread.name if stack is None or not stack.name else stack.name
         kernel = "" if thread.wchan is None else f", {thread.wchan}"
         doing = STATES.get(thread.state or "", thread.state or "not known")
         lines.append(f"  thread {thread.tid} {name}: {doing}{call}{kernel}")
-        for frame in () if stack is None else stack.frames:
+        for frame in () if stack is None else stack.stacks[-1]:
             is_short = frame.native or redact
             place = f"{frame.file}:{frame.line or '?'} {frame.function}"
             lines.append(f"    {frame_text(frame) if is_short else place}")

@@ -1,4 +1,4 @@
-"""What a thread does, as its stack shows: adapters declare the functions that tell."""
+"""The one reader of stacks: a table, which adapters declare, from functions to their meaning."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from loadeval.adapter import declared_in_stacks
@@ -17,6 +16,7 @@ Sources = Mapping[tuple[str, int], str]
 LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function__)")
 """Files with such a path belong to Python or to an installed package."""
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
+PROCESS = "multiprocessing/process.py"
 NO_SOURCES: Sources = {}
 
 
@@ -64,14 +64,14 @@ class Reading:
     inside: tuple[Frame, ...] = ()
 
     @property
+    def waits(self) -> bool:
+        """Whether training waits for a batch, loads it itself, or begins an epoch."""
+        return self.activities[:1] in {("waits",), ("starts",)}
+
+    @property
     def starts(self) -> bool:
         """Whether training begins an epoch."""
         return self.activities[:1] == ("starts",)
-
-    @property
-    def waits(self) -> bool:
-        """Whether training waits for a batch, loads it itself, or begins an epoch."""
-        return self.activities[:1] == ("waits",) or self.starts
 
     @property
     def loads_for_others(self) -> bool:
@@ -81,18 +81,14 @@ class Reading:
     @property
     def loads_itself(self) -> bool:
         """Whether training waits for a batch that it loads in the same thread."""
-        return self.activities[:1] == ("waits",) and not {"fetches", "collates"}.isdisjoint(
-            self.activities
-        )
+        is_loading = not {"fetches", "collates"}.isdisjoint(self.activities)
+        return self.activities[:1] == ("waits",) and is_loading
 
     @property
     def stage(self) -> str | None:
-        """What is done to load a batch; None where nothing is.
-
-        "loads" where no mark tells what of loading it is.
-        """
+        """What is done to load a batch, "loads" where no mark tells what; None where nothing is."""
         innermost = self.activities[-1] if self.activities else None
-        return None if innermost in ("waits", "awaits", "starts") else innermost
+        return None if innermost in {"waits", "awaits", "starts"} else innermost
 
 
 @dataclass(frozen=True)
@@ -119,68 +115,26 @@ class Marks:
         known = self._by_name.get(plain_name(frame), [])
         return [mark for mark in known if frame.file.endswith(mark.file)]
 
-    def show(self, frames: Iterable[Frame], *activities: str) -> bool:
-        """Whether a thread with these frames is in a function in which it does one of those."""
-        return any(mark.activity in activities for frame in frames for mark in self.of(frame))
-
-    def activities_of_call(self, frame: Frame, called: str) -> set[str]:
-        """What a thread does that has called the function `called` in this frame."""
-        return {
-            mark.activity
-            for mark in self.of(frame)
-            if mark.line.rstrip("(").rpartition(".")[2] == called
-        }
-
-    def variable(self, frame: Frame, tells: str) -> str | None:
-        """The name of the variable of the frame's function that tells this."""
-        for variable in self.variables:
-            is_there = frame.file.endswith(variable.file) and variable.tells == tells
-            if is_there and plain_name(frame) == variable.function:
-                return variable.name
-        return None
-
-    def number(self, frames: Iterable[Frame], tells: str) -> int | None:
-        """The whole number that tells this, in the innermost function with such a variable."""
-        for frame in frames:
-            name = self.variable(frame, tells)
-            if name is not None:
-                text = dict(frame.variables).get(name, "")
-                return int(text) if re.fullmatch(r"-?\d+", text) else None
-        return None
-
-    def collective(self, frames: Iterable[Frame]) -> str | None:
-        """The collective operation that a thread is in, if it is in one."""
-        frames = tuple(frames)
-        for folder, pattern in self.collectives:
-            for frame in frames:
-                name = frame.function if frame.native else plain_name(frame)
-                is_there = folder in frame.file and frame.native is not bool(folder)
-                if is_there and re.search(pattern, name):
-                    return name
-        return None
-
-    def lines_to_know(self, stacks: Iterable[Sequence[Frame]]) -> set[tuple[str, int]]:
-        """The lines whose text `read` needs for these stacks: file and number."""
-        return {
-            (frame.file, frame.line)
-            for frame in {frame for stack in stacks for frame in stack}
-            if frame.line is not None and any(mark.line for mark in self.of(frame))
-        }
+    def files(self, stacks: Iterable[Sequence[Frame]]) -> set[str]:
+        """The files whose text `read` needs for these stacks."""
+        frames = {frame for stack in stacks for frame in stack}
+        return {frame.file for frame in frames if any(mark.line for mark in self.of(frame))}
 
     def read(self, frames: Sequence[Frame], sources: Sources = NO_SOURCES) -> Reading:
-        """What the frames of a thread show; `sources` has lines of the files that marks are in.
+        """What the frames of a thread show.
 
-        The stack of a worker that was forked begins with that of the training process, as it was
-        then.
+        A line is known by `sources`; where it has none, by the function that was called there.
         """
+        frames = own_frames(frames)
         seen: list[tuple[int, Mark]] = []
         for index in range(len(frames) - 1, -1, -1):
             frame = frames[index]
-            text = sources.get((frame.file, frame.line or 0), "")
-            here = [mark for mark in self.of(frame) if mark.line in text]
-            if any(mark.activity == "loads" for mark in here):
-                seen.clear()
-            seen += ((index, mark) for mark in here)
+            text = sources.get((frame.file, frame.line or 0))
+            called = plain_name(frames[index - 1]) if index else ""
+            for mark in self.of(frame):
+                name = mark.line.rstrip("(").rpartition(".")[2]
+                if not mark.line or (mark.line in text if text is not None else name == called):
+                    seen.append((index, mark))
         if not seen:
             return Reading()
         (outermost, first), (innermost, _) = seen[0], seen[-1]
@@ -191,6 +145,26 @@ class Marks:
             caller=next(callers, None),
             inside=tuple(frames[:innermost]),
         )
+
+    def number(self, frames: Iterable[Frame], tells: str) -> int | None:
+        """The whole number that tells this, in the innermost function with such a variable."""
+        for frame in frames:
+            for variable in self.variables:
+                is_there = variable.tells == tells and frame.file.endswith(variable.file)
+                if is_there and plain_name(frame) == variable.function:
+                    text = dict(frame.variables).get(variable.name, "")
+                    return int(text) if re.fullmatch(r"-?\d+", text) else None
+        return None
+
+    def collective(self, frames: Sequence[Frame]) -> str | None:
+        """The collective operation that a thread is in, if it is in one."""
+        for folder, pattern in self.collectives:
+            for frame in frames:
+                name = frame.function if frame.native else plain_name(frame)
+                is_there = folder in frame.file and frame.native is not bool(folder)
+                if is_there and re.search(pattern, name):
+                    return name
+        return None
 
 
 @cache
@@ -204,14 +178,19 @@ def declared_marks() -> Marks:
     )
 
 
+def own_frames(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """What a thread does in its own process: a forked one has its parent's frames below."""
+    for place, frame in enumerate(frames):
+        if frame.file.endswith(PROCESS) and plain_name(frame) == "_bootstrap":
+            return frames[:place]
+    return frames
+
+
 def plain_name(frame: Frame) -> str:
     """The function's own name, without those around it: `Photos.__getitem__` is `__getitem__`.
 
     That of a comprehension is the function's that has it.
     """
-    name = frame.function.rpartition(".")[2]
-    if not name.startswith("<"):
-        return name
     parts = [part for part in frame.function.split(".") if part != "<locals>"]
     while len(parts) > 1 and parts[-1] in COMPREHENSIONS:
         parts.pop()
@@ -225,6 +204,6 @@ def is_library(frame: Frame) -> bool:
 
 def place_of(frame: Frame) -> str:
     """A line as FOLDER/FILE:LINE FUNCTION."""
-    file = "/".join(PurePosixPath(frame.file).parts[-2:])
+    file = "/".join(frame.file.rsplit("/", 2)[-2:])
     line = "" if frame.line is None else f":{frame.line}"
     return f"{file}{line} {plain_name(frame)}"

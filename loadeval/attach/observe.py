@@ -25,12 +25,8 @@ from loadeval.attach.job import Training
 from loadeval.attach.marks import Marks, Reading, Sources, is_library, place_of, plain_name
 from loadeval.estimate.stats import Estimate, student
 from loadeval.findings.engine import Finding
-from loadeval.probes.observing import (
-    Observation,
-    ObservedMachine,
-    ObservedProcess,
-)
-from loadeval.probes.stacks import Frame, ThreadSamples
+from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
+from loadeval.probes.stacks import Frame, ProcessStacks
 
 FEWEST_MOMENTS = 8
 """Of fewer moments there is no interval."""
@@ -52,9 +48,8 @@ ASKING = ("poll", "pipe")
 """The kernel's functions in which a worker waits for what to load next have these in their name."""
 LEAST_BLOCKED = 0.2
 """A place is named where workers were blocked at this share of the moments or more."""
-SLEEPING = ("S", "D")
 
-Line = tuple[Frame, Frame | None]
+Line = tuple[Frame | None, Frame | None]
 """A line, and the function of a library that it calls."""
 
 
@@ -100,10 +95,9 @@ class BlockedIn:
 class Workers:
     """What the worker processes do, as means of them; None is not known.
 
-    There were `count` at a time, some of which are in `loading`. `run_queue_share` and
-    `blocked_share` are of the time in which they do not wait for what to load next: runnable
-    without a CPU, and neither on a CPU nor runnable. `cpu_cores` is that of each, and what they
-    read is of all.
+    There are `count`, some of which are in `loading`. `run_queue_share` and `blocked_share` are of
+    the time in which they do not wait for what to load next: runnable without a CPU, and neither on
+    a CPU nor runnable. `cpu_cores` is that of each, and what they read is of all.
     """
 
     count: int
@@ -173,47 +167,56 @@ def seen_in(
 ) -> Attached:
     """What an observation of a training shows; `sources` has lines of the files of marks."""
     process, machine = observation.training, observation.machine
-    threads = _training_threads(process, marks)
-    parts = [[marks.read(stack, sources) for stack in thread.stacks] for thread in threads]
-    failed = sum(samples.failed for samples in process.samples)
-    workers = _workers(observation, marks, sources)
-    waiting = [reading for part in parts for reading in part if reading.waits]
+    stacks = process.stacks or ProcessStacks(process.pid, ())
+    threads = {thread.tid: thread for thread in stacks.threads}
+    read = {
+        tid: [marks.read(stack, sources) for stack in thread.stacks]
+        for tid, thread in threads.items()
+    }
+    # The main thread trains, unless it never asks for a batch: then the one that does most often.
+    asked = {process.pid: 0} | {tid: sum(map(_waits, readings)) for tid, readings in read.items()}
+    trains = process.pid if asked[process.pid] else max(asked, key=lambda tid: asked[tid])
+    readings = read.get(trains, [])
+    workers = _workers(observation, marks, sources) if observation.workers else None
+    waiting = [reading for reading in readings if reading.waits]
     # With workers it is known that its loader is; else it may be one that no adapter declares.
     is_known = bool(waiting) or workers is not None
 
     def share(is_so: Callable[[Reading], bool]) -> Estimate | None:
-        if not is_known:
-            return None
-        return share_of([[is_so(reading) for reading in part] for part in parts], failed)
+        return (
+            share_of([is_so(reading) for reading in readings], stacks.failed) if is_known else None
+        )
 
-    wait = share(lambda reading: reading.waits)
-    own = [[reading for reading in part if reading.loads_itself] for part in parts]
+    wait = share(_waits)
+    loading = [
+        of_thread for tid, of_thread in read.items() if tid != process.pid and _load(of_thread)
+    ]
     return Attached(
         pid=training.pid,
         command=training.command,
         elapsed_ns=observation.elapsed_ns,
         ended=observation.ended,
-        moments=sum(map(len, parts)),
-        failed_moments=failed,
-        no_stacks=None if process.problem is None else process.problem.value,
-        thread=threads[0].name if threads and threads[0].tid != training.pid else None,
+        moments=len(readings),
+        failed_moments=stacks.failed,
+        no_stacks=process.problem,
+        thread=None if trains == process.pid else threads[trains].name,
         loader=waiting[0].loader if waiting else None,
         wait_share=wait,
         loads_itself_share=share(lambda reading: reading.loads_itself),
         epoch_starts_share=share(lambda reading: reading.starts),
         at_most=_without(wait),
-        callers=_lines(
-            parts, lambda read: (read.caller, None) if read.caller and read.waits else None
-        ),
-        own_lines=_lines(own, _line_inside),
-        threads=_loading_threads(process, marks, sources),
+        callers=_lines(readings, lambda each: (each.caller, None) if each.waits else None),
+        own_lines=_lines([each for each in readings if each.loads_itself], _line_inside),
+        threads=_loading(len(loading), [each for part in loading for each in part])
+        if loading
+        else None,
         workers=workers,
         processes=tuple(
             Process(
                 each.pid,
                 each is not process,
-                _rate([each], "cpu_ns"),
-                _rate([each], "run_queue_ns"),
+                each.cpu_cores,
+                each.run_queue_cores,
             )
             for each in (process, *observation.workers)
         ),
@@ -222,21 +225,28 @@ def seen_in(
     )
 
 
-def share_of(parts: Sequence[Sequence[bool]], failed: int = 0) -> Estimate | None:
+def _waits(reading: Reading) -> bool:
+    return reading.waits
+
+
+def _load(readings: Sequence[Reading]) -> bool:
+    return any(reading.loads_for_others for reading in readings)
+
+
+def share_of(moments: Sequence[bool], failed: int = 0) -> Estimate | None:
     """The share of the moments that were true, with its 95% interval; None of no moment.
 
-    Each of `parts` is one after another. At `failed` further moments it is not known, so that the
-    interval holds both. Without an interval where the moments are too few.
+    They follow each other. At `failed` further moments it is not known, so that the interval holds
+    both. Without an interval where the moments are too few.
     """
-    seen = np.concatenate([np.empty(0), *(np.asarray(part, float) for part in parts)])
-    count = len(seen)
+    count = len(moments)
     if not count:
         return None
+    seen = np.asarray(moments, float)
     value = float(seen.mean())
     if count < FEWEST_MOMENTS:
         return Estimate(value)
-    means = [part.mean() for part in np.array_split(seen, PARTS)]
-    variance = float(np.var(means, ddof=1)) / PARTS
+    variance = float(np.var([part.mean() for part in np.array_split(seen, PARTS)], ddof=1)) / PARTS
     effective, quantile = float(count), student(count - 1.0)
     if variance:
         effective = max(min(value * (1 - value) / variance, count), 1.0)
@@ -259,90 +269,49 @@ def _without(wait: Estimate | None) -> Estimate | None:
     return Estimate(1 / (1 - wait.value), low, high)
 
 
-def _training_threads(process: ObservedProcess, marks: Marks) -> list[ThreadSamples]:
-    """The thread that asks for batches in each recording: the main one, unless it never does.
-
-    Another is one whose frames do, in most of the moments.
-    """
-    asked = Counter({process.pid: 0})
-    threads = [thread for samples in process.samples for thread in samples.threads]
-    for thread in threads:
-        asked[thread.tid] += sum(marks.read(stack).waits for stack in thread.stacks)
-    chosen = process.pid if asked[process.pid] else max(asked, key=lambda tid: asked[tid])
-    return [thread for thread in threads if thread.tid == chosen]
-
-
-def _loads(thread: ThreadSamples, marks: Marks) -> bool:
-    return any(marks.read(stack).loads_for_others for stack in thread.stacks)
-
-
-def _loading(
-    count: int, threads: Sequence[ThreadSamples], marks: Marks, sources: Sources
-) -> Loading:
-    """What these threads, one or more of each of `count` processes or threads, do."""
-    parts = [[marks.read(stack, sources) for stack in thread.stacks] for thread in threads]
-    stages = {
-        stage: share
-        for stage in STAGES
-        if (share := share_of([[reading.stage == stage for reading in part] for part in parts]))
-    }
-    loading = [[read for read in part if read.stage not in {"asks", "sends"}] for part in parts]
+def _loading(count: int, readings: Sequence[Reading]) -> Loading:
+    """What `count` processes or threads do, whose stacks at some moments are in `readings`."""
+    shares = {stage: share_of([each.stage == stage for each in readings]) for stage in STAGES}
+    stages = {stage: share for stage, share in shares.items() if share is not None}
+    loading = [reading for reading in readings if reading.stage not in {"asks", "sends"}]
     return Loading(count, stages, _lines(loading, _line_inside))
 
 
-def _loading_threads(process: ObservedProcess, marks: Marks, sources: Sources) -> Loading | None:
-    """What the threads of a training process do that load; None where it has none."""
-    threads = [
-        thread
-        for samples in process.samples
-        for thread in samples.threads
-        if thread.tid != process.pid and _loads(thread, marks)
-    ]
-    count = len({thread.tid for thread in threads})
-    return _loading(count, threads, marks, sources) if threads else None
-
-
-def _workers(observation: Observation, marks: Marks, sources: Sources) -> Workers | None:
-    workers, at_once = observation.workers, observation.at_once
-    if not workers:
-        return None
-    threads = []
-    for samples in (each for worker in workers for each in worker.samples):
+def _workers(observation: Observation, marks: Marks, sources: Sources) -> Workers:
+    workers, readings = observation.workers, list[Reading]()
+    recorded = [worker.stacks for worker in workers if worker.stacks is not None]
+    for stacks in recorded:
         # The main thread loads, or another that is seen to.
-        in_order = sorted(samples.threads, key=lambda thread: thread.tid != samples.pid)
-        threads += [thread for thread in in_order if _loads(thread, marks)][:1]
-    recorded = sum(bool(worker.samples) for worker in workers)
-    loading = _loading(min(recorded, at_once), threads, marks, sources)
+        for thread in sorted(stacks.threads, key=lambda thread: thread is not stacks.main):
+            of_thread = [marks.read(stack, sources) for stack in thread.stacks]
+            if _load(of_thread):
+                readings += of_thread
+                break
+    loading = _loading(len(recorded), readings)
     asks = loading.stages["asks"].value if "asks" in loading.stages else None
-    cpu, queued, read, disk = (
-        _rate(workers, counter)
-        for counter in ("cpu_ns", "run_queue_ns", "read_bytes", "disk_read_bytes")
-    )
-    blocked = None
-    if asks is not None and cpu is not None and queued is not None:
-        blocked = max(1 - asks - cpu - queued, 0.0)
-    run_queue_share, blocked_share = (
-        None if share is None or asks is None or asks >= 1 else min(share / (1 - asks), 1.0)
-        for share in (queued, blocked)
-    )
+    cpu, queued = _mean(workers, "cpu_cores"), _mean(workers, "run_queue_cores")
+    read, disk = _mean(workers, "read_bytes_per_s"), _mean(workers, "disk_read_bytes_per_s")
+    run_queue_share = blocked_share = None
+    if asks is not None and asks < 1 and queued is not None:
+        run_queue_share = min(queued / (1 - asks), 1.0)
+        if cpu is not None:
+            blocked_share = min(max(1 - asks - cpu - queued, 0.0) / (1 - asks), 1.0)
     return Workers(
-        count=at_once,
+        count=len(workers),
         loading=loading,
         cpu_cores=cpu,
         run_queue_share=run_queue_share,
         blocked_share=blocked_share,
         blocked_in=_blocked_in(workers, asks or 0.0),
-        read_bytes_per_s=None if read is None else 1e9 * at_once * read,
-        disk_read_bytes_per_s=None if disk is None else 1e9 * at_once * disk,
+        read_bytes_per_s=None if read is None else len(workers) * read,
+        disk_read_bytes_per_s=None if disk is None else len(workers) * disk,
     )
 
 
-def _rate(processes: Sequence[ObservedProcess], counter: str) -> float | None:
-    """The growth of a counter of ProcessGrowth, by the time that it was counted: their mean."""
-    growths = [each.growth for each in processes if each.growth and each.growth.elapsed_ns]
-    counted = [(getattr(growth, counter), growth.elapsed_ns) for growth in growths]
-    rates = [value / elapsed_ns for value, elapsed_ns in counted if value is not None]
-    return fmean(rates) if rates else None
+def _mean(workers: Sequence[ObservedProcess], name: str) -> float | None:
+    values = [getattr(worker, name) for worker in workers]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
 
 
 def _blocked_in(workers: Sequence[ObservedProcess], asks: float) -> BlockedIn | None:
@@ -351,7 +320,7 @@ def _blocked_in(workers: Sequence[ObservedProcess], asks: float) -> BlockedIn | 
     Both may be in the same place: what is beyond that share is of loading.
     """
     moments = [state for worker in workers for state in worker.moments]
-    asleep = [state for state in moments if state.state in SLEEPING]
+    asleep = [state for state in moments if state.state in {"S", "D"}]
     counts = Counter(state.wchan or "" for state in asleep)
     idle = asks * len(moments)
     for name in counts:
@@ -359,40 +328,37 @@ def _blocked_in(workers: Sequence[ObservedProcess], asks: float) -> BlockedIn | 
             taken = min(idle, counts[name])
             counts[name] -= round(taken)
             idle -= taken
-    kernel, most = next(iter(counts.most_common(1)), ("", 0))
-    if not moments or most < LEAST_BLOCKED * len(moments):
+    if not moments or max(counts.values(), default=0) < LEAST_BLOCKED * len(moments):
         return None
+    ((kernel, most),) = counts.most_common(1)
     calls = Counter(
-        (state.call.name, state.call.path)
+        (state.call, state.path)
         for state in asleep
         if (state.wchan or "") == kernel and state.call is not None
     )
-    call, path = next(iter(calls.most_common(1)), ((None, None), 0))[0]
+    call, path = calls.most_common(1)[0][0] if calls else (None, None)
     return BlockedIn(most / len(moments), kernel, call, path)
 
 
 def _lines(
-    parts: Sequence[Sequence[Reading]], line_of: Callable[[Reading], Line | None]
+    readings: Sequence[Reading], line_of: Callable[[Reading], Line | None]
 ) -> tuple[SeenLine, ...]:
     """The lines in which these were seen, by function, those of the greatest share first.
 
     The line of a function is that in which it was seen most.
     """
     functions: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    keys: list[list[tuple[str, str] | None]] = []
-    for part in parts:
-        keys.append([])
-        for line in map(line_of, part):
-            key = None
-            if line is not None:
-                frame, leaf = line
-                key = (frame.file, plain_name(frame))
-                leaf_name = "" if leaf is None else leaf.function
-                functions.setdefault(key, Counter())[place_of(frame), leaf_name] += 1
-            keys[-1].append(key)
+    keys: list[tuple[str, str] | None] = []
+    for reading in readings:
+        frame, leaf = line_of(reading) or (None, None)
+        keys.append(None if frame is None else (frame.file, plain_name(frame)))
+        if frame is not None:
+            leaf_name = "" if leaf is None else leaf.function
+            places = functions.setdefault((frame.file, plain_name(frame)), Counter())
+            places[place_of(frame), leaf_name] += 1
     lines = []
     for key, places in functions.items():
-        share = share_of([[other == key for other in part] for part in keys])
+        share = share_of([other == key for other in keys])
         if share is not None and share.value >= LEAST_SHARE:
             place, leaf_name = places.most_common(1)[0][0]
             lines.append(SeenLine(place, leaf_name, share))
@@ -402,10 +368,7 @@ def _lines(
 def _line_inside(reading: Reading) -> Line | None:
     """The innermost line of the program that loads; the outermost of a library where none is."""
     inside = reading.inside
-    if not inside:
-        return None
-    own = (index for index, frame in enumerate(inside) if not is_library(frame))
-    index = next(own, None)
-    if index is None:
-        return inside[-1], inside[0] if len(inside) > 1 else None
-    return inside[index], inside[index - 1] if index else None
+    for index, frame in enumerate(inside):
+        if not is_library(frame):
+            return frame, inside[index - 1] if index else None
+    return (inside[-1], inside[0] if len(inside) > 1 else None) if inside else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from loadeval.attach.hang import judged
 from loadeval.attach.job import Finder, Training
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
-from loadeval.cli.console import AsJson, ctrl_c_exits, errors_printed, print_json
+from loadeval.cli import console
 from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer, source_lines
 from loadeval.report.as_json import as_json as plain
@@ -32,7 +31,7 @@ def attach(
         float, typer.Option(min=SHORTEST_S, max=LONGEST_S, metavar="SECONDS", help=SECONDS)
     ] = 20.0,
     every_training: Annotated[bool, typer.Option("--all", help=ALL)] = False,
-    as_json: AsJson = False,
+    as_json: console.AsJson = False,
 ) -> None:
     """Look at a training that runs already, without a restart.
 
@@ -42,11 +41,11 @@ def attach(
     if (pid is None) != every_training:
         raise typer.BadParameter("give the number of one process, or --all")
     finder = Finder(declared_marks())
-    with errors_printed(), ctrl_c_exits():
+    with console.errors_printed(), console.ctrl_c_exits():
         trainings = finder.every_training() if pid is None else [finder.training_of(pid)]
-        seen = look_at_each(trainings, seconds, finder)
+        seen = look_at_each(trainings, seconds)
         if as_json:
-            print_json({"trainings": plain(seen)})
+            console.print_json({"trainings": plain(seen)})
             return
         for number, training in enumerate(seen):
             if number:
@@ -54,15 +53,12 @@ def attach(
             show(sections(training))
 
 
-def look_at_each(trainings: Sequence[Training], seconds: float, finder: Finder) -> list[Attached]:
+def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached]:
     """What is seen of each, which are observed at the same time.
 
     One that ended before it was looked at is left out, unless there is no other.
     """
-    observers = [
-        Observer(training.pid, seconds, partial(finder.workers_of, training.pid))
-        for training in trainings
-    ]
+    observers = [Observer(training.pid, seconds, training.workers) for training in trainings]
     with ThreadPoolExecutor(len(observers)) as pool:
         looks = [
             pool.submit(_seen, training, observer)
@@ -81,14 +77,10 @@ def _seen(training: Training, observer: Observer) -> Attached:
     """A training, and where it waited all the time what for, by a look before and one after."""
     first = look_at(training.pid)
     observation, marks = observer.observe(), declared_marks()
-    stacks = [
-        stack
-        for process in (observation.training, *observation.workers)
-        for samples in process.samples
-        for thread in samples.threads
-        for stack in thread.stacks
-    ]
-    sources = source_lines(training.pid, marks.lines_to_know(stacks))
+    read = [process.stacks for process in (observation.training, *observation.workers)]
+    threads = [thread for stacks in read if stacks is not None for thread in stacks.threads]
+    stacks = [stack for thread in threads for stack in thread.stacks]
+    sources = source_lines(training.pid, marks.files(stacks))
     seen = attached(training, observation, marks, sources)
     if first is None or seen.ended or seen.wait_share is None or seen.wait_share.value < 1:
         return seen

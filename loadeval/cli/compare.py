@@ -8,13 +8,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import (
-    ABOVE_LIMIT,
-    UNDECIDED,
-    AsJson,
-    errors_printed,
-    print_json,
-)
+from loadeval.cli import console
 from loadeval.estimate.before_after import before_after
 from loadeval.estimate.verdict import Outcome, gate_of
 from loadeval.report import text
@@ -32,7 +26,7 @@ FAIL_ABOVE = "Exit with 3 if more than PERCENT of the time is lost (whole 95% CI
 FAIL_SLOWER = "Of two runs: exit with 3 if the second is more than PERCENT slower, 4 if undecided."
 SCREEN_LINES = 24
 PERCENT = 100
-CODES = {"above": ABOVE_LIMIT, "not above": 0}
+CODES = {"above": console.ABOVE_LIMIT, "not above": 0}
 
 
 def seconds(given: str) -> float:
@@ -43,30 +37,21 @@ def seconds(given: str) -> float:
     return float(found[1])
 
 
-def percentage(given: float | None) -> float | None:
-    """A limit in percent."""
-    if given is not None and not 0 < given < PERCENT:
-        raise typer.BadParameter(
-            f"it is {given:g}; expected a percentage, above 0 and under 100, such as 20"
-        )
-    return given
-
-
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
     ] = None,
     full: Annotated[bool, typer.Option("--full", help=FULL)] = False,
-    as_json: AsJson = False,
+    as_json: console.AsJson = False,
     between: Annotated[
         tuple[str, str] | None, typer.Option("--between", metavar="BEGIN END", help=BETWEEN)
     ] = None,
     fail_above: Annotated[
-        float | None, typer.Option(metavar="PERCENT", help=FAIL_ABOVE, callback=percentage)
+        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help=FAIL_ABOVE)
     ] = None,
     fail_slower: Annotated[
-        float | None, typer.Option(metavar="PERCENT", help=FAIL_SLOWER, callback=percentage)
+        float | None, typer.Option(metavar="PERCENT", min=0, max=100, help=FAIL_SLOWER)
     ] = None,
 ) -> None:
     """Tell what runs say: on one screen, or all with --full.
@@ -80,21 +65,23 @@ def compare(
         if begin_s >= end_s:
             raise typer.BadParameter(f"--between {between[0]} {between[1]} ends before it begins")
         window = begin_s, end_s
-    with errors_printed():
+    with console.errors_printed():
         report = report_of(runs, window)
         outcomes = gates(report, fail_above, fail_slower)
         if output is not None:
             report.plot(output)
     if as_json:
-        print_json(report.as_json())
+        console.print_json(report.as_json())
     else:
         text.show(report.sections(report.commands()), height=None if full else SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
     for _, says in outcomes:
         typer.echo(printable(says), err=True)
-    codes = {CODES.get(outcome, UNDECIDED) for outcome, _ in outcomes}
-    raise typer.Exit(next((code for code in (ABOVE_LIMIT, UNDECIDED) if code in codes), 0))
+    codes = {CODES.get(outcome, console.UNDECIDED) for outcome, _ in outcomes}
+    raise typer.Exit(
+        next((code for code in (console.ABOVE_LIMIT, console.UNDECIDED) if code in codes), 0)
+    )
 
 
 def gates(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import shutil
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,17 +19,12 @@ from rich.console import Console
 from loadeval.errors import LoadevalError
 from loadeval.words import printable
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
 REDACT = (
     "Put placeholders in place of paths, host and user names, names of runs and texts of "
     "exceptions."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
-Command = Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)]
 Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
 FAILED = 1
 ABOVE_LIMIT = 3
@@ -36,6 +35,25 @@ EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
 )
+
+
+def _can_run(command: list[str]) -> list[str]:
+    """The same; exits with a shell's code where there is no such program."""
+    program = command[0]
+    if shutil.which(program) is None:
+        is_there = os.sep in program and Path(program).exists()
+        code, error = (126, errno.EACCES) if is_there else (127, errno.ENOENT)
+        why = os.strerror(error)
+        if program.endswith(".py"):
+            why = f"a script needs a Python; expected: -- python {program}"
+        say(f"Error: cannot run {printable(program)}: {printable(why)}")
+        raise typer.Exit(code)
+    return command
+
+
+Command = Annotated[
+    list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND, callback=_can_run)
+]
 
 
 def new_console() -> Console:

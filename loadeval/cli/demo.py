@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from enum import Enum
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from loadeval.cli.compare import SCREEN_LINES
 from loadeval.cli.console import ctrl_c_exits, errors_printed
-from loadeval.demo.folder import DemoFolder
-from loadeval.errors import LoadevalError
+from loadeval.data.log import read_run
+from loadeval.errors import LoadevalError, UsageError
+from loadeval.estimate.before_after import before_after
+from loadeval.findings.engine import diagnose
 from loadeval.report import text
 from loadeval.report.report import report_of
-from loadeval.words import printable
+from loadeval.words import printable, worded
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rich.progress import TaskID
-
-    from loadeval.demo.run import DemoResult
-
-NEEDED = {"torch", "PIL", "matplotlib"}
-COLUMNS = (
-    TextColumn("{task.description}"),
-    BarColumn(),
-    MofNCompleteColumn(),
-    TimeElapsedColumn(),
-)
-REDRAW_S = 0.2
+AFTER = "Train with the first change that an earlier demo advised, and tell what it brought."
 
 
 class DemoDevice(str, Enum):
@@ -44,10 +30,11 @@ class DemoDevice(str, Enum):
 
 
 def demo(
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for images, run log and figure.")
-    ] = Path("loadeval-demo"),
+    after: Annotated[bool, typer.Option("--after", help=AFTER)] = False,
     device: Annotated[DemoDevice, typer.Option(help="What to train on.")] = DemoDevice.CPU,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for images and run logs.")
+    ] = Path("loadeval-demo"),
 ) -> None:
     """Train on JPEGs, with real and ideal loading in turn.
 
@@ -55,52 +42,51 @@ def demo(
     "loadeval[demo]".
     """
     with ctrl_c_exits(), errors_printed():
-        run_demo = _imported(device)
-        replaced = DemoFolder(output).prepare()
-        if replaced:
-            names = ", ".join(path.name for path in replaced)
-            typer.echo(f"Replacing {names} of an earlier demo.\n")
-        with Progress(*COLUMNS, auto_refresh=False) as progress:
-            result = run_demo(output, ProgressBars(progress))
-        accuracy = f"{result.accuracy:.0%} of the images correctly"
-        typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
-        report = report_of([result.run_log])
-        text.show(report.sections(report.commands()), height=SCREEN_LINES)
-        typer.echo(f"\nFigure written to {printable(result.figure)}")
+        before, now = output / "run.jsonl", output / "after.jsonl"
+        if before.exists() and not (output / "photographs").exists():
+            raise UsageError(
+                f"{before} already exists, and no demo wrote it; give --output another folder"
+            )
+        if not after:
+            _train(before, device)
+            report = report_of([before])
+            text.show(report.sections(report.commands()), height=SCREEN_LINES)
+            typer.echo(f"The first change, made and measured: loadeval demo --after -o {output}")
+            return
+        if not before.exists():
+            raise UsageError(f"there is no {before}; run `loadeval demo -o {output}` first")
+        first = next(iter(diagnose(read_run(before)).actions), None)
+        if first is None or first.setting is None:
+            raise UsageError(
+                f"the first change that {before} advises is no setting: see loadeval compare"
+            )
+        _train(now, device, **{first.setting: first.proposed})
+        measured = before_after(read_run(before), read_run(now)).judged
+        typer.echo(
+            f"{first.says}: {worded(first.speedup, 'times')} was promised, "
+            f"{worded(measured, 'times')} is measured.\n"
+            f"More: loadeval compare {printable(before)} {printable(now)}"
+        )
 
 
-def _imported(device: DemoDevice) -> Callable[[Path, ProgressBars], DemoResult]:
+def _train(log: Path, device: DemoDevice, **settings: Any) -> None:
+    """Train with settings of the DataLoader, and write the run log."""
     try:
-        from loadeval.demo.run import check_device, run_demo  # noqa: PLC0415 - imports torch
+        from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
-        if error.name not in NEEDED:
+        if error.name not in {"torch", "PIL", "matplotlib"}:
             raise
         raise LoadevalError(
             f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
             'install them with: pip install "loadeval[demo]"'
         ) from error
-    check_device(device.value)
-    return partial(run_demo, device=device.value)
+    # No thread draws the bar: it would take time from the training that is measured, and would be
+    # alive while the loader forks its workers.
+    columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress("Training", *columns, auto_refresh=False) as bar:
+        task = bar.add_task("", total=None)
 
+        def stepped(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, refresh=done % max(total // 64, 1) == 0)
 
-class ProgressBars:
-    """One bar for each stage, drawn now and then by whoever reports progress.
-
-    No thread draws them: it would take time from the training that is measured, and would be
-    alive while the loader forks its workers.
-    """
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.tasks: dict[str, TaskID] = {}
-        self.drawn_s = 0.0
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Note that `done` of `total` of `stage` is done."""
-        if stage not in self.tasks:
-            self.tasks[stage] = self.progress.add_task(stage, total=total)
-        self.progress.update(self.tasks[stage], completed=done)
-        now_s = time.monotonic()
-        if done == total or now_s - self.drawn_s > REDRAW_S:
-            self.progress.refresh()
-            self.drawn_s = now_s
+        run_demo(log, stepped, device=device.value, **settings)

@@ -11,38 +11,29 @@ from loadeval.cli.console import errors_printed
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.errors import UsageError
-from loadeval.export import ENDINGS, Format, export_run
+from loadeval.export import ENDINGS, export_run
 from loadeval.words import printable
 
 RUN = "A run log, or the folder of one; or a file of save_metrics(); for csv also one of DALI's."
-FORMAT = (
-    "chrome: a timeline for ui.perfetto.dev and chrome://tracing; csv: tables of batches, of "
-    "readings and of the loader's stages."
-)
+FORMAT = "chrome: a timeline for ui.perfetto.dev; csv: tables of batches, readings and stages."
 OUTPUT = "The file; by default beside the run's file."
-OVERWRITE = "Replace an earlier export."
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
-    form: Annotated[Format, typer.Option("--format", "-f", help=FORMAT)],
+    form: Annotated[str, typer.Option("--format", "-f", metavar="chrome|csv", help=FORMAT)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help=OUTPUT)] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
 ) -> None:
     """Write a run in a form that another tool opens."""
+    if form not in ENDINGS:
+        raise typer.BadParameter(f"--format is {form!r}; expected chrome or csv")
     with errors_printed():
-        log = _log_at(run)
+        log = run
+        if run.is_dir():
+            log, *others = logs_in(run)
+            if others:
+                raise UsageError(f"{run} has {1 + len(others)} run logs; give one, such as {log}")
         path = output or log.with_name(log.stem + ENDINGS[form])
-        written = export_run(read_run(log), form, path, overwrite=overwrite)
+        written = export_run(read_run(log), form, path)
     for file in written:
         typer.echo(f"Written to {printable(file)}")
-
-
-def _log_at(path: Path) -> Path:
-    """The log at `path`; of a folder its only one."""
-    if not path.is_dir():
-        return path
-    first, *others = logs_in(path)
-    if others:
-        raise UsageError(f"{path} has {1 + len(others)} run logs; give one, such as {first}")
-    return first

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -22,15 +21,9 @@ HANG_AFTER = (
 HANG_ENDED = "loadeval: ended the program, which hung, for --abort-on-hang"
 
 
-def _checked(hang_after: float | None) -> float | None:
-    if hang_after is not None and not 0 <= hang_after < math.inf:
-        raise typer.BadParameter(f"it is {hang_after:g}; expected seconds, or 0 for never")
-    return hang_after
-
-
 HangAfter = Annotated[
     float | None,
-    typer.Option("--hang-after", metavar="SECONDS", help=HANG_AFTER, callback=_checked),
+    typer.Option("--hang-after", metavar="SECONDS", min=0, help=HANG_AFTER),
 ]
 
 

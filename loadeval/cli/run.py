@@ -21,7 +21,7 @@ from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import CannotStartError, end_like, name_of, remove_marks, why_nothing
 from loadeval.launch.command import run as run_command
 from loadeval.launch.folder import loaders_in, new_folder, trainings_in
-from loadeval.launch.refused import is_shown
+from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report import text
 from loadeval.report.blocks import Heading, Section, Table, Text
@@ -39,6 +39,7 @@ BATCHES = "Measure no more of a loader after N batches; the program goes on."
 STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
 SET = "Another setting of the training loader, as num_workers=4; of others validation.num_workers."
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
+ANNOTATE = "Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run ..."
 TRACK = "Pass throughput and waits on to this tracker while the program trains."
 ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
@@ -67,6 +68,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
         str | None, typer.Option("--track", metavar="mlflow|wandb|tensorboard", help=TRACK)
     ] = None,
     redact: Redact = False,
+    annotate: Annotated[bool, typer.Option("--annotate", help=ANNOTATE)] = False,
     hang_after: HangAfter = None,
     abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT_ON_HANG)] = False,
 ) -> None:
@@ -92,6 +94,7 @@ def run(  # noqa: PLR0913, PLR0917 - the options of the command
             settings_in(settings or ()),
             allow_changes,
             track=track,
+            annotate=annotate,
         )
         folder = folder_for(command, of_run, output)
     most = batches or (stop_after if mode == "alternate" else None)
@@ -127,6 +130,7 @@ def measure(
     folder = Path(settings.folder)
     place = shown_path(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
+    after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
     hangs = HangTeller(folder, hang_after_s, redact=settings.redact)
     try:
         ended = run_command(
@@ -135,6 +139,7 @@ def measure(
             stop_after,
             is_hanging=lambda: hangs.poll() and abort_on_hang,
             is_enough=is_enough,
+            before_end=lambda: say(f"loadeval: ending the program here, as Ctrl-C does{after}"),
         )
     except CannotStartError as error:
         remove_marks(folder)
@@ -144,14 +149,13 @@ def measure(
         say(HANG_ENDED)
         remove_marks(folder)
         end_like(ABORTED)
-    if ended.was_stopped:
-        after = f", after the {stop_after} batches of --stop-after" if stop_after else ""
-        say(f"loadeval: ended the program as Ctrl-C does{after}")
     code = 0 if ended.was_stopped else ended.code
     try:
         tell(settings, folder, code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
+    except SystemExit:  # of rich, where nobody reads stderr any more
+        end_like(code)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
         say(f"loadeval: there is no report: {printable(in_words(error))}; the logs are in {place}")
     end_like(code)
@@ -166,12 +170,12 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
         say(f"loadeval: there is no report: {folder} was removed while the program ran")
         return
     why = why_nothing(folder, code)
-    is_said = is_shown(folder)
+    is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
     remove_marks(folder)
-    if not loaders:
-        if not is_said:
-            say(why)
+    if not loaders and not is_said:
+        say(why)
+    if not loaders or sys.stderr is None:
         return
     trainings = [
         training
@@ -254,7 +258,7 @@ def loaders_table(loaders: Sequence[tuple[LoaderRecord, Run]]) -> Table:
             steps = "none seen"
         overrides = run.loader.overrides or {}
         settings = ", ".join(f"{name}={value!r}" for name, value in overrides.items())
-        served = f"{run.batches:,}", f"{record.epochs:,}"
+        served = f"{run.batches:,}", f"{len(set(run.steps.epoch.tolist())):,}"
         rows.append((record.log, record.role, *served, steps, settings))
     head: tuple[str, ...] = ("loader", "role", "batches", "epochs", "optimizer steps", "set")
     if not any(row[-1] for row in rows):

@@ -46,7 +46,9 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         int | None, typer.Option(min=1, help="Batches prefetched for each worker.")
     ] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Samples in a batch.")] = None,
-    cpus: Annotated[float | None, typer.Option(help=CPUS)] = None,
+    cpus: Annotated[
+        float | None, typer.Option(metavar="COUNT", min=0.01, max=10_000, help=CPUS)
+    ] = None,
     in_order: Annotated[
         bool | None,
         typer.Option("--in-order/--out-of-order", help="Whether batches keep their order."),
@@ -62,8 +64,6 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     Without options, for each number of workers; with some, for these settings. Nothing is
     measured: the batches of the run are simulated by the rules of PyTorch's DataLoader.
     """
-    if cpus is not None and not 0 < cpus < math.inf:
-        raise typer.BadParameter(f"--cpus is {cpus:g}; expected a number above 0")
     settings = {
         "num_workers": num_workers,
         "prefetch_factor": prefetch_factor,

@@ -4,4 +4,8 @@ In order of reading: `loop.py` serves an epoch and reads the clock, `counting.py
 bytes of a batch, `recorder.py` takes what was noted to the log or into memory, and `threads.py` has
 the threads that write the log and read the machine. `cuda.py` asks a GPU for its own times, and
 `annotate.py` puts a profiler's ranges around waits and steps.
+
+`batch.py` walks and copies what is inside a batch, and `padding.py` tells how much of it is
+padding. `replay.py` serves kept batches again and again. `rounds.py` plans blocks, and who has
+turns when, and `alternate.py` serves both arms of one run by that.
 """

@@ -3,75 +3,22 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing, nullcontext
-from functools import partial
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-from weakref import WeakSet
+from typing import Any, TypeVar
 
+from loadeval.data.lines import Arm
 from loadeval.errors import UsageError, of_the_loader
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
-
-    from loadeval.data.lines import Arm
-    from loadeval.settings import Tool
-
-    Range: TypeAlias = "_NvtxRange | _TorchRange"
+from loadeval.settings import Tool
 
 Span = TypeVar("Span")
+End = Callable[[], object]
+"""It ends a range."""
 
-
-class _NvtxRange:
-    """A range that NVTX knows by its number.
-
-    Not one on the stack that `push` and `pop` keep for each thread: a step often ends inside
-    another range than it began in, such as a framework's around `next()`, and a pop would end
-    that one.
-    """
-
-    def __init__(self, start: Callable[[Any], int], end: Callable[[int], None], what: Any) -> None:
-        self._start = start
-        self._end = end
-        self._what = what
-        self._number = 0
-
-    def begin(self) -> None:
-        self._number = self._start(self._what)
-
-    def end(self) -> None:
-        self._end(self._number)
-
-    def retire(self) -> None:
-        """Do nothing: nothing of NVTX was changed for it."""
-
-
-class _TorchRange:
-    """A range of torch's profiler, recorded if the profiler was on when it began.
-
-    A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails
-    when the profiler was switched on since.
-    """
-
-    def __init__(self, new_guard: Callable[[str], Any], name: str) -> None:
-        self._new_guard = new_guard
-        self._name = name
-
-    def begin(self) -> None:
-        guard = _guards[self] = self._new_guard(self._name)
-        guard.__enter__()
-
-    def end(self) -> None:
-        _guards.pop(self, None)
-
-    def retire(self) -> None:
-        """End, and never begin again."""
-        self.end()
-        self._new_guard = nullcontext
-
-
-_guards: dict[_TorchRange, Any] = {}
-"""An open range has its guard here."""
+_guards: dict[object, Any] = {}
+"""Torch's objects whose ranges are open."""
 
 
 class EndingRanges:
@@ -109,45 +56,55 @@ class EndingRanges:
 
 
 class Annotation:
-    """Puts ranges, made by `new(name)`, around what is served.
+    """Puts ranges, which `begin(name)` begins, around what is served.
 
-    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run
-    `loadeval.switch` between blocks: synchronising the device, prefetching batches, waiting
-    until the loader is idle.
+    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run, which
+    `switches`, `loadeval.switch` between blocks: synchronising the device, prefetching batches,
+    waiting until the loader is idle.
     """
 
     def __init__(
-        self, new: Callable[[str], Range], hook: Callable[[], EndingRanges | None] = lambda: None
+        self,
+        begin: Callable[[str], End],
+        hook: Callable[[], EndingRanges | None] = lambda: None,
     ) -> None:
         self.switches = False
-        self._make = new
+        self._begin_range = begin
         self._hook = hook
         self._hooked: EndingRanges | None = None
-        self._made: WeakSet[Range] = WeakSet()
+        self._begun: dict[object, End] = {}
+        self._is_closed = False
 
     def close(self) -> None:
         """End all ranges, begin no more, and leave the profiler as it was."""
-        for made in self._made:
-            made.retire()
+        self._is_closed = True
+        for key in list(self._begun):
+            self._end(key)
         hooked, self._hooked = self._hooked, None
         if hooked is not None:
             hooked.leave()
 
-    def _new(self, name: str) -> Range:
+    def _begin(self, name: str) -> End:
+        if self._is_closed:
+            return lambda: None
         self._hooked = self._hooked or self._hook()
-        made = self._make(name)
-        self._made.add(made)
-        return made
+        key = object()
+        self._begun[key] = self._begin_range(name)
+        return partial(self._end, key)
 
-    def around(self, source: Iterator[Any], arm: Arm) -> Iterator[Any]:
+    def _end(self, key: object) -> None:
+        end = self._begun.pop(key, None)
+        if end is not None:
+            end()
+
+    def around(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, up to an exception.
 
         A step ends when the next batch is asked for, or when the generator is dropped. The
         request that finds `source` at its end has a wait, too.
         """
-        wait, step = self._new(f"loadeval.wait {arm}"), self._new(f"loadeval.step {arm}")
         while True:
-            wait.begin()
+            end = self._begin(f"loadeval.wait {arm}")
             try:
                 batch = next(source)
             except StopIteration:
@@ -156,26 +113,25 @@ class Annotation:
                 of_the_loader(error)
                 raise
             finally:
-                wait.end()
-            step.begin()
+                end()
+            end = self._begin(f"loadeval.step {arm}")
             try:
                 yield batch
             finally:
-                step.end()
+                end()
 
     def between(self, spans: Generator[Span, None, None]) -> Generator[Span, None, None]:
         """The spans of an epoch, with a range around what is between them if it `switches`."""
         if not self.switches:
             yield from spans
             return
-        switch = self._new("loadeval.switch")
         with closing(spans):
             while True:
-                switch.begin()
+                end = self._begin("loadeval.switch")
                 try:
                     span = next(spans, None)
                 finally:
-                    switch.end()
+                    end()
                 if span is None:
                     return
                 yield span
@@ -189,6 +145,11 @@ def annotation_for(tool: Tool | None) -> Annotation | None:
 
 
 def _torch_annotation() -> Annotation:
+    """Ranges of torch's profiler, recorded if the profiler was on when they began.
+
+    A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails when
+    the profiler was switched on since.
+    """
     # Frameworks are imported by name, and only when they are asked for.
     try:
         new_guard = import_module("torch")._C._profiler._RecordFunctionFast  # noqa: SLF001 - 40 times as fast as record_function
@@ -199,13 +160,27 @@ def _torch_annotation() -> Annotation:
             f"annotate='torch' needs torch 2.1 or later with its profiler ({error}); install it, "
             "or omit annotate="
         ) from error
-    return Annotation(partial(_TorchRange, new_guard), partial(EndingRanges.joined, profiler))
+
+    def begin(name: str) -> End:
+        key = object()
+        guard = _guards[key] = new_guard(name)
+        guard.__enter__()
+        return partial(_guards.pop, key, None)
+
+    return Annotation(begin, partial(EndingRanges.joined, profiler))
 
 
-def _nvtx_ranges() -> Callable[[str], Range]:
+def _nvtx_ranges() -> Callable[[str], End]:
+    """Ranges that NVTX knows by their number.
+
+    Not those on the stack that `push` and `pop` keep for each thread: a step often ends inside
+    another range than it began in, such as a framework's around `next()`, and a pop would end
+    that one.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and (torch.version.cuda or torch.version.hip):
-        return partial(_NvtxRange, torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end)
+        nvtx = torch.cuda.nvtx
+        return lambda name: partial(nvtx.range_end, nvtx.range_start(name))
     try:
         domain = import_module("nvtx").get_domain()
     except ImportError as error:
@@ -213,5 +188,5 @@ def _nvtx_ranges() -> Callable[[str], Range]:
             "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and already "
             "imported; install it with: pip install nvtx"
         ) from error
-    start, end = domain.start_range, domain.end_range
-    return lambda name: _NvtxRange(start, end, domain.get_event_attributes(message=name))
+    attributes = cache(lambda name: domain.get_event_attributes(message=name))
+    return lambda name: partial(domain.end_range, domain.start_range(attributes(name)))

@@ -9,11 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from loadeval.adapter import Adapter, IterableAdapter
-from loadeval.core.recorder import NOTHING, Count
-from loadeval.data.columns import UNKNOWN
-from loadeval.errors import in_words, warn
-from loadeval.runtime.batches.padding import padding_of
-from loadeval.runtime.batches.tree import (
+from loadeval.core.batch import (
     LARGEST_COUNT,
     MOST_NODES,
     Step,
@@ -27,6 +23,10 @@ from loadeval.runtime.batches.tree import (
     route_to_samples,
     survey,
 )
+from loadeval.core.padding import padding_of
+from loadeval.core.recorder import NOTHING, Count
+from loadeval.data.columns import UNKNOWN
+from loadeval.errors import in_words, warn
 
 MISSING = object()
 """It is no mark of any batch."""
@@ -34,10 +34,14 @@ PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 SELDOM = 32
 """Bytes are added up in one batch of SELDOM for each leaf of it, or in more."""
+OFTENER = 8
+"""Where they change by themselves, they are added up so many times as often."""
 FIRST_SUMS = 128
 """Padding is looked at in so many of the batches that are added up, and then in one of SELDOM."""
 BESIDES = 8
 """Adding up takes so much besides, in leaves."""
+MOST_STRUCTURES = 4
+"""So many are remembered of an epoch whose batches are built in several ways."""
 MOST_MARKS = 1024
 """So many shapes of the first array are remembered, with what batches of each have."""
 
@@ -68,7 +72,7 @@ class Counter:
         """
         if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
             return None
-        return Structure(self, batch).count
+        return Structure(self, batch, []).count
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
@@ -121,9 +125,25 @@ class Structure:
     they are found to change by themselves they are UNKNOWN, but in those that are added up.
     """
 
-    def __init__(self, counter: Counter, batch: Any) -> None:
-        self._counter = counter
-        self._learn(batch)
+    def __init__(self, counter: Counter, batch: Any, structures: list[Structure]) -> None:
+        self._counter, self._structures = counter, structures
+        structures.insert(0, self)
+        del structures[MOST_STRUCTURES:]
+        self._mark: Any = MISSING
+        self._counted: Count = NOTHING
+        self._left = self._period = 1
+        self._known: dict[Any, Count] = {}
+        self._bytes_vary = False
+        self._tells_padding = True
+        self._seldom = SELDOM * (survey(batch)[2] + BESIDES)
+        self._kind = type(batch)
+        self._way: list[tuple[Callable[[Any], Any], type]] = []
+        self._mark_of: Callable[[Any], Any] = counter.samples
+        self._samples_of: Callable[[Any], int] = int
+        if counter.plain:
+            self._follow(batch)
+        # In an object of anybody's class other arrays may not agree any more.
+        self._is_sure = all(is_collection_type(kind) for _, kind in self._way)
 
     def count(self, batch: Any) -> Count:
         """The Count of `batch`, the same object while nothing changes."""
@@ -133,29 +153,31 @@ class Structure:
                 left = self._left = self._left - 1
                 if left:
                     return self._counted
+            elif self._left > 1 and self._is_sure and type(batch) is self._kind:
+                known = self._known.get(mark)
+                if known is not None:
+                    self._left -= 1
+                    self._mark, self._counted = mark, known
+                    return known
             return self._look(batch, mark)
         except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
-            self._learn(batch)
+            return self._count_another(batch)
+
+    def _count_another(self, batch: Any) -> Count:
+        """Count a batch of another structure, by what was learned of some, or is of it now."""
+        for structure in self._structures:
+            counted = None if structure is self else structure.attempt(batch)
+            if counted is not None:
+                return counted
+        counted = Structure(self._counter, batch, self._structures).attempt(batch)
+        return self._counter.count(batch) if counted is None else counted
+
+    def attempt(self, batch: Any) -> Count | None:
+        """The Count of `batch`; None where it is of another structure."""
         try:
             return self._look(batch, self._mark_of(batch))
-        except Exception:  # noqa: BLE001 - an odd one does even so
-            return self._counter.count(batch)
-
-    def _learn(self, batch: Any) -> None:
-        self._mark: Any = MISSING
-        self._counted: Count = NOTHING
-        self._left = self._period = 1
-        self._known: dict[Any, Count] = {}
-        self._bytes_vary = False
-        self._tells_padding = True
-        self._seldom = SELDOM * (survey(batch)[2] + BESIDES)
-        self._way: list[tuple[Callable[[Any], Any], type]] = []
-        self._mark_of: Callable[[Any], Any] = self._counter.samples
-        self._samples_of: Callable[[Any], int] = int
-        if self._counter.plain:
-            self._follow(batch)
-        # In an object of anybody's class other arrays may not agree any more.
-        self._is_sure = all(is_collection_type(kind) for _, kind in self._way)
+        except Exception:  # noqa: BLE001 - each kind of batch fails in its own way
+            return None
 
     def _follow(self, batch: Any) -> None:
         """Find the way to what tells the samples, the first array as a rule; else the first leaf.
@@ -166,9 +188,7 @@ class Structure:
         """
         try:
             route = route_to_samples(batch)
-            steps, leaf = (
-                route or route_to(batch, lambda node: not is_container(node)) or ([], batch)
-            )
+            steps, leaf = route or route_to(batch, _is_leaf) or ([], batch)
             name = own_count_name(leaf) if route else None
             last = by_own_count(name) if name else attrgetter("shape") if route else type
             getters = [make(key) for make, key in steps]
@@ -200,25 +220,30 @@ class Structure:
             if type(node) is not kind:
                 raise LookupError
             node = get(node)
-        is_same, before = mark == self._mark, self._known.get(mark)
-        if before is not None and not is_same and self._is_sure and self._left > 1:
+        before = self._known.get(mark)
+        if before is not None and self._is_sure and self._left > 1:
             self._left -= 1
             self._mark, self._counted = mark, before
             return before
         exact = self._counter.count(batch, samples)
         if exact[0] != samples:  # the first array was not the one that is looked at
+            self._mark, self._known, self._samples_of = MISSING, {}, _none_of_any
             raise LookupError
         is_new = before is None
         if before is not None and UNKNOWN != before[1] != exact[1]:
             self._bytes_vary = True
-        if self._mark is not MISSING and not (is_new or self._bytes_vary):
-            self._period = min(2 * self._period, self._seldom)
+        if self._mark is not MISSING and not is_new:
+            most = self._seldom // OFTENER if self._bytes_vary else self._seldom
+            self._period = min(2 * self._period, most)
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
-        counted = exact if self._bytes_vary else self._counted
+        return self._with_padding(batch, exact if self._bytes_vary else self._counted)
+
+    def _with_padding(self, batch: Any, counted: Count) -> Count:
+        """`counted`, with the Padding of the batch where that tells it and its turn has come."""
         if not self._tells_padding:
             return counted
         self._counter.sums += 1
@@ -255,6 +280,14 @@ def _mark_of(steps: list[Step], last: Callable[[Any], Any], *, sized: bool) -> C
         return size, last(node)
 
     return through_all
+
+
+def _is_leaf(node: Any) -> bool:
+    return not is_container(node)
+
+
+def _none_of_any(_mark: Any) -> int:
+    raise LookupError
 
 
 def _none_of(kind: type, mark: type) -> int:

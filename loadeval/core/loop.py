@@ -205,21 +205,6 @@ class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
         return bool(self._source)
 
 
-class OneAtATime:
-    """Any number of threads may read these batches: one waits until another has its own."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-        self._lock = RLock()
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        with self._lock:
-            return next(self._batches)
-
-
 class Serving:
     """One epoch, served by `plan`, and measured: when each batch was asked for, and when it came.
 
@@ -278,14 +263,16 @@ class Serving:
         if self._is_busy:
             return self._next_unmeasured()
         self._is_busy = True
-        request, batch = None, MISSING
+        request: int | None = None
+        batch: Any = MISSING
         try:
             request = self._clock()
             if self._left:
                 batch = next(self._batches)
                 deliver = self._clock()
-                if self._count is not None:
-                    counted = self._count(batch)
+                count = self._count
+                if count is not None:
+                    counted = count(batch)
                     if counted is not self._counted:
                         self._note_count(counted)
                 marks = self._marks
@@ -304,27 +291,28 @@ class Serving:
 
     def _next_of_span(self, request: int | None) -> Any:
         """The first batch of the next span that has one, or the first one after an exception."""
-        batch = MISSING
+        batch: Any = MISSING
         try:
-            while not self._left and request is not None:
-                request = self._go_on(request)
-                if self._left and request is not None:
-                    try:
-                        batch = next(self._batches)
-                    except StopIteration:
-                        self._left = 0
-                        continue
-                    deliver = self._clock()
-                    if not self._has_begun:
-                        cast("OpenEpoch", self._epoch).started()
-                        self._count = self._counter_for(batch)
-                        self._has_begun = True
-                    if self._count is not None:
-                        self._note_count(self._count(batch))
-                    self._marks += request, deliver
-                    self._left -= 1
-                    self._is_busy = self._is_shared
-                    return batch
+            while request is not None:
+                if not self._left:
+                    request = self._go_on(request)
+                    continue
+                try:
+                    batch = next(self._batches)
+                except StopIteration:
+                    self._left = 0
+                    continue
+                deliver = self._clock()
+                if not self._has_begun:
+                    cast("OpenEpoch", self._epoch).started()
+                    self._count = self._counter_for(batch)
+                    self._has_begun = True
+                if self._count is not None:
+                    self._note_count(self._count(batch))
+                self._marks += request, deliver
+                self._left -= 1
+                self._is_busy = self._is_shared
+                return batch
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise
@@ -426,7 +414,7 @@ class Serving:
 
     def _finish(self, request: int) -> None:
         asked_ns = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
-        if self._plan.rest is None:
+        if self._plan.rest is None and not self._is_shared:
             self._plan.rest = iter(())
             self._end("exhausted", asked_ns, self._clock())
         else:
@@ -483,7 +471,7 @@ class Serving:
                 self._leave()
 
 
-def served(  # noqa: PLR0913 - see Serving
+def served(  # noqa: PLR0913, PLR0917 - see Serving
     plan: EpochPlan,
     source: Iterator[Any],
     begin: Callable[[], OpenEpoch],

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from functools import partial
 from itertools import count, islice
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,21 +36,17 @@ from loadeval.data.lines import (
     Block,
     CacheInfo,
     Cause,
-    CodeSamples,
     EpochEnd,
     Event,
     EventKind,
     Header,
     Line,
     LoaderInfo,
-    OperatorTimes,
     Padding,
     Prefetch,
-    Readings,
     RunEnd,
     StageTimes,
     Window,
-    WorkerStart,
     decode,
     encode,
     since,
@@ -115,10 +111,10 @@ class Chunk:
     def paddings(self, start: int) -> list[tuple[int, Count]]:
         """The rows from `start` on that were taken and have a Padding, with it, the last first."""
         last: dict[int, Count] = {}  # of a row that was broken off there is a second count
-        for row, count in reversed(self.counts):
+        for row, counted in reversed(self.counts):
             if row < start:
                 break
-            last.setdefault(row, count[2:])
+            last.setdefault(row, counted[2:])
         return [(row, padding) for row, padding in last.items() if padding and row < self.taken]
 
     def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
@@ -162,36 +158,60 @@ class Recorder:
     A forked child records nothing of what its parent does, and what it begins itself in memory.
 
     What fails in loadeval, here or where else `guard` is asked, ends the recording.
+
+    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
+    Raises RunLogError if the log that the settings name exists or cannot be written.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - nearly all by keyword
         self,
-        header: Header,
-        log: RunLog | None,
-        clock: Callable[[], int],
+        settings: Settings,
+        info: LoaderInfo,
+        *,
+        name: str,
+        facts: dict[str, Any],
+        environment: dict[str, Any],
         probes: Probes,
         stages: Callable[[], LoaderStages | None],
-        *,
-        redact: Callable[[Line], Line],
+        cache: CacheInfo | None = None,
         tracking: Any = None,
     ) -> None:
-        self.header = header
-        self._redact = redact
+        self._redact: Callable[[Line], Line] = lambda line: line
+        if settings.redact:
+            from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
+
+            self._redact = partial(redacted, salt=run_salt())
+        header = Header(
+            run_id=uuid.uuid4().hex,
+            name=name,
+            mode=settings.mode,
+            created=datetime.now(timezone.utc).isoformat(),
+            unit=settings.unit,
+            warmup=settings.warmup_for(info.prefetch_depth),
+            loader=info,
+            settings=facts,
+            environment=environment,
+            cache=cache,
+        )
+        self.header = cast("Header", self._redact(header))
+        path, log = settings.log_file, None
+        if path is not None:
+            log = LogQueue(RunLog(path, self.header, overwrite=settings.overwrite))
         self.guard = Guard(self._give_up)
-        self.origin_ns = clock()
-        self._stages = StageRecorder(stages)
+        self._clock = settings.clock
+        self.origin_ns = self._clock()
+        self._stages = StageRecorder(stages if settings.looks_inside else lambda: None)
         self.closed = False
         self.batches = 0
         self.expects_batches = True
-        self._clock = clock
         self._epochs = 0
         self._numbers = count()  # asked by threads that iterate one loader at once
         self._spare_cuda_events: deque[Any] = deque()
         self._parents: tuple[object, ...] = ()
         self._tracking = tracking
         if tracking is not None:
-            tracking.take(header)
-        self._start(None if log is None else LogQueue(log), probes)
+            tracking.take(self.header)
+        self._start(log, probes)
         _all.add(self)
 
     def _start(self, log: LogQueue | None, probes: Probes) -> None:
@@ -330,23 +350,27 @@ class Recorder:
             logging.getLogger("loadeval").debug(message, exc_info=error)
             self._threads.stop()  # who ends the log waits for its file
         with suppress(Exception):
-            self._queued_work.append(partial(self._end_early, message))
-            self._run_queued_work()
+            self._run_alone(partial(self._end, message))
 
-    def _end_early(self, message: str) -> None:
-        """End the log with what was measured until now, and why there is no more."""
+    def _end(self, last_words: str | None) -> None:
+        """End the log with what was measured until now, whatever of it fails."""
         if self.closed:
             return
         with ExitStack() as last_first:
             last_first.callback(setattr, self, "closed", True)  # then the file may be closed
             last_first.callback(self._open_epochs.clear)
             last_first.callback(self._put_end)
-            last_first.callback(self._keep, self._event(message), always=True)
-            last_first.callback(self._stages.close)
+            if last_words is not None:
+                last_first.callback(lambda: self._keep(self._event(last_words), always=True))
+            last_first.callback(self._note_dropped, at_end=True)
             if not self._is_draining:  # which has failed, and may have left a gap
-                self._drain()
-                for line in self._unfinished_lines():
-                    self._keep(line, always=True)
+                last_first.callback(self._drain_to_the_end)
+            last_first.callback(self._stages.close)
+
+    def _drain_to_the_end(self) -> None:
+        self._drain()
+        for line in self._unfinished_lines():
+            self._keep(line, always=True)
 
     def _put_end(self) -> None:
         if self._log is not None and not self._log.is_broken:
@@ -380,11 +404,11 @@ class Recorder:
     def _snapshot(self) -> tuple[int, list[bytes]]:
         """How many bytes of the log to read, and the lines that are not in it yet."""
         log, written_bytes, texts = self._log, 0, list[bytes]()
-        if log is not None and log.is_file:
+        if log is not None and log.log.is_file:
             written_bytes, texts = log.snapshot()
-        readable = 0 if log is None or log.is_lost else written_bytes
+        readable = 0 if log is None or log.log.is_lost else written_bytes
         unfinished = [encode(self._redact(line)) for line in self._unfinished_lines()]
-        if self.closed and (log is None or log.is_broken or not log.is_file):
+        if self.closed and (log is None or log.is_broken or not log.log.is_file):
             unfinished.append(encode(RunEnd(self.batches)))
         return readable, [*texts, *self._kept, *unfinished]
 
@@ -405,20 +429,9 @@ class Recorder:
             warn(NOTHING_SERVED)
 
     def _close(self, is_unread: bool) -> None:
-        if self.closed:
-            return
-        for gpu_idle in self._gpu_idle_timers:
+        for gpu_idle in [] if self.closed else self._gpu_idle_timers:
             gpu_idle.wait()
-        self._stages.close()
-        self._drain()
-        for line in self._unfinished_lines():
-            self._keep(line, always=True)
-        self.closed = True
-        self._open_epochs.clear()
-        if is_unread:
-            self._keep(self._event(NOTHING_SERVED), always=True)
-        self._note_dropped()
-        self._put_end()
+        self._end(NOTHING_SERVED if is_unread else None)
 
     def _run_alone(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
@@ -499,11 +512,11 @@ class Recorder:
             epoch.is_cut_off = True
         self._dropped += len(block.request_ns)
 
-    def _note_dropped(self) -> None:
+    def _note_dropped(self, *, at_end: bool = False) -> None:
         if self._log is None or not self._dropped:
             return
         self._log.warn(DROPPED)
-        if self.closed or not self._is_full():
+        if at_end or not self._is_full():
             self._keep(self._event(NOT_RECORDED.format(batches=self._dropped)), always=True)
             self._dropped = 0
 
@@ -525,10 +538,10 @@ class Recorder:
         log, line = self._log, self._redact(line)
         if self._tracking is not None:
             self._tracking.take(line)
-        if log is not None and log.is_broken and log.is_lost and not self._kept:
+        if log is not None and log.is_broken and log.log.is_lost and not self._kept:
             self._kept.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
         text = encode(line)
-        if log is None or log.is_broken or not log.is_file:
+        if log is None or log.is_broken or not log.log.is_file:
             self._kept.append(text)
         if log is not None and not log.is_broken and (always or not log.is_full):
             log.put(text)
@@ -648,6 +661,79 @@ class OpenEpoch:
         return EpochEnd(self.number, cause, asked, waited, text)
 
 
+class StageRecorder:
+    """Asks a LoaderStages what it found, and closes it once it raises.
+
+    `inside` makes it; None is for a loader that cannot be looked into.
+    """
+
+    def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
+        self._origin_ns = time.perf_counter_ns()
+        self._stages: LoaderStages | None = None
+        self._is_open = True
+        self._failure: StageNote | None = None
+        self._guard = Guard(self._give_up)
+        with self._guard:
+            self._stages = inside()
+
+    def begin(self, loader: Any) -> Callable[[int], object]:
+        """See LoaderStages; the function that it returns does not raise."""
+        told: list[Callable[[int], object]] = []
+        if self._stages is not None and self._is_open:
+            with self._guard:
+                told.append(self._stages.begin(loader))
+
+        def tell(epoch: int) -> None:
+            if told and self._is_open:
+                with self._guard:
+                    told[0](epoch)
+
+        return tell
+
+    @property
+    def can_pause(self) -> bool:
+        """Whether looking can be paused, and goes on."""
+        return self._is_open and hasattr(self._stages, "look")
+
+    def look(self, on: bool) -> None:
+        """See LoaderStages."""
+        if self.can_pause:
+            with self._guard:
+                self._stages.look(on)  # type: ignore[union-attr]  # it has one
+
+    def take(self) -> list[Line]:
+        """What was found since the last call; its moments count from when this was made."""
+        lines: list[Line] = []
+        if self._stages is not None:
+            taken: list[Line] | None = None
+            with self._guard:
+                taken = [self._line(data) for data in self._stages.take()]
+            lines = taken or []
+            if taken is None:
+                self._stages = None
+        failure, self._failure = self._failure, None
+        return lines if failure is None else [*lines, self._line(failure)]
+
+    def close(self) -> None:
+        """Leave the loader as it was; what was found until now can still be taken."""
+        was_open, self._is_open = self._is_open, False
+        if was_open and self._stages is not None:
+            with self._guard:
+                self._stages.close()
+
+    def _line(self, data: Any) -> Line:
+        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
+        if isinstance(data, StageNote):
+            return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
+        line = since(data, self._origin_ns)
+        decode(encode(line))
+        return cast("Line", line)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failure = StageNote(f"the loader is not looked into any more ({in_words(error)})")
+        self.close()
+
+
 _all: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
@@ -658,132 +744,3 @@ def _leave_all_to_parent() -> None:
 
 # Windows, which does not fork, has no such function.
 getattr(os, "register_at_fork", dict)(after_in_child=_leave_all_to_parent)
-
-
-def new_recorder(  # noqa: PLR0913 - nearly all by keyword
-    settings: Settings,
-    info: LoaderInfo,
-    *,
-    name: str,
-    facts: dict[str, Any],
-    environment: dict[str, Any],
-    probes: Probes,
-    cache: CacheInfo | None = None,
-    stages: Callable[[], LoaderStages | None],
-    tracking: Any = None,
-) -> Recorder:
-    """A Recorder with the header of a run, and a log if `settings` name a file.
-
-    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
-    Raises RunLogError if the log exists or cannot be written.
-    """
-    redact: Callable[[Line], Line] = _as_it_is
-    if settings.redact:
-        from loadeval.data.redaction import redacted, run_salt  # noqa: PLC0415 - few runs need it
-
-        redact = partial(redacted, salt=run_salt())
-    header = Header(
-        run_id=uuid.uuid4().hex,
-        name=name,
-        mode=settings.mode,
-        created=datetime.now(timezone.utc).isoformat(),
-        unit=settings.unit,
-        warmup=settings.warmup_for(info.prefetch_depth),
-        loader=info,
-        settings=facts,
-        environment=environment,
-        cache=cache,
-    )
-    header = cast("Header", redact(header))
-    path = settings.log_file
-    log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-    inside = stages if settings.looks_inside else (lambda: None)
-    return Recorder(header, log, settings.clock, probes, inside, redact=redact, tracking=tracking)
-
-
-def _as_it_is(line: Line) -> Line:
-    return line
-
-
-StageData: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
-StageLine: TypeAlias = StageData | Event
-
-
-class StageRecorder:
-    """Asks a LoaderStages what it found, and closes it once it raises.
-
-    `inside` makes it; None is for a loader that cannot be looked into.
-    """
-
-    def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
-        self._origin_ns = time.perf_counter_ns()
-        self._stages: LoaderStages | None = None
-        self._open = True
-        self._notes: deque[StageNote] = deque()
-        self._guard = Guard(self._give_up)
-        with self._guard:
-            self._stages = inside()
-
-    def begin(self, loader: Any) -> Callable[[int], object]:
-        """See LoaderStages; the function that it returns does not raise."""
-        if self._stages is not None and self._open:
-            with self._guard:
-                return self._guarded(self._stages.begin(loader))
-        return _ignore
-
-    @property
-    def can_pause(self) -> bool:
-        """Whether looking can be paused, and goes on."""
-        return self._open and hasattr(self._stages, "look")
-
-    def look(self, on: bool) -> None:
-        """See LoaderStages."""
-        if self.can_pause:
-            with self._guard:
-                self._stages.look(on)  # type: ignore[union-attr]  # it has one
-
-    def take(self) -> list[StageLine]:
-        """What was found since the last call; its moments count from when this was made."""
-        stages, taken = self._stages, None
-        if stages is not None:
-            with self._guard:
-                taken = [self._line(data) for data in stages.take()]
-            if taken is None:
-                self._stages = None
-        lines = taken or []
-        while self._notes:
-            lines.append(self._line(self._notes.popleft()))
-        return lines
-
-    def close(self) -> None:
-        """Leave the loader as it was; what was found until now can still be taken."""
-        was_open, self._open = self._open, False
-        if was_open and self._stages is not None:
-            with self._guard:
-                self._stages.close()
-
-    def _guarded(self, number_callback: Callable[[int], object]) -> Callable[[int], object]:
-        def call(epoch: int) -> None:
-            if self._open:
-                with self._guard:
-                    number_callback(epoch)
-
-        return call
-
-    def _line(self, data: StageData | StageNote) -> StageLine:
-        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
-        if isinstance(data, StageNote):
-            return Event(time.perf_counter_ns() - self._origin_ns, data.message, data.kind)
-        line = since(data, self._origin_ns)
-        decode(encode(line))
-        return line
-
-    def _give_up(self, error: Exception) -> None:
-        self._notes.append(
-            StageNote(f"the loader is not looked into any more ({type(error).__name__}: {error})")
-        )
-        self.close()
-
-
-def _ignore(_epoch: int) -> None:
-    """Nobody looks into this loader."""

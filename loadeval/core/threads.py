@@ -211,26 +211,11 @@ class LogQueue:
     def __init__(self, log: RunLog) -> None:
         self.is_broken = False
         self.written_bytes = log.written_bytes
-        self._log = log
+        self.log, self.path = log, log.path
         self._texts: deque[tuple[int, bytes]] = deque()
         self._writing = threading.Lock()
         self._busy_since_s: float | None = None
         self._is_ended = False
-
-    @property
-    def path(self) -> Path:
-        """The log's."""
-        return self._log.path
-
-    @property
-    def is_file(self) -> bool:
-        """Whether what was written can be read: of a pipe it cannot."""
-        return self._log.is_file
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the file no longer has what was written."""
-        return self._log.is_lost
 
     @property
     def is_full(self) -> bool:
@@ -295,7 +280,7 @@ class LogQueue:
         if self._writing.acquire(timeout=-1 if is_own() else LONGEST_END_S):
             try:
                 self._write()
-                self._log.close()
+                self.log.close()
             finally:
                 self._writing.release()
 
@@ -304,11 +289,11 @@ class LogQueue:
             self._busy_since_s = time.monotonic()
             try:
                 # It is one call: after each of them a thread waits for Python's lock.
-                self._log.append(b"".join(waiting))
+                self.log.append(b"".join(waiting))
             except OSError as error:
                 self.is_broken = True
-                self._log.close()
-                if not self._log.is_overwritten:  # as was asked for
+                self.log.close()
+                if not self.log.is_overwritten:  # as was asked for
                     self.warn(BROKEN, why(error))
             else:
                 _stalling.discard(self.path.parent)
@@ -336,10 +321,8 @@ def is_news(folder: Path, reason: str) -> bool:
     return not was_warned
 
 
-Row = tuple[int, "Mapping[str, float | None]"]
-"""It has the time of a reading, and the value of each quantity, None for what is not known."""
-Reading = tuple[str, str, Row]
-"""It has a probe's name, a subject, and what was read of it."""
+Reading = tuple[str, str, int, Mapping[str, float | None]]
+"""It has a probe's name, a subject, the time, and the value of each quantity; None is not known."""
 
 
 class Probe(Protocol):
@@ -439,11 +422,16 @@ class MetricsReader:
         """What was read, and what ended, since the last call."""
         # Ends are taken first and returned last, so no reading follows its subject's end.
         notices = [self._notices.popleft() for _ in range(len(self._notices))]
-        rows: dict[tuple[str, str], list[Row]] = {}
+        tables: dict[tuple[str, str], list[Reading]] = {}
         for _ in range(len(self._readings)):
-            probe, subject, row = self._readings.popleft()
-            rows.setdefault((probe, subject), []).append(row)
-        return [*(_columns(*key, rows_of_key) for key, rows_of_key in rows.items()), *notices]
+            reading = self._readings.popleft()
+            tables.setdefault(reading[:2], []).append(reading)
+        lines: list[Readings | Event] = []
+        for (probe, subject), rows in tables.items():
+            names = dict.fromkeys(name for *_, values in rows for name in values)
+            columns = {name: [_known(values.get(name)) for *_, values in rows] for name in names}
+            lines.append(Readings(probe, subject, [time_ns for _, _, time_ns, _ in rows], columns))
+        return [*lines, *notices]
 
     def tick(self) -> None:
         """Read each probe that is due; the first tick opens all of them."""
@@ -509,7 +497,7 @@ class MetricsReader:
                     _text(name): None if value is None else float(value)
                     for name, value in values.items()
                 }
-                self._readings.append((probe.name, _text(subject), (now_ns, row)))
+                self._readings.append((probe.name, _text(subject), now_ns, row))
 
     def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
         try:
@@ -530,12 +518,12 @@ class MetricsReader:
             self._ended(name, "", reason)
             _close(probe)
         else:
-            self._notices.append(_nothing(name, "", reason))
+            self._notices.append(Readings(name, "", [], {}, reason))
 
     def _ended(self, probe: str, subject: str, reason: str) -> None:
         now_ns = self._clock() - self._origin_ns
         what = subject or f"the {probe}"
-        self._notices.append(_nothing(probe, subject, reason))
+        self._notices.append(Readings(probe, subject, [], {}, reason))
         self._notices.append(Event(now_ns, f"readings of {what} ended: {reason}"))
 
 
@@ -551,10 +539,6 @@ def _text(name: object) -> str:
     return name
 
 
-def _nothing(probe: str, subject: str, reason: str) -> Readings:
-    return Readings(probe, subject, [], {}, reason)
-
-
 def _known(value: float | None) -> float | None:
     """None for what a log cannot hold."""
     return value if value is not None and abs(value) <= LARGEST_VALUE else None
@@ -562,13 +546,3 @@ def _known(value: float | None) -> float | None:
 
 def _is_light(probe: Probe) -> bool:
     return getattr(probe, "is_light", False)
-
-
-def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:
-    names = dict.fromkeys(name for _, values in rows for name in values)
-    return Readings(
-        probe,
-        subject,
-        [time_ns for time_ns, _ in rows],
-        {name: [_known(values.get(name)) for _, values in rows] for name in names},
-    )

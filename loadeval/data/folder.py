@@ -27,8 +27,9 @@ RANK_LOG = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
 class LoaderRecord(msgspec.Struct, frozen=True):
     """One loader of a process.
 
-    `log` is the name of its run log. `has_gradients` tells whether gradients were on when its
-    first batch was asked for, None before that. `optimizer_steps` counts those between its batches.
+    `log` is the name of its run log. `has_gradients` tells whether gradients were on when an epoch
+    was asked for, None before that; `epochs` were. `optimizer_steps` counts those between its
+    batches.
     """
 
     log: str
@@ -100,8 +101,8 @@ def logs_in(folder: Path) -> list[Path]:
     if runs:
         newest = max(runs, key=lambda run: run.stat().st_mtime)
         raise RunLogError(
-            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give one of "
-            f"them, such as the newest: {newest}"
+            f"{folder} has {counted(len(runs), 'run')} in folders, and no run log of its own; give "
+            f"one of them, such as the newest: {newest}"
         )
     if not logs:
         raise RunLogError(

@@ -325,13 +325,15 @@ class CodeSamples(_Line, frozen=True, tag="code"):
 
     `worker` is None for the training process where that loads itself. `running` and `blocked` count
     under `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in; `calls` counts
-    both under what the line itself called. Each counts since the line before.
+    both under what the line itself called. Each counts since the line before. `stage` is the one in
+    which it was then; None where that is not known.
     """
 
     worker: Count | None
     running: dict[str, Count]
     blocked: dict[str, Count]
     calls: dict[str, Count] = {}
+    stage: Literal["fetch", "collate"] | None = None
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from loadeval.findings.engine import (
     BLOCKED,
     DOMINATES,
+    MOSTLY,
+    TWICE,
     Context,
     Do,
     Finding,
-    Set,
     found_by,
     rule,
 )
-from loadeval.findings.inside import collates, tokenises, waits_for_workers, without
+from loadeval.findings.inside import collates, shorter, tokenises, waits_for_workers, without
 from loadeval.findings.workers import few_shards, more_workers
 from loadeval.inside.code import FUTEX, awaits_threads, blockage
 from loadeval.model.changes import Change
@@ -37,8 +36,6 @@ SLOWEST_STREAM_BYTES_PER_NS = 0.02
 
 One connection to an object store brings 50 to 100 MB/s once bytes flow.
 """
-NEW_CONNECTIONS = 0.5
-"""From so many new ones for a sample on, connections are not kept."""
 MOST_REQUESTS = 8
 """So many requests at once are advised at most in a worker."""
 
@@ -50,21 +47,10 @@ def by(c: Context) -> str | None:
     return blockage(c.stages, c.loader.workers or 0, c.blocked)
 
 
-def _place(c: Context) -> str:
+def where(c: Context) -> tuple[str | None, str]:
+    """The line of the program that is blocked most, if one was seen; and words for it."""
     line = c.stages.blocked_line
-    return line.place if line else "a place not seen"
-
-
-def _facts(c: Context) -> Mapping[str, Any]:
-    inside = c.stages
-    facts = {
-        "blocked, share": c.blocked,
-        "read for a batch, bytes": inside.read_bytes,
-        "of it from the disk, bytes": inside.disk_bytes,
-        "new connections a sample": inside.connections and f"{inside.connections:.3g}",
-        "HTTP requests a sample": inside.requests and f"{inside.requests:.3g}",
-    }
-    return {name: value for name, value in facts.items() if value}
+    return (None, "a place not seen") if line is None else (line.place, line.place)
 
 
 def unblocked(_: Context) -> Change:
@@ -84,14 +70,15 @@ def lock(c: Context) -> Finding | None:
     """
     if by(c) != "lock":
         return None
-    line = c.stages.blocked_line
+    line, (place, seen_at) = c.stages.blocked_line, where(c)
     kernel = line.blocked_in if line and line.blocked_in else "not known"
     because = "open the file or database once in each worker, or hold it for a shorter time"
+    if c.opens_no_file:  # each may have its own already
+        because = "hold it for a shorter time, or give each worker a copy"
     return Finding(
         f"Workers are blocked {share(c.blocked)} of their time by a lock that they share, at "
-        f"{_place(c)} ({kernel}).",
-        [Do("do not share the lock", because, _place(c), unblocked(c))],
-        _facts(c),
+        f"{seen_at} ({kernel}).",
+        [Do("do not share the lock", because, place, unblocked(c))],
     )
 
 
@@ -101,8 +88,6 @@ def disk(c: Context) -> Finding | None:
 
     Shown by workers that are blocked for 40% of their work where the kernel names the disk, or 30%
     of the bytes come from it.
-
-    Excluded by bytes that come from the page cache.
     """
     if by(c) != "disk":
         return None
@@ -115,7 +100,6 @@ def disk(c: Context) -> Finding | None:
         f"The data is read from the disk, not from the page cache{much}. Loading is blocked "
         f"{share(c.blocked)} of its time.",
         [Do("read less, or from a faster disk", because, change=unblocked(c))],
-        _facts(c),
     )
 
 
@@ -133,19 +117,20 @@ def storage_latency(c: Context) -> Finding | None:
     network = _network(c)
     if network is not None:
         return network
-    line, slow = c.stages.blocked_line, "storage, the network or another process is slow to answer"
+    line, (place, seen_at) = c.stages.blocked_line, where(c)
+    slow = "storage, the network or another process is slow to answer"
     says = (
         f"Loading is blocked {share(c.blocked)} of its time, neither on a CPU nor waiting for one, "
-        f"at {_place(c)}: {slow}."
+        f"at {seen_at}: {slow}."
     )
     if line is not None and FUTEX in line.blocked_in and awaits_threads(c.stages):
         says = (
             f"Loading waits {share(c.blocked)} of its time for threads of the same worker, at "
-            f"{_place(c)}, which hardly compute meanwhile: {slow} them."
+            f"{seen_at}, which hardly compute meanwhile: {slow} them."
         )
     because = "blocked workers need no CPU, so more than there are CPUs help too; or a cache nearby"
-    more = Do("ask for twice as much at once", because, _place(c), _shorter(2))
-    return Finding(says, [*more_workers(c), more], _facts(c))
+    more = Do("ask for twice as much at once", because, place, shorter(TWICE, "blocked_ns"))
+    return Finding(says, [*more_workers(c), more])
 
 
 def _network(c: Context) -> Finding | None:
@@ -153,14 +138,13 @@ def _network(c: Context) -> Finding | None:
 
     It is none, too, where nobody read how many bytes the machine received.
     """
-    inside, line = c.stages, c.stages.blocked_line
+    inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, where(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
     in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
-    if not in_socket and in_client < DOMINATES:
+    counted, received = c.run.stages.samples[c.run.stages.samples > 0], _received(c)
+    if (not in_socket and in_client < DOMINATES) or received is None:
         return None
-    counted = c.run.stages.samples[c.run.stages.samples > 0]
-    received = _received(c)
-    if received is None or not len(counted) or c.gap.real is None:
+    if not len(counted) or c.gap.real is None:
         return None
     samples, batch_bytes = float(counted.mean()), received / len(c.run.stages)
     blocked_ns = c.blocked * inside.fetch_ns
@@ -169,34 +153,27 @@ def _network(c: Context) -> Finding | None:
         return Finding(
             f"Loading waits for the network {share(c.blocked)} of its time, for "
             f"{size(batch_bytes)} a batch ({size(1e9 * batch_bytes / c.gap.real.value)}/s), at "
-            f"{_place(c)}: that is bandwidth more than latency.",
-            [Do("fetch fewer bytes", because, _place(c), unblocked(c))],
-            _facts(c),
+            f"{seen_at}: that is bandwidth more than latency.",
+            [Do("fetch fewer bytes", because, place, unblocked(c))],
         )
-    do: list[Set | Do] = list(more_workers(c))
-    connections = inside.connections
-    if connections is not None and connections >= NEW_CONNECTIONS:
-        trips = 1 + connections / max(inside.requests or 0.0, connections)
-        because = (
-            f"by a session or a pool: {connections:.3g} new ones for a sample, each a round trip"
-        )
-        do.append(Do("keep connections open in each worker", because, _place(c), _shorter(trips)))
+    do, connections = more_workers(c), inside.connections or 0.0
+    if connections >= MOSTLY:  # they are not kept
+        change = shorter(1 + connections / max(inside.requests or 0.0, connections), "blocked_ns")
+        because = f"{connections:.3g} new ones for a sample, each a round trip: a session or pool"
+        do.append(Do("keep connections open in each worker", because, place, change))
     requests = int(min(samples, MOST_REQUESTS))
     if requests > 1 and (c.run.stages.slowest_ns >= 0).any():  # they are asked for one by one
         because = "__getitems__(indices) with a thread pool in each worker"
-        do.append(Do(f"ask for {requests} samples at once", because, _place(c), _shorter(requests)))
+        change = shorter(requests, "blocked_ns")
+        do.append(Do(f"ask for {requests} samples at once", because, place, change))
     do.append(Do("keep the data on a local disk, or read shards of many samples"))
     return Finding(
         f"Each sample waits {duration(blocked_ns / samples)} for the network, for "
-        f"{size(batch_bytes / samples)}, at {_place(c)}: that is latency, not bandwidth. "
+        f"{size(batch_bytes / samples)}, at {seen_at}: that is latency, not bandwidth. "
         f"Loading is blocked {share(c.blocked)} of its time.",
         do,
-        _facts(c),
+        {"HTTP requests a sample": inside.requests and f"{inside.requests:.3g}"},
     )
-
-
-def _shorter(times: float) -> Change:
-    return Change(costs=lambda costs: costs.replace(blocked_ns=costs.blocked_ns / times))
 
 
 def _received(c: Context) -> float | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
     MATTERS,
     MOSTLY,
+    TWICE,
     Context,
     Do,
     Finding,
@@ -24,14 +23,11 @@ from loadeval.words import counted, duration, number, share
 
 WAITS_FOR_CPU = 0.15
 """Workers that are runnable without a CPU for this share of their time have too few CPUs."""
-OTHER_THREADS, DESPITE_OMP = 0.5, 1.0
-"""A worker's other threads are many that use this share of what the fetching thread does.
+DESPITE_OMP = 1.0
+"""With `OMP_NUM_THREADS=1` other threads of a worker must compute as much as the fetching one.
 
-That is without pickling. With `OMP_NUM_THREADS=1` they must use more: PyTorch can be told otherwise
-in a worker, and OpenCV and tokenizers do not read it.
+PyTorch can be told otherwise in a worker, and OpenCV and tokenizers do not read it.
 """
-SPINS = 2.0
-"""Times the CPU time of a step with ideal loading: work that is the same takes about as much."""
 LONG_NS = 500_000
 """A wait for Python's lock from which on it matters: a tenth of the switch interval."""
 TIMES_IDEAL = 3.0
@@ -62,26 +58,21 @@ def contention(c: Context) -> Finding | None:
     loading computes.
     """
     c.needs_ideal()
-    slower = c.gap.contention
+    slower, required, left = c.gap.contention, c.gap.required, c.cpus.left
     if slower is None or (slower.low is not None and slower.low <= 0) or c.contention < MATTERS:
         return None
     if found_by(python_lock, c) is not None:
         return None
-    used, usable = c.cpus.used(), c.cpus.usable
-    do = Do("make loading lighter: cheaper transforms, fewer threads, fewer copies")
+    do, because = "make loading lighter: cheaper transforms, fewer threads, fewer copies", ""
     if c.is_rank:
+        do = "compare the logs of all ranks: a step waits for the slowest one"
         because = "its own step may be as fast as with ideal loading"
-        do = Do("compare the logs of all ranks: a step waits for the slowest one", because)
     elif c.cpus.are_busy:
-        because = f"no CPU is free of the {usable} that training may use"
-        do = Do(
-            "make transforms cheaper, or move them to the GPU, or give training more CPUs", because
-        )
-    elif used is not None and usable is not None:
-        free = f"{number(usable - used)} CPUs are free, so it is memory bandwidth, Python's lock"
-        do = replace(do, because=f"{free} or the GPU that both need")
-    says = f"A step takes {slower:duration} longer while batches are loaded"
-    required, late = c.gap.required, 0.0
+        do = "make transforms cheaper, or move them to the GPU, or give training more CPUs"
+        because = f"no CPU is free of the {c.cpus.usable} that training may use"
+    elif left is not None and left - (c.cpus.computing or 0.0) >= 1:
+        because = "a CPU is free: it is memory bandwidth, Python's lock or the GPU that both need"
+    says, late = f"A step takes {slower:duration} longer while batches are loaded", 0.0
     keeps_up = c.model is not None and required is not None and required.bounds[1] <= 1
     if keeps_up and c.gap.waiting and c.waiting and not explains_waiting(c):
         late = c.waiting
@@ -89,11 +80,10 @@ def contention(c: Context) -> Finding | None:
     why = "loading competes for CPUs, memory bandwidth or the GPU"
     if c.is_rank:
         why = "it waits for ranks whose batches are late, or loading competes with it"
-    facts = {"longer step, ns": slower, "training and workers use, CPUs": used}
     return Finding(
         f"{says}: {why}.",
-        [do],
-        {**facts, "training may use, CPUs": usable},
+        [Do(do, because)],
+        {"training and workers use, CPUs": c.cpus.used(), "training may use, CPUs": c.cpus.usable},
         sure=not c.is_rank,
         cost=c.contention + late,
     )
@@ -104,8 +94,7 @@ def with_all_cpus(c: Context) -> Change:
     every = c.cpus.every
     if every is None:
         return Change()
-    slow = slow_worker_of(c)
-    if c.cpus.workers_differ and slow is not None:
+    if c.cpus.workers_differ and slow_worker_of(c) is not None:
         return balanced(c)
     elsewhere = max(every - (c.cpus.usable or every), 0)
     others = max(c.cpus.competing, (c.cpus.others() or 0.0) - elsewhere, 0.0)
@@ -129,47 +118,42 @@ def confined(c: Context) -> Finding | None:
     Excluded by as many CPUs as workers, and one for training where it may use no other. It has no
     cost where it was so from the start, and may be intended.
     """
-    cpus, workers = c.cpus, c.loader.workers
+    use, workers = c.cpus, c.loader.workers
     if not workers:
         return None
-    if cpus.theirs is None or cpus.every is None:
+    if use.theirs is None or use.every is None:
         raise Skip("the CPUs that workers may run on were not read")
-    slow = slow_worker_of(c) if cpus.workers_differ else None
-    let_go = "os.sched_setaffinity(0, range(os.cpu_count()))"
+    slow = slow_worker_of(c) if use.workers_differ else None
+    let_go, change = "os.sched_setaffinity(0, range(os.cpu_count()))", with_all_cpus(c)
     if slow is not None and lacks_cpu(c, slow[0]) and c.loses:
         worker, own_ns, others_ns = slow
         because = f"call {let_go} at its end, or take out what set the affinity"
         return Finding(
             f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}: "
-            f"it waits for a CPU. One of the workers may use only {_cpus(cpus.fewest or 1)}, while "
-            f"the others may use {cpus.theirs}.",
-            [Do("let workers use all CPUs, in worker_init_fn", because, change=with_all_cpus(c))],
-            {"one worker may use, CPUs": cpus.fewest, "the others may use, CPUs": cpus.theirs},
+            "it waits for a CPU. One of the workers may use only "
+            f"{counted(use.fewest or 1, 'CPU')}, while the others may use {use.theirs}.",
+            [Do("let workers use all CPUs, in worker_init_fn", because, change=change)],
             sure=False,  # which of the workers may use fewer was not read
         )
     # They need one each, and one for training where it may use no other.
-    with_training = (cpus.own or 0) <= (cpus.shared or 0)
-    if cpus.kept_by is None or workers + with_training <= cpus.theirs or not c.loses:
+    with_training = (use.own or 0) <= (use.shared or 0)
+    if use.kept_by is None or workers + with_training <= use.theirs or not c.loses:
         return None
-    says = f"{workers} workers may use {cpus.theirs} of {_cpus(cpus.every)}"
-    facts = {"workers may use, CPUs": cpus.theirs, "training may use, CPUs": cpus.own}
-    if cpus.kept_by == "starter":
+    says = f"{workers} workers may use {use.theirs} of {counted(use.every, 'CPU')}"
+    if use.kept_by == "starter":
         says += ". It seems to have been so from the start, and may be intended."
         because = "see taskset, numactl, Slurm's --cpus-per-task and --cpu-bind, mpirun's --bind-to"
         do = Do("start training with more CPUs, if that is not intended", because)
-        return Finding(says, [do], facts, sure=False, cost=0.0)
+        return Finding(says, [do], sure=False, cost=0.0)
     variables = c.run.header.environment.get("cpu_binding")
     unset = f"; unset {', '.join(variables)}" if variables else ""
     whose, when = "training process after it started", "after the imports, before the first epoch"
-    if cpus.kept_by == "workers":
+    if use.kept_by == "workers":
         init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
         whose, when = "workers", f"at the end of worker_init_fn{init}"
-    do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=with_all_cpus(c))
+    do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=change)
+    facts = {"training may use, CPUs": use.own}
     return Finding(f"{says}: something set the affinity of the {whose}.", [do], facts)
-
-
-def _cpus(count: int) -> str:
-    return counted(count, "CPU", "CPUs")
 
 
 def own_cpus(_: Context) -> Change:
@@ -201,44 +185,42 @@ def oversubscription(c: Context) -> Finding | None:
     spinning = _spinning(c)
     if spinning is not None:
         return spinning
-    workers, usable = c.loader.workers, c.cpus.usable
+    workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
     if found_by(confined, c) is not None:
         return None
     if c.model is not None and c.stages.run_queue_ns is not None:
-        if c.on_run_queue < WAITS_FOR_CPU or not c.loses:
-            return None
-        return _waiting_for_cpus(c)
+        waits = c.on_run_queue >= WAITS_FOR_CPU and c.loses
+        return _waiting_for_cpus(c, c.on_run_queue) if waits else None
     if workers is None:
         raise Skip("the loader's number of workers is not known")
     if usable is None:
         raise Skip("the number of usable CPUs is not known")
-    computing = c.cpus.computing
     idle = not c.cpus.are_busy and computing is not None and computing < MOSTLY * usable
-    if workers <= usable or idle:
+    if workers <= usable or idle or found_by(slow_operator, c):  # then most of them wait for it
         return None
     name = c.setting("num_workers")
     return Finding(
-        f"The loader has {workers} workers for {_cpus(usable)}: they compete for these, and each "
-        "uses memory.",
+        f"The loader has {workers} workers for {counted(usable, 'CPU')}: they compete for these, "
+        "and each uses memory.",
         [Set(name, workers, usable)] if name else [Do(f"use {usable} workers")],
-        {"training may use, CPUs": usable},
         sure=c.cpus.are_busy,
         cost=0.0,
     )
 
 
-def _waiting_for_cpus(c: Context) -> Finding | None:
+def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
+    """What is said of workers that wait for a CPU for this part of their work."""
     inside, workers, usable = c.stages, c.loader.workers or 0, c.cpus.usable
     pickle = inside.share_of("pickle")  # in a thread that each worker has
     beside_ns = (inside.other_cpu_ns or 0.0) - (pickle.work_ns if pickle else 0.0)
     in_one = c.run.header.environment.get("omp_num_threads") == 1
-    least = DESPITE_OMP if in_one else OTHER_THREADS
     others, cost = c.cpus.competing, None
-    if workers and beside_ns >= least * (inside.cpu_ns or 0.0) > 0:
+    if workers and beside_ns >= (DESPITE_OMP if in_one else MOSTLY) * (inside.cpu_ns or 0.0) > 0:
         because = "torch.set_num_threads(1), cv2.setNumThreads(0), TOKENIZERS_PARALLELISM=false"
         do: Set | Do = Do("try OMP_NUM_THREADS=1: let each worker compute in one thread", because)
     elif others >= MUCH:
-        do = Do("free CPUs that other programs use", f"they use {number(others)}")
+        because = f"they use {number(others)}; or measure again while nothing else runs"
+        do = Do("free CPUs that other programs use", because)
     elif (idle := c.cpus.workers["ideal"] or 0.0) >= MUCH:
         because = f"they use {number(idle)} CPUs while nothing is loaded"
         do = Do("free CPUs that other processes of this program use", because)
@@ -248,11 +230,10 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
     else:
         return None  # loading and steps are too much for all CPUs, which others name
     return Finding(
-        f"Loading is ready to run but waits for a CPU {share(c.on_run_queue)} of its time: more "
-        "threads compute than there are CPUs.",
+        f"Loading is ready to run but waits for a CPU {share(part)} of its time: more threads "
+        "compute than there are CPUs.",
         [do],
         {
-            "waiting for a CPU, share": c.on_run_queue,
             "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
             "training may use, CPUs": usable,
         },
@@ -262,21 +243,19 @@ def _waiting_for_cpus(c: Context) -> Finding | None:
 
 def _spinning(c: Context) -> Finding | None:
     """The step's threads wait for each other by computing, which workers need the CPUs for."""
-    ideal_cpus, usable, workers = c.cpus.training["ideal"], c.cpus.usable, c.loader.workers
-    real_cpus, slower = c.cpus.training["real"], c.gap.contention
-    real, ideal = c.gap.real, c.gap.ideal
+    real_cpus, ideal_cpus = c.cpus.training["real"], c.cpus.training["ideal"]
+    usable, workers, gap = c.cpus.usable, c.loader.workers, c.gap
     if not workers or ideal_cpus is None or real_cpus is None or usable is None:
         return None
-    if slower is None or real is None or ideal is None:
+    if gap.contention is None or gap.real is None or gap.ideal is None:
         return None
-    count = round(ideal_cpus)
-    if count <= 1 or count + workers <= usable:
-        return None
-    handed_ns = 0.0
+    count, handed_ns = round(ideal_cpus), 0.0
     if c.model is not None:
         handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
-    real_ns, ideal_ns = real_cpus * real.value - handed_ns, ideal_cpus * ideal.value
-    if real_ns < SPINS * ideal_ns or slower.value < MATTERS * real.value:
+    real_ns = real_cpus * gap.real.value - handed_ns
+    ideal_ns = ideal_cpus * gap.ideal.value
+    is_slower = gap.contention.value >= MATTERS * gap.real.value
+    if count <= 1 or count + workers <= usable or real_ns < TWICE * ideal_ns or not is_slower:
         return None
     fewer = max(usable - workers, 1)
     because = (
@@ -284,8 +263,8 @@ def _spinning(c: Context) -> Finding | None:
     )
     return Finding(
         f"The training step computes with {count} threads beside {counted(workers, 'worker')}, on "
-        f"{_cpus(usable)}. Its threads wait for each other by computing (they spin), so it takes "
-        "far more CPU time than with ideal loading.",
+        f"{counted(usable, 'CPU')}. Its threads wait for each other by computing (they spin), so "
+        "it takes far more CPU time than with ideal loading.",
         [Do(f"try OMP_NUM_THREADS={fewer}", because)],
         {"CPU time of a step, ns": real_ns, "CPU time with ideal loading, ns": ideal_ns},
         cost=c.contention,
@@ -310,20 +289,17 @@ def slow_operator(c: Context) -> Finding | None:
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
+    says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
     if report.limit == "busy":
-        at_once = slowest.concurrency
-        says = (
-            f"{slowest.name} works {share(slowest.busy_share or 0.0)} of the time, on "
-            f"{'one task' if at_once == 1 else f'{at_once} tasks'} at once."
-        )
+        at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
+        busy = share(slowest.busy_share or 0.0)
+        says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
     elif report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
         says = (
             f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with "
             f"{slowest.name}."
         )
-    else:
-        says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
     do: list[Set | Do] = [Do(f"make {slowest.name} cheaper")]
     if found_by(python_lock, c) is None:  # else only one of them works at a time
         if report.limit == "threads busy":
@@ -331,12 +307,7 @@ def slow_operator(c: Context) -> Finding | None:
         elif slowest.task_ns is not None:  # a source does one thing at a time
             name = c.setting("concurrency") or "concurrency"
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
-    facts = {
-        "busy, share": slowest.busy_share,
-        "a task takes, ns": slowest.task_ns,
-        "of it on a CPU, ns": slowest.cpu_ns,
-        "tasks for a batch": f"{slowest.tasks_per_batch:.3g}",
-    }
+    facts = {"a task takes, ns": slowest.task_ns, "of it on a CPU, ns": slowest.cpu_ns}
     return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
 
 
@@ -354,7 +325,7 @@ def python_lock(c: Context) -> Finding | None:
     Excluded by loading in processes, unless threads beside them compute only while batches are
     loaded, and steps are slower.
     """
-    report = threads(c.run, c.ideal)
+    report, slower = threads(c.run, c.ideal), c.gap.contention
     beside = [
         use
         for use in (report.threads if report else ())
@@ -381,7 +352,7 @@ def python_lock(c: Context) -> Finding | None:
             f"{FEWEST_READINGS} are needed; let it run longer"
         )
     held = real.wait_ns >= max(LONG_NS, TIMES_IDEAL * ideal.wait_ns)
-    (stopped_ns, queued_ns), slower = _longer_ns(c, report), c.gap.contention
+    stopped_ns, queued_ns = _longer_ns(c, report)
     often = steps_suffer and slower is not None and stopped_ns >= MOSTLY * slower.value
     if not held and not often:
         return None
@@ -396,25 +367,19 @@ def python_lock(c: Context) -> Finding | None:
             "than with ideal loading, though it has a CPU: its many short calls wait for Python's "
             "lock (GIL)."
         )
-    waits = c.waiting * _in_lock(operators(c.run), report, real)
+    because = "a DataLoader's num_workers, or SPDL's run_pipeline_in_subprocess"
+    do = [
+        Do("load in processes instead of threads", because),
+        Do("load with functions that release the GIL", "as compiled code can"),
+    ]
     if in_processes:
         do = [Do(f"do less with a batch in {names}", "convert and collate in the workers")]
-    else:
-        because = "a DataLoader's num_workers, or SPDL's run_pipeline_in_subprocess"
-        do = [
-            Do("load in processes instead of threads", because),
-            Do("load with functions that release the GIL", "as compiled code can"),
-        ]
     return Finding(
         says,
         do,
-        {
-            "wait for the GIL, ns": real.wait_ns,
-            "with ideal loading, ns": ideal.wait_ns,
-            "the training thread stops longer in a step, ns": stopped_ns,
-        },
+        {"wait for the GIL, ns": real.wait_ns, "with ideal loading, ns": ideal.wait_ns},
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
-        cost=c.contention + waits,
+        cost=c.contention + c.waiting * _in_lock(operators(c.run), report, real),
     )
 
 

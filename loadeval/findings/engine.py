@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from loadeval.data.columns import Column, Columns
+from loadeval.data.columns import UNKNOWN, Column, Columns
 from loadeval.data.lines import LoaderInfo
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
@@ -26,6 +26,7 @@ from loadeval.estimate.stats import Estimate
 from loadeval.estimate.steady import steady
 from loadeval.inside.stages import Stage, Stages, stages
 from loadeval.model.changes import Change
+from loadeval.model.costs import computed_ns
 from loadeval.model.model import Model
 
 ROOMS = ("workers", "inside", "blocked", "cpus", "starts", "gpu", "run")
@@ -37,12 +38,15 @@ WORTH = 0.03
 """Of the time: what gains less is no action, and a finding that others leave less is none."""
 ACCOUNTED = 0.8
 """Of what is lost: where findings have so much, what they leave is told only if it matters."""
-LIKE = 0.2
-"""Two actions that gain within a fifth of each other are alike: a setting comes before code."""
 DOMINATES = 0.4
 """Of fetching and collating: the function that takes so much is named for it alone."""
-CHARGED = 0.2
-"""Of the loader's time: a stage that is waited for so long is a cause of its own."""
+LARGE = 0.2
+"""Such a part of the waiting, of an epoch, or of the loader's time for a stage is told.
+
+Two things that gain within a fifth of each other are alike: a setting comes before code.
+"""
+TWICE = 2.0
+"""So many times as much is more than usual, and so many times as fast is what is asked for."""
 BLOCKED = 0.4
 """Of fetching and collating: workers that are blocked so long do not lack CPUs."""
 MOSTLY = 0.5
@@ -52,11 +56,11 @@ FEWEST_LOGGED = 8
 
 DIAGNOSE = "measure with `loadeval diagnose -- COMMAND`"
 IN_PYTHON = "or with mode='alternate' in Python"
-NOT_LOOKED_INTO = f"the loader was not looked into: {DIAGNOSE}, or with stages=True in Python"
 NO_IDEAL = f"ideal loading was not measured: {DIAGNOSE}, {IN_PYTHON}"
 
 Part: TypeAlias = Literal["waiting", "contention", "epoch starts"]
 Turn: TypeAlias = Literal["first", "by gain", "last"]
+Ask: TypeAlias = "Callable[[Context], Finding | None]"
 
 
 class Skip(Exception):  # noqa: N818 - it is none
@@ -84,12 +88,14 @@ class Do:
     """Something to do that is no setting; `where` is a line of the program.
 
     `change` is what the model makes of it, if that can be predicted, and `because` more about it.
+    `times` is how many times as fast a part is to become.
     """
 
     says: str
     because: str = ""
     where: str | None = None
     change: Change | None = None
+    times: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,9 @@ class Finding:
 class Action:
     """One thing to do, and what training gains by it and all actions before it.
 
-    `speedup` is None where nothing is predicted. `findings` are the rules that ask for it.
+    `speedup` is None where nothing is predicted. `findings` are the rules that ask for it. A
+    `setting`, by the user's name, changes from `present` to `proposed`; or a part becomes so many
+    `times` as fast.
     """
 
     says: str
@@ -123,7 +131,10 @@ class Action:
     where: str | None
     speedup: Estimate | None
     findings: tuple[str, ...]
-    is_setting: bool = False
+    setting: str | None = None
+    present: Any = None
+    proposed: Any = None
+    times: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +161,7 @@ class Rule(NamedTuple):
 
     name: str
     source: str
-    ask: Callable[[Context], Finding | None]
+    ask: Ask
     undo: Callable[[Context], Change] | None
     of: tuple[Part, ...]
     turn: Turn
@@ -167,10 +178,10 @@ def rule(
     undo: Callable[[Context], Change] | None = None,
     of: tuple[Part, ...] = ("waiting",),
     turn: Turn = "by gain",
-) -> Callable[[Callable[[Context], Finding | None]], Callable[[Context], Finding | None]]:
-    """Registers a rule: see Rule."""
+) -> Callable[[Ask], Ask]:
+    """Registers a rule, see Rule, which is then asked once of a context."""
 
-    def register(ask: Callable[[Context], Finding | None]) -> Callable[[Context], Finding | None]:
+    def register(ask: Ask) -> Ask:
         @wraps(ask)
         def once(c: Context) -> Finding | None:
             if name not in c.answers:
@@ -189,7 +200,7 @@ def rule(
     return register
 
 
-def found_by(ask: Callable[[Context], Finding | None], c: Context) -> Finding | None:
+def found_by(ask: Ask, c: Context) -> Finding | None:
     """What another rule found; None where it found nothing, or could not tell."""
     try:
         return ask(c)
@@ -198,9 +209,16 @@ def found_by(ask: Callable[[Context], Finding | None], c: Context) -> Finding | 
 
 
 def explains_waiting(c: Context) -> bool:
-    """Whether a rule found what training waits for."""
-    causes = (each for each in RULES if each.undo and "waiting" in each.of and each.turn != "last")
-    return any((found := found_by(each.ask, c)) and found.cost != 0 for each in causes)
+    """Whether a rule found what training waits for, and undoing that gains what matters."""
+    for each in RULES:
+        if each.undo is None or "waiting" not in each.of or each.turn == "last":
+            continue
+        found = found_by(each.ask, c)
+        if found is None or found.cost == 0:
+            continue
+        if c.model is None or found.cost is not None or c.gained(each.undo(c)) >= MATTERS:
+            return True
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +244,8 @@ class Context:
         """Inside the loader. Raises Skip where nobody looked."""
         known = stages(self.run)
         if known is None:
-            raise Skip(NOT_LOOKED_INTO)
+            how = f"{DIAGNOSE}, or with stages=True in Python"
+            raise Skip(f"the loader was not looked into: {how}")
         return known
 
     @cached_property
@@ -236,6 +255,10 @@ class Context:
             return Model(self.run, self.gap, stages(self.run))
         except UsageError:
             return None
+
+    def gained(self, change: Change) -> float:
+        """The share of the time that is gone with a change; 0 where nothing can be predicted."""
+        return 0.0 if self.model is None else max(1 - 1 / self.model.simulate(change).value, 0.0)
 
     @property
     def cpus(self) -> Cpus:
@@ -333,6 +356,12 @@ class Context:
         return self.stages.charged_share(*of) or 0.0
 
     @property
+    def opens_no_file(self) -> bool:
+        """Whether it was seen that loading opens no file."""
+        known = self.run.stages.opened_files[self.run.stages.opened_files != UNKNOWN]
+        return len(known) > 0 and not known.any()
+
+    @property
     def work_ns(self) -> float:
         """What a worker does for a batch: fetch and collate."""
         return self.stages.fetch_ns + self.stages.collate_ns
@@ -391,59 +420,73 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-def _lost(c: Context) -> dict[Part, float]:
-    """The shares of the time over whole epochs that are lost, none of them negative."""
-    starts = c.gap.share("epoch starts")
-    lost: dict[Part, float] = {
-        "waiting": c.waiting * (1 - starts),
-        "contention": c.contention * (1 - starts),
-        "epoch starts": max(starts, 0.0),
-    }
-    if c.gap.real is None:
-        return dict.fromkeys(lost, 1.0)  # nobody knows how much at most
-    if c.gap.lost_share is not None:  # where some part gains time, the others lose less in all
-        most = max(c.gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
-        lost = {part: share * min(most, 1.0) for part, share in lost.items()}
-    return lost
-
-
-def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
+# One account, and one list: parts of it would pass all of it around.
+def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915
     """The findings, the costliest first, each with the time that those before it left.
 
     Those whose time others have are gone. Those without a cost come after the others.
     """
-    lost = _lost(c)
-    left, total = dict(lost), sum(lost.values())
+    of_starts, gap = c.gap.share("epoch starts"), c.gap
+    lost: dict[Part, float] = {
+        "waiting": c.waiting * (1 - of_starts),
+        "contention": c.contention * (1 - of_starts),
+        "epoch starts": max(of_starts, 0.0),
+    }
+    if gap.real is None:
+        lost = dict.fromkeys(lost, 1.0)  # nobody knows how much at most
+    elif gap.lost_share is not None:  # where some part gains time, the others lose less in all
+        most = max(gap.lost_share.value, 0.0) / max(sum(lost.values()), MATTERS)
+        lost = {part: share * min(most, 1.0) for part, share in lost.items()}
+    left, total, slower = dict(lost), sum(lost.values()), lost["contention"]
     undos = {each.name: each.undo(c) for each, _ in found if each.undo and c.model is not None}
-    costs = {each.name: _alone(c, each, finding, undos) for each, finding in found}
+
+    def alone(each: Rule, finding: Finding) -> float | None:
+        if finding.cost is not None:  # of the steady state, but for starts
+            return finding.cost * (1 - of_starts * ("epoch starts" not in each.of)) or None
+        if each.name in undos:
+            return c.gained(undos[each.name])
+        return c.waiting or None if each.undo else None
+
+    costs = {each.name: alone(each, finding) for each, finding in found}
 
     def place(pair: tuple[Rule, Finding]) -> tuple[int, float]:
         each, finding = pair
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LIKE * by_setting)
+        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LARGE * by_setting)
 
-    findings, undone, gained = [], Change(), 0.0
+    findings, undone, reached = list[Finding](), Change(), 0.0
     for each, finding in sorted(found, key=place):
-        cost = costs[each.name]
+        cost, is_last = costs[each.name], each.turn == "last"
         if cost is None:
             findings.append(replace(finding, cost=None))
             continue
-        if cost < MATTERS and each.turn != "last" and not c.is_log:
+        if cost < MATTERS and not is_last and not c.is_log:
             continue
         both = undone + undos[each.name] if each.name in undos else undone
         if finding.cost is None and each.name in undos:
-            cost = max(_gained(c, both) - gained, 0.0)
-        within = _within(c, each, left, lost["contention"], _unloaded(c, both))
+            cost = max(c.gained(both) - reached, 0.0)
+        # Steps are slower beside what is loaded: less so, as less is.
+        within, unloaded = {part: left[part] for part in each.of}, 0.0
+        if c.model is not None and not c.is_rank:
+            before = c.model.costs
+            unloaded = 1 - computed_ns(both.applied(before)) / max(computed_ns(before), 1.0)
+            unloaded = max(unloaded, 0.0)
+        if is_last:
+            is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
+            within["contention"] = min(left["contention"], slower * (1 - unloaded)) * is_all
+        elif "contention" not in each.of:
+            due = max(slower * unloaded - (slower - left["contention"]), 0.0)
+            within["contention"] = min(due, left["contention"])
         cost = min(cost, sum(within.values()))
         is_told = sum(each.cost or 0.0 for each in findings) >= ACCOUNTED * total
-        if cost < (MATTERS if each.turn == "last" and is_told else WORTH):
+        if cost < (MATTERS if is_last and is_told else WORTH):
             if c.is_log:
                 # Nothing tells which of them it is that costs.
                 findings.append(replace(finding, cost=None))
             continue
         if each.name in undos:
-            undone, gained = both, _gained(c, both)
+            undone, reached = both, c.gained(both)
         rest = cost
         for part, most in within.items():
             taken = min(rest, most)
@@ -453,59 +496,12 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:
     return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
 
 
-def _alone(c: Context, each: Rule, finding: Finding, undos: Mapping[str, Change]) -> float | None:
-    """What a finding by itself costs; None where that is nothing, or not known."""
-    if finding.cost is not None:  # of the steady state, but for starts
-        starts = 0.0 if "epoch starts" in each.of else c.gap.share("epoch starts")
-        return finding.cost * (1 - starts) or None
-    if each.name in undos:
-        return _gained(c, undos[each.name])
-    return c.waiting or None if each.undo else None
-
-
-def _within(
-    c: Context, each: Rule, left: Mapping[Part, float], slower: float, unloaded: float
-) -> dict[Part, float]:
-    """What of the time left a finding may have, without which loading is lighter by a share.
-
-    Steps are `slower` beside what is loaded: less so, as less is.
-    """
-    within = {part: left[part] for part in each.of}
-    most = left["contention"]
-    if each.turn == "last":
-        is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
-        within["contention"] = min(most, slower * (1 - unloaded)) if is_all else 0.0
-    elif "contention" not in each.of:
-        within["contention"] = min(max(slower * unloaded - (slower - most), 0.0), most)
-    return within
-
-
-def _unloaded(c: Context, change: Change) -> float:
-    """The share of what loading computes that a change takes away; 0 where nobody knows."""
-    if c.model is None or c.is_rank:
-        return 0.0
-
-    def computed_ns(costs: Columns) -> float:
-        own = ("cpu_ns", "pickle_ns", "receive_ns", "index_ns", "pin_ns")
-        return float(sum(costs[name].sum() for name in own))
-
-    before = c.model.costs
-    return max(1 - computed_ns(change.applied(before)) / max(computed_ns(before), 1.0), 0.0)
-
-
-def _gained(c: Context, change: Change) -> float:
-    """The share of the time that is gone with a change."""
-    assert c.model is not None  # noqa: S101 - who asks has looked
-    speedup = c.model.simulate(change).value
-    return max(1 - 1 / speedup, 0.0)
-
-
-def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
-    """What to do, the largest gain first; what is not predicted comes last.
+def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
+    """What to do, the largest gain first; what is not predicted comes last. And what limits then.
 
     Each is simulated on top of those before it, what mends the first findings before all others.
     What then gains too little, or may as well lose, is left out, and so is what comes after a
-    finding's predicted advice without a prediction.
+    finding's predicted advice without a prediction. A setting has one value.
     """
     asked: dict[str, tuple[Set | Do, list[str]]] = {}
     for finding in findings:
@@ -513,51 +509,54 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
     first = {each.name for each in RULES if each.turn == "first"}
     predicted = [each for each in asked.values() if c.model and each[0].change is not None]
-    actions: list[Action] = []
-    done, reached = Change(), 1.0
+    actions, done, reached = list[Action](), Change(), 1.0
     while predicted and c.model is not None:
-        tried = []
-        for do, rules in predicted:
-            both = done + do.change if do.change else done
-            tried.append((c.model.simulate(both), do, rules, both))
+        tried = [
+            (c.model.simulate(both := done + (do.change or Change())), do, rules, both)
+            for do, rules in predicted
+        ]
         most = max(speedup.value for speedup, *_ in tried)
-        alike = [each for each in tried if each[0].value >= most - LIKE * abs(most - reached)]
+        alike = [each for each in tried if each[0].value >= most - LARGE * abs(most - reached)]
         speedup, do, rules, both = min(
             [each for each in tried if first & set(each[2])] or alike,
             key=lambda each: not isinstance(each[1], Set),
         )
         predicted = [each for each in predicted if each[0] is not do]
-        if speedup.value < reached * (1 + WORTH) or speedup.bounds[0] <= 1:
+        if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:
             if first & set(rules):
                 continue
             break
         done, reached = both, speedup.value
         actions.append(_action(c, do, rules, speedup))
+        if isinstance(do, Set):
+            predicted = [each for each in predicted if _setting(each[0]) != do.setting]
     told = {name for action in actions for name in action.findings}
     for do, rules in asked.values():
-        if not told & set(rules) and _may_gain(c, do, done, reached):
-            told |= set(rules)
-            actions.append(_action(c, do, rules, None))
+        is_set = _setting(do) in {action.setting for action in actions if action.setting}
+        if told & set(rules) or is_set:
+            continue
+        if c.model is not None and do.change is not None:
+            then = c.model.simulate(done + do.change)
+            # It may lose as much as it is likely to gain.
+            loses = then.value * then.bounds[0] < reached**2
+            if then.value < reached * (1 + MATTERS) or loses:
+                continue
+        told |= set(rules)
+        actions.append(_action(c, do, rules, None))
     return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
 
 
-def _may_gain(c: Context, do: Set | Do, done: Change, reached: float) -> bool:
-    """Whether it is worth trying on top of what is done: nothing predicts that it is not.
-
-    A setting that may as well lose is not.
-    """
-    if c.model is None or do.change is None:
-        return True
-    then = c.model.simulate(done + do.change)
-    loses = isinstance(do, Set) and then.bounds[0] < reached * (1 - WORTH)
-    return then.value >= reached * (1 + WORTH) and not loses
+def _setting(do: Set | Do) -> str | None:
+    return do.setting if isinstance(do, Set) else None
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:
-    where = c.loader.made_at if isinstance(do, Set) else do.where
     free = c.gap.speedup
     if speedup is not None and free is not None:  # nothing gains more than free loading would
         low, high = speedup.bounds
         value = min(speedup.value, free.value)
         speedup = Estimate(value, min(low, value), max(min(high, free.bounds[1]), value))
-    return Action(do.says, do.because, where, speedup, tuple(rules), isinstance(do, Set))
+    if isinstance(do, Set):
+        changed = {"setting": do.setting, "present": do.present, "proposed": do.proposed}
+        return Action(do.says, do.because, c.loader.made_at, speedup, tuple(rules), **changed)
+    return Action(do.says, do.because, do.where, speedup, tuple(rules), times=do.times)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from loadeval.data.columns import Columns
 from loadeval.estimate.memory import copies
 from loadeval.findings.engine import (
     BLOCKED,
-    CHARGED,
     DOMINATES,
+    LARGE,
     MATTERS,
     MOSTLY,
+    TWICE,
     Context,
     Do,
     Finding,
@@ -25,20 +25,11 @@ from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
 from loadeval.inside.stages import TransformTime
 from loadeval.model.changes import Change
-from loadeval.model.costs import in_share, mean_known, work_of
+from loadeval.model.costs import TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
 
-TWICE = 2.0
-LARGEST_PART = 0.3
-"""Where no transform dominates, the largest of several that do together is named from this on."""
-MUCH_SMALLER = 4.0
-"""A transform had better come after one that makes samples so many times smaller."""
-SAME_SIZE = 2.0
-"""A transform whose samples become so many times larger or smaller changes their size itself."""
 LEAST_COPIED = 16_000_000
 """Python itself, and what it has imported, make a worker copy some megabytes."""
-SAMPLED_TOO_OFTEN = 0.1
-"""The share of a line in fetching and collating may be seen too large by as much."""
 SLOWEST_COPY_BYTES_PER_NS = 0.4
 """The slowest way of passing a batch between processes: 0.4 GB/s.
 
@@ -64,8 +55,18 @@ REMEDIES = {
         "resize faster",
         "decode to a smaller size (Image.draft), a cheaper filter, or smaller files on disk",
     ),
+    r"(.+\.)?_?(i?glob\w*|r?glob|iterdir|listdir|scandir|walk)": (
+        "list the folder once, in __init__",
+        "it is listed for each sample",
+    ),
+    r"(.+\.)?_?deepcopy\w*": ("copy only what changes", "the rest may be shared"),
+    r"(.+\.)?resample": (
+        "resample faster",
+        "scipy.signal.resample_poly, or pad to a length with small factors",
+    ),
 }
 """By the library function that a line calls: what to do, and how."""
+IN_ORDER = ("read it in order, or unpack it once", "going back unpacks it from its start")
 OF_FORMAT = {
     "a compressed archive is unpacked": (
         "store arrays uncompressed, mapped",
@@ -73,10 +74,7 @@ OF_FORMAT = {
     ),
     "a row of a table is selected": (
         "take the columns as arrays, in __init__",
-        (
-            "frame['column'].to_numpy(): to select one row of a DataFrame costs as much as "
-            "thousands of elements of an array"
-        ),
+        "frame['column'].to_numpy(): a row of a DataFrame costs as much as thousands of elements",
     ),
     "a tensor is built from Python objects": (
         "keep the data as one array, and use torch.from_numpy(array[index])",
@@ -88,17 +86,11 @@ OF_FORMAT = {
     ),
     "a part of a columnar file is read": (
         "read rows in the order of the file, or make row groups smaller",
-        (
-            "a row group is read and decoded whole; rows that are read in random order are better "
-            "stored as arrays (.npy, Arrow IPC)"
-        ),
+        "a row group is decoded whole; for random order store arrays (.npy, Arrow IPC)",
     ),
     "a chunked array is read": (
         "store one sample in a chunk",
-        (
-            "uncompressed or by a fast codec (lzf, lz4), or read the samples of a batch at once "
-            "(__getitems__): a chunk is read and unpacked whole"
-        ),
+        "or read a batch at once (__getitems__): a chunk is read and unpacked whole",
     ),
     "a file with an index is opened": (
         "open the file once in each worker, and keep it",
@@ -106,18 +98,10 @@ OF_FORMAT = {
     ),
     AMPLIFIED: (
         "read only what is used",
-        (
-            "split large files, map them, seek to a sample by an index, or keep what was read for "
-            "the samples after it"
-        ),
+        "split large files, map them, seek by an index, or keep what was read for the next samples",
     ),
 }
 """By the form of the data: what to do, and why."""
-
-
-def without(*names: str) -> Change:
-    """Nothing of these costs."""
-    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
 
 
 def shorter(times: float, *names: str) -> Change:
@@ -127,19 +111,19 @@ def shorter(times: float, *names: str) -> Change:
     )
 
 
+def without(*names: str) -> Change:
+    """Nothing of these costs."""
+    return Change(costs=lambda costs: costs.replace(**dict.fromkeys(names, 0 * costs.cpu_ns)))
+
+
 def less(part: float) -> Change:
     """Fetching and collating without a part of it."""
     return Change(costs=lambda costs: in_share(costs, 1 - min(part, 1.0)))
 
 
-def twice_as_fast(part: float) -> Change:
-    """Fetching and collating with a part of it twice as fast."""
-    return less(part / TWICE)
-
-
 def waits_for_workers(c: Context) -> bool:
     """Whether training waits for workers that fetch and collate."""
-    return c.loses and c.charged("fetch", "collate") >= CHARGED
+    return c.loses and c.charged("fetch", "collate") >= LARGE
 
 
 def computes(c: Context) -> bool:
@@ -166,7 +150,7 @@ def part_of(c: Context) -> TransformTime | None:
     largest = next((part for part in transforms if not part.calls_others), None)
     if largest is None or 1 - sum(part.share for part in transforms) >= DOMINATES:
         return None
-    return largest if largest.share >= LARGEST_PART else None
+    return largest if largest.share >= LARGE else None
 
 
 def format_of(c: Context) -> SlowFormat | None:
@@ -202,8 +186,7 @@ def tokenises(c: Context) -> bool:
 
 def collates(c: Context) -> bool:
     """Whether training waits for workers that collate for a large part of their time."""
-    is_much = c.stages.collate_ns >= DOMINATES * c.work_ns > 0
-    return waits_for_workers(c) and is_much
+    return waits_for_workers(c) and c.stages.collate_ns >= DOMINATES * c.work_ns > 0
 
 
 def by_lines(c: Context) -> list[Set | Do]:
@@ -218,7 +201,7 @@ def by_lines(c: Context) -> list[Set | Do]:
             if re.fullmatch(leaf, line.leaf):
                 says, because = remedy
         says = f"{says}: {share(line.share)} of loading"
-        do.append(Do(says, because, line.place, twice_as_fast(line.share)))
+        do.append(Do(says, because, line.place, less(line.share / TWICE), TWICE))
     return do
 
 
@@ -231,7 +214,7 @@ def slow_transform(c: Context) -> Finding | None:
     """One transform takes most of loading a batch.
 
     Shown by a transform that takes 40% of fetching and collating, without those that it calls; or
-    30%, as the largest of several that take 60% together.
+    20%, as the largest of several that take 60% together.
 
     Excluded by workers that are blocked for 40% of their work, one slow worker, a few slow samples,
     tokenising, and lines of another function with 40%.
@@ -243,22 +226,22 @@ def slow_transform(c: Context) -> Finding | None:
         f"{part.name} takes {share(part.share)} of loading a batch: "
         f"{duration(part.ns / part.calls)} a call, {part.calls:,.3g} calls a batch.",
         [*_behind_what_shrinks(c, part), _cheaper_transform(c, part), *more_workers(c)],
-        {"of loading a batch, share": part.share, "for a batch, ns": part.ns},
     )
 
 
 def _cheaper_transform(c: Context, part: TransformTime) -> Do:
-    own = (
-        line
-        for line in c.stages.code
-        if line.function == part.function or line.function.startswith(f"{part.function}.")
-    )
-    line = next((line for line in own if line.share >= MOSTLY * part.share), None)
-    if line is None and c.stages.line and min(c.stages.line.share, part.share) >= DOMINATES:
-        line = c.stages.line
-    because = FASTER if line is None else f"most of it is in {line.name}; {FASTER}"
+    line, because, place = c.stages.line, FASTER, None
+    if line is not None and min(line.share, part.share) < DOMINATES:
+        line = None
+    for each in c.stages.code:  # its own lines come first
+        is_own = f"{each.function}.".startswith(f"{part.function}.")
+        if is_own and each.share >= MOSTLY * part.share:
+            line = each
+            break
+    if line is not None:
+        because, place = f"most of it is in {line.name}; {FASTER}", line.place
     says = f"make {part.name} twice as fast"
-    return Do(says, because, None if line is None else line.place, twice_as_fast(part.share))
+    return Do(says, because, place, less(part.share / TWICE), TWICE)
 
 
 def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
@@ -272,11 +255,11 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
         return []
     own = sizes[at]
     handled = min(own.before, own.after)
-    if max(own.before, own.after) >= SAME_SIZE * max(handled, 1.0):
+    if max(own.before, own.after) >= TWICE * max(handled, 1.0):
         return []
     for smaller in sizes[at + 1 :]:
         left = max(smaller.after, 1.0)
-        if handled >= MUCH_SMALLER * left:
+        if handled >= TWICE * left:
             because = (
                 f"it handles {number(handled)} numbers a sample (pixels times channels), and "
                 f"{smaller.name} leaves {number(smaller.after)}"
@@ -288,12 +271,8 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 
 def _without_copies(c: Context) -> Change:
     copied = copies(c.run)
-    left = 1.0 if copied is None else 1 - copied.share
-
-    def costs(before: Columns) -> Columns:
-        return before.replace(cpu_ns=before.cpu_ns * left, run_queue_ns=before.run_queue_ns * left)
-
-    return Change(costs=costs)
+    times = 1 / max(1 - (copied.share if copied else 0.0), TINY)
+    return shorter(times, "cpu_ns", "run_queue_ns")
 
 
 @rule(
@@ -328,11 +307,7 @@ def copied_pages(c: Context) -> Finding | None:
         f"which takes {share(copied.share)} of the CPU time of loading: reading a Python object "
         "changes its reference count, and so copies its page in a forked worker.",
         [Do("hold the dataset in NumPy arrays or tensors", because, change=_without_copies(c))],
-        {
-            "copied by each worker, bytes": copied.copied_bytes,
-            "pages copied for a batch": copied.faults,
-            "estimated objects of the dataset": c.loader.dataset_objects,
-        },
+        {"estimated objects of the dataset": c.loader.dataset_objects},
     )
 
 
@@ -362,11 +337,12 @@ def data_format(c: Context) -> Finding | None:
             f"its time in {form.name}."
         )
     do, because = OF_FORMAT[form.form]
+    if "opened" in form.form and c.opens_no_file:
+        do, because = IN_ORDER
     place = form.name.partition(" > ")[0]
     return Finding(
         says,
         [Do(do, because, place, less(form.share)), *more_workers(c)],
-        {"of loading a batch, share": form.share, "read for a batch, bytes": c.stages.read_bytes},
     )
 
 
@@ -413,18 +389,18 @@ def slow_collate(c: Context) -> Finding | None:
         return None
     part, line = c.stages.collate_ns / c.work_ns, c.stages.line
     # A line that was seen for longer than fetching takes is the collate function's.
-    is_named = line is not None and line.share >= max(1 - part + SAMPLED_TOO_OFTEN, DOMINATES)
+    # Its share may be seen too large by a tenth.
+    is_named = line is not None and line.share >= max(1.1 - part, DOMINATES)
     name = line.function if line is not None and is_named else "The collate function"
     because = (
         "stack tensors once with torch.stack, pad with one allocation, move loops into __getitem__"
     )
     where = line.place if line is not None and is_named else None
-    do = Do("make collate_fn twice as fast", because, where, twice_as_fast(part))
+    do = Do("make collate_fn twice as fast", because, where, less(part / TWICE), TWICE)
     return Finding(
         f"{name} takes {duration(c.stages.collate_ns)} to collate a batch, {share(part)} of what a "
         "worker does.",
         [do, *more_workers(c)],
-        {"collating a batch, ns": c.stages.collate_ns, "fetching it, ns": c.stages.fetch_ns},
     )
 
 
@@ -450,7 +426,6 @@ def tokenising(c: Context) -> Finding | None:
         f"{share(part)} of loading a batch is tokenising, in {place}"
         f"{': the same texts in each epoch' if again else ''}.",
         [Do("tokenise once, before training", because, change=less(part)), *more_workers(c)],
-        {"of loading a batch, share": part},
     )
 
 
@@ -463,72 +438,64 @@ def transfer(c: Context) -> Finding | None:
     """Passing a batch from its worker to the training process takes long.
 
     Shown by pickling and receiving that are 20% of the loader's time and 0.6 ms.
-
-    Excluded by less of either, which passing any batch takes.
     """
-    parts = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
-    transfer_ns = sum(each.work_ns for each in parts)
-    if not c.loses or c.charged("pickle", "receive") < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
+    work_ns = {each.stage: each.work_ns for each in c.stages.stages}
+    receive_ns = work_ns.get("receive", 0.0)
+    transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
+    if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
         return None
-    pickled = c.stages.pickled_bytes or 0.0
-    receive_ns = sum(each.work_ns for each in parts if each.stage == "receive")
-    lock_ns, halved = 0.0, shorter(TWICE, "pickle_ns", "receive_ns")
+    pickled, lock_ns = c.stages.pickled_bytes or 0.0, 0.0
     if c.model is not None and c.model.costs.lock_ns.any():
         lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
+    change = shorter(TWICE, "pickle_ns", "receive_ns")
     if lock_ns >= MOSTLY * transfer_ns:
         says += (
             ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
             "while it loads the next batch."
         )
-        do = Do(
-            "call torch.multiprocessing.set_sharing_strategy('file_system')",
-            "at the start of the script: tensors are then passed by name",
-            change=without("lock_ns"),
-        )
+        do = "call torch.multiprocessing.set_sharing_strategy('file_system')"
+        because = "at the start of the script: tensors are then passed by name"
+        change = without("lock_ns")
     elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
+        do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
         change = without("lock_ns", "pickle_ns", "receive_ns")
-        do = Do("return tensors from the workers, not arrays", because, change=change)
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
+        do = "use larger batches"
         because = "or set_sharing_strategy('file_system'), which takes about half the time"
-        do = Do("use larger batches", because, change=halved)
     else:
         says += f", though only {size(pickled)} of it are pickled: it has many tensors or objects."
-        do = Do(
-            "send fewer and larger tensors", "stack those of a kind in collate_fn", change=halved
-        )
-    name, none = c.setting("num_workers"), Change({"num_workers": 0})
-    zero = [Set(name, c.loader.workers, 0, "no batch is passed then", none)] if name else []
-    names = {"pickle": "pickling a batch, ns", "receive": "receiving it, ns"}
-    facts = {names[each.stage]: each.work_ns for each in parts}
-    return Finding(says, [do, *zero], {**facts, "pickled, bytes": pickled})
+        do, because = "send fewer and larger tensors", "stack those of a kind in collate_fn"
+    advice: list[Set | Do] = [Do(do, because, change=change)]
+    if name := c.setting("num_workers"):
+        none = Change({"num_workers": 0})
+        advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))
+    facts = {"receiving it, ns": receive_ns, "pickled, bytes": pickled}
+    return Finding(says, advice, facts)
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))
 def slow_sampler(c: Context) -> Finding | None:
     """The training process takes long to choose what is loaded next.
 
-    Shown by drawing indices that is 20% of the loader's time, or of a step.
-
-    Excluded by under 40% of the loader's time without workers.
+    Shown by drawing indices that is 20% of the loader's time, or of a step; without workers 40%.
     """
     index = c.stages.share_of("indices")
     index_ns = 0.0 if index is None else index.work_ns
     step_ns = float("inf") if c.gap.ideal is None else c.gap.ideal.value
     if not c.loses or (not c.loader.workers and c.charged("indices") < DOMINATES):
         return None
-    if c.charged("indices") < CHARGED and index_ns < CHARGED * step_ns:
+    if c.charged("indices") < LARGE and index_ns < LARGE * step_ns:
         return None
     change = shorter(TWICE, "index_ns")
     because = "draw all indices of an epoch at once, without a loop over weights for each batch"
     return Finding(
         f"The training process spends {duration(index_ns)} a batch on "
         f"{c.loader.sampler or 'the sampler'}, which chooses what is loaded next.",
-        [Do("make the sampler twice as fast", because, change=change)],
-        {"indices of a batch, ns": index_ns},
+        [Do("make the sampler twice as fast", because, change=change, times=TWICE)],
     )
 
 
@@ -537,15 +504,12 @@ def pinning(c: Context) -> Finding | None:
     """The thread that pins batches cannot keep up.
 
     Shown by pinning that is 20% of the loader's time.
-
-    Excluded by pinning that takes less.
     """
     pin = c.stages.share_of("pin")
-    if not c.loses or pin is None or c.charged("pin") < CHARGED:
+    if not c.loses or pin is None or c.charged("pin") < LARGE:
         return None
     change = shorter(TWICE, "pin_ns")
     return Finding(
         f"Copying a batch to pinned memory takes {duration(pin.work_ns)}.",
         [Do("send fewer and larger tensors", "stack those of a kind in collate_fn", change=change)],
-        {"pinning a batch, ns": pin.work_ns},
     )

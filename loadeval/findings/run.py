@@ -14,12 +14,15 @@ from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, m
 from loadeval.estimate.metrics import padding as padding_of
 from loadeval.estimate.stats import slope, spearman
 from loadeval.estimate.steady import length_of_epochs, steady
-from loadeval.findings.cpus import MUCH
+from loadeval.findings.cpus import MUCH, oversubscription
 from loadeval.findings.engine import (
     DIAGNOSE,
+    DOMINATES,
     IN_PYTHON,
+    LARGE,
     MATTERS,
     MOSTLY,
+    TWICE,
     Context,
     Do,
     Finding,
@@ -30,25 +33,18 @@ from loadeval.findings.engine import (
     rule,
 )
 from loadeval.findings.workers import deeper_queue, head_of_line, slow_samples
-from loadeval.words import counted, duration, number, share, size, times
+from loadeval.words import counted, duration, number, share, size
 
-FEWEST_FOR_STALLS = 200
-"""Batches of which the slowest hundredth is at least two."""
-TOP = 0.01
-FEWEST_GAPS = 4
+FEW = 0.1
+"""Of the batches: what happens in more of them is not out of the ordinary."""
+FEWEST_STALLS, FEWEST_GAPS = 3, 4
+"""So many stalls are hardly chance; so many gaps between them may be regular."""
 REGULAR = 0.8
 """This share of the gaps between stalls must be about equal for there to be a period."""
-MOST_OUTLIERS = 0.05
-"""If they are a larger share of the batches, they are not out of the ordinary."""
 WORTH_SAYING = 0.01
 """A smaller share of the time is not worth saying."""
-FEWEST_FOR_CHANGE = 40
-"""Steady-state batches, under which nothing is said of a change."""
-PARTS = 20
-"""Stretches of as many batches each, by whose medians a trend is found."""
-PER_BATCHES = 1000
-MUCH_PADDING = 0.2
-STRONG = 0.5
+FEWEST_FOR_CHANGE, PARTS = 40, 20
+"""Steady batches, under which nothing is said of a change; stretches by whose medians it is."""
 SIGNIFICANT = 3.3
 """So many standard errors come about by chance once in a thousand times."""
 
@@ -58,53 +54,56 @@ def _needs(c: Context, batches: int) -> None:
         raise Skip(f"{len(c.rows)} steady-state batches, of {batches} needed")
 
 
-@rule("stalls", source="share of the waiting in the slowest 1% of the batches")
+@rule("stalls", source="the number of waits over twice the median iteration, and their share")
 def stalls(c: Context) -> Finding | None:
-    """Most of the waiting is for a hundredth of the batches.
+    """Most of the waiting is for a few batches.
 
-    Shown by the slowest 1% of the batches, which have half of all waiting, where that is 5% of the
-    time.
+    Shown by three waits or more of over twice the median iteration, for a tenth of the batches or
+    fewer, which have half of all waiting, where that is 5% of the time. Where the pairs of an
+    alternating run are too few to show that time is lost, they have no cost.
 
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
-    _needs(c, FEWEST_FOR_STALLS)
-    wait_ns, total_ns = c.batches.wait_ns, int((c.batches.wait_ns + c.batches.step_ns).sum())
-    waited_ns, count = int(wait_ns.sum()), len(c.rows)
-    top = np.sort(np.argsort(wait_ns, kind="stable")[-math.ceil(TOP * count) :])
-    stalled_ns = int(wait_ns[top].sum())
-    if waited_ns < MATTERS * total_ns or stalled_ns < MOSTLY * waited_ns:
+    _needs(c, PARTS)
+    wait_ns, count, workers = c.batches.wait_ns, len(c.rows), c.loader.workers
+    iteration_ns = wait_ns + c.batches.step_ns
+    top = np.flatnonzero(wait_ns > TWICE * np.median(iteration_ns))
+    waited_ns, stalled_ns = int(wait_ns.sum()), int(wait_ns[top].sum())
+    of_time = stalled_ns / max(int(iteration_ns.sum()), 1)
+    if not FEWEST_STALLS <= len(top) <= FEW * count or of_time < MATTERS:
         return None
-    if found_by(head_of_line, c) or found_by(slow_samples, c):
+    if stalled_ns < MOSTLY * waited_ns or found_by(head_of_line, c) or found_by(slow_samples, c):
         return None
-    period, workers = _period(c, top), c.loader.workers
+    is_shown = not c.gap.pairs or c.loses
+    period = _period(c, top)
     look = Do(
         "find what slows a few batches", "large files, a shard boundary, a cold cache, retries"
     )
+    line = c.stages.line if c.model is not None else None
     if period and workers and period % workers == 0:
         because = f"the stalls come every {period:,} batches, a multiple of the {workers} workers"
         look = Do("find what one worker does that the others do not", because)
     elif period:
         look = Do(f"find what the loader does every {period:,} batches", "such as opening a shard")
+    elif line is not None and line.share >= DOMINATES:
+        because = f"workers are seen there {share(line.share)} of loading; {look.because}"
+        look = Do(f"find what {line.function} does for a few batches", because, line.place)
     return Finding(
         f"{len(top):,} of {count:,} batches cause {share(stalled_ns / waited_ns)} of the waiting, "
-        f"{share(stalled_ns / total_ns)} of the training time.",
-        [look, *(deeper_queue(c) if workers else [])],
-        {
-            "their mean wait, ns": stalled_ns / len(top),
-            "median wait of all, ns": float(np.median(wait_ns)),
-            "batches from one to the next": period,
-        },
-        cost=min(stalled_ns / total_ns, c.waiting),
+        f"{share(of_time)} of the training time.",
+        [look, *(deeper_queue(c) if workers and is_shown else [])],
+        {"their mean wait, ns": stalled_ns / len(top), "batches from one to the next": period},
+        sure=is_shown,
+        cost=min(of_time, c.waiting) if is_shown else 0.0,
     )
 
 
 def _period(c: Context, top: np.ndarray) -> int | None:
     """The number of batches from one stall to the next; None where that is not regular."""
-    if c.run.header.mode == "alternate":  # of which the batches that count have gaps
-        return None
     rows = c.rows[top]
     gaps = np.diff(rows)[np.diff(c.run.steps.epoch[rows]) == 0]
-    if len(gaps) < FEWEST_GAPS:
+    # In an alternating run the batches that count have gaps.
+    if c.run.header.mode == "alternate" or len(gaps) < FEWEST_GAPS:
         return None
     period = int(np.median(gaps))
     close = np.abs(gaps - period) <= max(1.0, 0.05 * period)
@@ -122,43 +121,34 @@ def outliers(c: Context) -> Finding | None:
     _needs(c, PARTS)
     slow = outliers_of(c.run)
     rows = slow.row[np.isin(slow.row, c.rows)]
-    if len(rows) > MOST_OUTLIERS * len(c.rows):
+    if len(rows) > MATTERS * len(c.rows):
         return None
-    if explains_waiting(c):  # which then is no riddle
-        rows = rows[c.run.steps.wait_ns[rows] <= c.run.steps.step_ns[rows]]
     steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
-    median_ns = float(np.median(iteration_ns))
-    beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - median_ns
+    if explains_waiting(c) or found_by(stalls, c):  # then it is no riddle
+        rows = rows[steps.wait_ns[rows] <= steps.step_ns[rows]]
+    beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < WORTH_SAYING:
         return None
     waiting = int((steps.wait_ns[rows] > steps.step_ns[rows]).sum())
     stepping = len(rows) - waiting
-    do: list[Set | Do] = []
+    parts, do = list[str](), list[Set | Do]()
     if waiting:
-        do.append(
-            Do("find what slows a few batches", "large files, a shard boundary, a cold cache")
-        )
+        parts.append(f"{counted(waiting, 'wait was', 'waits were')} long")
+        do = [Do("find what slows a few batches", "large files, a shard boundary, a cold cache")]
     if stepping:
+        parts.append(f"{counted(stepping, 'step was', 'steps were')} slow")
         because = "a checkpoint, a validation, Python's garbage collection, another program"
         do.insert(0 if stepping > waiting else 1, Do("find what slows a few steps", because))
-    parts = [
-        f"{counted(waiting, 'wait was', 'waits were')} long" * bool(waiting),
-        f"{counted(stepping, 'step was', 'steps were')} slow" * bool(stepping),
-    ]
     return Finding(
         f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
-        f"{' and '.join(filter(None, parts))}. That costs {share(cost)} of the training time.",
+        f"{' and '.join(parts)}. That costs {share(cost)} of the training time.",
         do,
-        {"median iteration, ns": median_ns, "longest iteration, ns": int(iteration_ns.max())},
+        {"longest iteration, ns": int(iteration_ns.max())},
     )
 
 
-@rule(
-    "drift",
-    source="Theil-Sen slope of the medians of twenty parts of the run; difference of the halves' "
-    "mean iterations, beyond its 95% CI",
-)
+@rule("drift", source="Theil-Sen slope of twenty medians; the halves' means, beyond their 95% CI")
 def drift(c: Context) -> Finding | None:
     """Training becomes slower all the time, or one half of the run was slower than the other.
 
@@ -169,25 +159,21 @@ def drift(c: Context) -> Finding | None:
     that differ, and not both of these become slower.
     """
     _needs(c, FEWEST_FOR_CHANGE)
-    batches = c.batches
+    batches, count = c.batches, len(c.batches)
     batches = batches.replace(
         total_ns=batches.wait_ns + batches.step_ns,
-        amount=np.ones(len(batches)),
-        block=np.zeros(len(batches), np.int64),
+        amount=np.ones(count),
+        block=np.zeros(count, np.int64),
     )
-    halves = [batches.take(rows) for rows in np.array_split(np.arange(len(batches)), 2)]
+    halves = [batches.take(rows) for rows in np.array_split(np.arange(count), 2)]
     medians = np.array([np.median(part) for part in np.array_split(batches.total_ns, PARTS)])
     at = np.arange(PARTS, dtype=np.float64)
     trend = slope([(at, medians)])
     # One step, wherever it is, cannot make both halves slower.
-    trends = [
-        slope([part])
-        for part in zip(np.array_split(at, 2), np.array_split(medians, 2), strict=True)
-    ]
-    if trend is not None and all(half and half.low and half.low > 0 for half in trends):
-        rise = trend.value * (PARTS - 1) / float(np.median(medians))
-        if rise >= 2 * MATTERS:
-            return _falling(halves, medians, rise)
+    trends = [slope([(at[part], medians[part])]) for part in np.split(np.arange(PARTS), 2)]
+    rise = 0.0 if trend is None else trend.value * (PARTS - 1) / float(np.median(medians))
+    if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
+        return _falling(halves, medians)
     first, second = map(mean_of, halves)
     change = second - first
     low, high = change.bounds
@@ -206,27 +192,22 @@ def drift(c: Context) -> Finding | None:
     )
 
 
-def _falling(halves: list[Columns], medians: np.ndarray, rise: float) -> Finding:
+def _falling(halves: list[Columns], medians: np.ndarray) -> Finding:
     """What is said where throughput falls all the time, by the loader or the step."""
-    do = Do(
-        "find what grows in the step",
-        "losses or outputs kept with their autograd graph, a metric over all batches, heat",
-    )
+    because = "losses or outputs kept with their autograd graph, a metric over all batches, heat"
+    do = Do("find what grows in the step", because)
     waits_ns, iterations_ns = (
         halves[1][name].mean() - halves[0][name].mean() for name in ("wait_ns", "total_ns")
     )
     if waits_ns > iterations_ns / 2:
-        do = Do(
-            "find what grows in the loader",
-            "a list or cache that it searches, files that it never closes, a storage's burst",
-        )
+        because = "a list or cache that it searches, files that it never closes, a storage's burst"
+        do = Do("find what grows in the loader", because)
     quarter = PARTS // 4
     first_ns, last_ns = float(medians[:quarter].mean()), float(medians[-quarter:].mean())
     return Finding(
         f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of the "
         f"run, and {duration(first_ns)} at its start.",
         [do],
-        {"growth of an iteration, share": rise},
     )
 
 
@@ -240,30 +221,31 @@ def not_representative(c: Context) -> Finding | None:
     Excluded by an alternating run, which serves every batch.
     """
     if c.run.header.mode == "alternate":
-        return None  # it serves every batch once
+        return None
     if c.ideal is None:
         raise Skip("no batches were replayed")
-    correlations = {
-        "place in the epoch": _dependence(c.run, "batch"),
-        "size in bytes": max((_dependence(run, "nbytes") for run in (c.run, c.ideal)), key=abs),
+
+    def dependence(run: Run, column: str) -> float:
+        """The rank correlation of the steady steps with a column; 0 if weak, or maybe chance."""
+        steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
+        rho = spearman(steps.step_ns, steps[column])
+        errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
+        return rho if abs(rho) >= MOSTLY and errors >= SIGNIFICANT else 0.0
+
+    facts = {
+        "rank correlation with place in the epoch": dependence(c.run, "batch"),
+        "rank correlation with size in bytes": max(
+            (dependence(run, "nbytes") for run in (c.run, c.ideal)), key=abs
+        ),
     }
-    correlations = {what: rho for what, rho in correlations.items() if rho}
-    if not correlations:
+    if not any(facts.values()):
         return None
     return Finding(
         "How long a step takes depends on its batch, so those that were replayed may not stand for "
         "the epoch.",
         [Do(DIAGNOSE, f"{IN_PYTHON}: it serves every batch once")],
-        {f"rank correlation with {what}": rho for what, rho in correlations.items()},
+        {name: rho for name, rho in facts.items() if rho},
     )
-
-
-def _dependence(run: Run, column: str) -> float:
-    """The rank correlation of the steady steps with a column; 0.0 if weak, or maybe chance."""
-    steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
-    rho = spearman(steps.step_ns, steps[column])
-    sure = abs(rho) >= STRONG and abs(rho) * math.sqrt(max(len(steps) - 1, 0)) >= SIGNIFICANT
-    return rho if sure else 0.0
 
 
 @rule("process memory", source="Theil-Sen slope of the memory readings")
@@ -275,7 +257,7 @@ def process_memory(c: Context) -> Finding | None:
     Excluded by a rise in one half alone, as it may be chance.
     """
     because = "losses or outputs that are kept: call detach() or item() first"
-    return _growing(c, "process", "find what training keeps", because)
+    return _growing(c, "process", Do("find what training keeps", because))
 
 
 @rule("worker memory", source="memory of each worker, or the Theil-Sen slope of that of all")
@@ -290,23 +272,22 @@ def worker_memory(c: Context) -> Finding | None:
     because = "a cache or list that the dataset appends to: bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
-        batches = available / kept
-        length = length_of_epochs(c.run) or 1.0
+        batches, length = available / kept, length_of_epochs(c.run) or 1.0
         left_ns = batches * c.gap.real.value
         anew = len({start.epoch for start in c.run.worker_starts}) > 1
         if not (anew and length < batches) and left_ns * LEAST_SHARE <= HOUR_NS:
             return Finding(
-                f"Each of the {workers} workers keeps {size(PER_BATCHES * kept / workers)} more "
+                f"Each of the {workers} workers keeps {size(1000 * kept / workers)} more "
                 f"after 1,000 batches, which does not level off: at this rate the "
                 f"{size(available)} that are left are full after {batches:,.0f} batches "
                 f"({number(batches / length)} epochs), in {duration(left_ns)}.",
                 [Do("find what the dataset keeps", because)],
-                {"kept of each batch, bytes": kept, "memory that is left, bytes": available},
+                {"kept of each batch, bytes": kept},
             )
-    return _growing(c, "workers", "keep dataset lists in arrays, and bound caches", because)
+    return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
 
 
-def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
+def _growing(c: Context, subject: str, do: Do) -> Finding | None:
     grown = growth(c.run, subject)
     rate, limit = grown.bytes_per_hour, grown.limit_bytes
     if rate is None or limit is None:
@@ -316,7 +297,7 @@ def _growing(c: Context, subject: str, do: str, because: str) -> Finding | None:
     return Finding(
         f"The memory of the {'training process' if subject == 'process' else subject} grows by "
         f"{size(rate.value)} an hour, of {size(limit)} in all.",
-        [Do(do, because)],
+        [do],
         {"growth in an hour, bytes": rate},
     )
 
@@ -338,12 +319,9 @@ def padding(c: Context) -> Finding | None:
     gain = None
     if told.saved_ns is not None and told.step_ns is not None and len(c.rows):
         gain = told.saved_ns.value / (told.step_ns + float(c.batches.wait_ns.mean()))
-    if told.share.value < MUCH_PADDING or (gain is not None and gain < MATTERS):
+    if told.share.value < LARGE or (gain is not None and gain < MATTERS):
         return None
     because = "by a batch sampler that sorts windows by length, or group_by_length=True"
-    if gain:
-        most = times(1 / (1 - min(gain, 0.99)))
-        because += f"; without any padding training would be {most} as fast, at most"
     do = [Do("put samples of like length into a batch", because)]
     says = f"{told.share:share} of the tokens are padding"
     if told.length is not None and told.longest < told.length:
@@ -353,12 +331,8 @@ def padding(c: Context) -> Finding | None:
             f": every batch is padded to {told.length:,}, and the longest sequence of a batch is "
             f"{told.longest:,g} at the median"
         )
-    return Finding(
-        f"{says}.",
-        do,
-        {"padding, share": told.share, "batches looked at": told.batches},
-        sure=gain is not None,
-    )
+    facts = {"batches looked at": told.batches}
+    return Finding(f"{says}.", do, facts, sure=gain is not None)
 
 
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")
@@ -374,11 +348,14 @@ def shared_machine(c: Context) -> Finding | None:
         raise Skip("the machine's CPU time was not read during measured batches")
     if max(used) < MUCH:
         return None
+    crowded = found_by(oversubscription, c)
+    says_so = crowded is not None and any("other programs" in do.says for do in crowded.do)
+    do = Do("measure again while nothing else runs", "unless training always shares the machine")
     return Finding(
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
-        [Do("measure again while nothing else runs", "unless training always shares the machine")],
-        {"others use, CPUs": max(used), "training may use, CPUs": c.cpus.usable},
+        [] if says_so else [do],
+        {"training may use, CPUs": c.cpus.usable},
     )
 
 
@@ -390,31 +367,29 @@ def slow_validation(c: Context) -> Finding | None:
 
     Excluded by waits that are shorter.
     """
-    validation = c.others.get("validation")
+    validation, whole = c.others.get("validation"), c.gap.whole
     if validation is None:
         raise Skip("no validation loader was measured: `loadeval run -- COMMAND` measures it too")
-    whole, steps = c.gap.whole, validation.steps
-    if whole is None or not len(steps):
+    if whole is None or not validation.batches:
         raise Skip("training, or validation, has no batch that counts")
-    waited_ns = float(steps.wait_ns.sum())
-    own_ns = waited_ns + float(np.maximum(steps.step_ns, 0).sum())
+    waited_ns = float(validation.steps.wait_ns.sum())
+    own_ns = waited_ns + float(np.maximum(validation.steps.step_ns, 0).sum())
     part = waited_ns / (own_ns + whole.value * c.run.batches)
     if part < MATTERS:
         return None
     own, training = validation.loader, c.loader
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
     if training.workers and own.workers == 0:
-        name = c.setting("num_workers") or "workers"
-        says = f"{name} 0 -> {training.workers} for validation"
+        says = f"{c.setting('num_workers') or 'workers'} 0 -> {training.workers} for validation"
         do = Do(says, "as training has", own.made_at)
     settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
-    unlike = [name for name in settings if getattr(own, name) != getattr(training, name)]
+    both = {name: (getattr(own, name), getattr(training, name)) for name in settings}
     return Finding(
         f"Of this run {share(part)} is waiting for batches of validation.",
         [do],
         {
-            name.replace("_", " "): f"{getattr(own, name)} in validation, "
-            f"{getattr(training, name)} in training"
-            for name in unlike
+            name.replace("_", " "): f"{theirs} in validation, {ours} in training"
+            for name, (theirs, ours) in both.items()
+            if theirs != ours
         },
     )

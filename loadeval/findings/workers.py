@@ -7,14 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Column, Columns
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS
 from loadeval.estimate.stats import Estimate
+from loadeval.estimate.steady import epoch_lengths
 from loadeval.findings.engine import (
     DIAGNOSE,
     IN_PYTHON,
+    LARGE,
     MATTERS,
     MOSTLY,
+    TWICE,
     Context,
     Do,
     Finding,
@@ -31,19 +34,12 @@ MOST_DOUBLED = 4
 """A prefetch factor is doubled no more often: each batch in the queue takes memory."""
 ENOUGH = 0.98
 """The least setting that comes so near the best is enough."""
-TIMES_MEDIAN = 2.0
-"""A wait over so many times the median is a stall by what it exceeds that."""
-MOST_IN_STALLS = 0.2
-"""Where stalls hold a larger share of the waiting, waits for batches are not about equal."""
 SLOWER_WORKER = 1.5
 """A worker is slow that takes so many times as long as the median one."""
 FEWEST_BATCHES = 4
 """A worker must have loaded so many batches before it is said to be slow."""
-LEAST_TAIL = 2.0
-"""An epoch has a tail if so many batches for each worker come after the last one of some worker."""
 GONE = 1e9
 """So many times as fast: nothing is left of it."""
-TORCHS = "PyTorch's documentation of multi-process data loading"
 TIMES = "times of real, ideal and loader-only batches"
 SIMULATED = "times of the stages inside the loader, and a simulation of it without this"
 
@@ -73,31 +69,35 @@ def best_prefetch(c: Context) -> Change:
     if c.model is None or not c.loader.workers:
         return Change()
     now = c.model.settings["prefetch_factor"]
-    changes = [
-        Change({"prefetch_factor": now << doubled}) for doubled in range(1, MOST_DOUBLED + 1)
-    ]
+    changes = [Change({"prefetch_factor": now << by}) for by in range(1, MOST_DOUBLED + 1)]
     gains = [c.model.simulate(change).value for change in changes]
-    return next(
-        change for change, gain in zip(changes, gains, strict=True) if gain >= ENOUGH * max(gains)
-    )
+    enough = (gain >= ENOUGH * max(gains) for gain in gains)
+    return next(change for change, is_enough in zip(changes, enough, strict=True) if is_enough)
 
 
 def deeper_queue(c: Context) -> list[Set | Do]:
     """To keep more batches ready."""
-    depth, workers = c.loader.prefetch_depth, c.loader.workers or 1
-    change = best_prefetch(c)
+    depth, change = c.loader.prefetch_depth, best_prefetch(c)
     factor, total = c.setting("prefetch_factor"), c.setting("prefetch_depth")
     if depth and factor:
-        present = depth // workers
-        return [
-            Set(factor, present, change.settings.get("prefetch_factor", 2 * present), change=change)
-        ]
-    if depth and total:
-        return [Set(total, depth, 2 * depth)]
-    return [Do("prefetch more batches")]
+        present = depth // (c.loader.workers or 1)
+        proposed = change.settings.get("prefetch_factor", 2 * present)
+        return [Set(factor, present, proposed, change=change)]
+    return [Set(total, depth, 2 * depth)] if depth and total else [Do("prefetch more batches")]
 
 
-@rule("zero workers", source=TORCHS, undo=best_workers)
+def in_stalls(c: Context) -> float:
+    """The share of the waiting that is above twice the median wait."""
+    wait_ns = c.batches.wait_ns
+    beyond_ns = wait_ns - TWICE * np.median(wait_ns)
+    return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
+
+
+@rule(
+    "zero workers",
+    source="PyTorch's documentation of multi-process data loading",
+    undo=best_workers,
+)
 def zero_workers(c: Context) -> Finding | None:
     """Nothing is loaded ahead: each batch is loaded while training waits for it.
 
@@ -105,15 +105,13 @@ def zero_workers(c: Context) -> Finding | None:
 
     Excluded by waits under a quarter of that, as of a loader that a thread reads ahead.
     """
+    waited, real = c.gap.real_wait, c.gap.real
     if c.loader.workers is None and c.gap.loader_only is None:
         raise Skip("the loader's number of workers is not known")
-    if not c.loses or not c.loads_on_request:
+    if not c.loses or not c.loads_on_request or waited is None or real is None:
         return None
     if any(event.kind == "read in a thread" for event in c.run.events):
         raise Skip("the loader is read in another thread than the main one, which may load ahead")
-    waited, real = c.gap.real_wait, c.gap.real
-    assert waited is not None  # noqa: S101 - it loses time
-    assert real is not None  # noqa: S101
     do = more_workers(c)
     if not do and c.model is None:  # else workers bring nothing, and others name what takes long
         do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
@@ -127,7 +125,7 @@ def zero_workers(c: Context) -> Finding | None:
         "while each batch is loaded.",
         do,
         {"wait for a batch, ns": waited, "iteration, ns": real},
-        cost=c.waiting * (1 - _in_stalls(c)) if c.is_log else None,
+        cost=c.waiting * (1 - in_stalls(c)) if c.is_log else None,
     )
 
 
@@ -142,20 +140,21 @@ def shallow_queue(c: Context) -> Finding | None:
     c.needs_ideal()
     if not c.loses or c.loads_on_request:
         return None
-    required, in_stalls = c.gap.required, _in_stalls(c)
+    required, part = c.gap.required, in_stalls(c)
     if required is None:
         raise Skip(f"the loader alone was not timed: {DIAGNOSE}")
-    if required.value > 1 or c.waiting < MATTERS or in_stalls <= MOST_IN_STALLS:
+    if required.value > 1 or c.waiting < MATTERS or part <= LARGE:
         return None
     if c.loader.prefetch_depth is None:
         raise Skip("the loader's prefetch depth is not known")
+    line = c.stages.line if c.model is not None else None
     return Finding(
         f"The loader alone is fast enough, but its queue runs empty now and then: training waits "
         f"{share(c.waiting)} of its time.",
         deeper_queue(c),
-        {"waiting, share": c.waiting, "of it in stalls, share": in_stalls},
+        {"of it in stalls, share": part, "workers are seen most in": line and line.name},
         sure=required.high is not None and required.high <= 1,
-        cost=c.waiting * in_stalls,
+        cost=c.waiting * part,
     )
 
 
@@ -182,18 +181,14 @@ def waiting(c: Context) -> Finding | None:
     if required is not None and c.waiting < MATTERS:
         return None
     facts = {"waiting, share": c.waiting}
-    if required is not None and c.model is None and _in_stalls(c) <= MOST_IN_STALLS:
+    if required is not None and c.model is None and in_stalls(c) <= LARGE:
         typical_ns = float(np.median(c.batches.wait_ns))
+        because = "a deeper prefetch does not help"
         return Finding(
             "The loader alone is fast enough, but training waits about equally long for every "
             f"batch, typically {duration(typical_ns)}: each has a fixed cost, and the queue is not "
             "empty.",
-            [
-                Do(
-                    "send fewer and larger tensors, or fewer bytes",
-                    "a deeper prefetch does not help",
-                )
-            ],
+            [Do("send fewer and larger tensors, or fewer bytes", because)],
             {**facts, "median wait, ns": typical_ns},
             sure=False,
             cost=c.waiting,
@@ -203,7 +198,6 @@ def waiting(c: Context) -> Finding | None:
     do = [Do(DIAGNOSE, f"{IN_PYTHON}: it times the loader alone, and looks inside")]
     says = f"Training waits {share(c.waiting)} of its time"
     if c.is_log:
-        facts = {"waited, share": c.waiting}
         says = (
             f"Training waits for batches {share(c.waiting)} of its time. What it would gain "
             "without these waits was not measured: it may be less or more."
@@ -212,30 +206,27 @@ def waiting(c: Context) -> Finding | None:
         says, do = f"{says}, though the loader alone is fast enough.", []
     else:
         says += ". Whether the loader is too slow or its queue too shallow was not measured."
-    is_sure = required is None and not c.is_log
-    return Finding(says, do, facts, sure=is_sure, cost=c.waiting)
+    return Finding(says, do, facts, sure=required is None and not c.is_log, cost=c.waiting)
 
 
 def _too_slow(c: Context, required: Estimate) -> Finding:
     """What is said of a loader that must become faster by `required`."""
-    do = more_workers(c)
-    facts: dict[str, Any] = {
-        "loader alone, a batch, ns": c.gap.loader_only,
-        "ideal iteration, ns": c.gap.ideal,
-    }
+    do, left = more_workers(c), c.cpus.left
+    facts: dict[str, Any] = {"loader alone, a batch, ns": c.gap.loader_only}
+    facts["ideal iteration, ns"] = c.gap.ideal
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
         inside = c.stages
-        named = [(part.name, part.share) for part in inside.transforms]
-        named = named or [(line.place, line.share) for line in inside.code]
-        named.append(("collate", inside.collate_ns / max(c.work_ns, 1.0)))
-        named = sorted((each for each in named if each[1] >= MATTERS), key=lambda each: -each[1])
-        parts = dict(named[:3])
-        facts |= {f"{name}, share": part for name, part in parts.items()}
-        most = ", ".join(f"{name} {share(part)}" for name, part in parts.items())
+        parts = {part.name: part.share for part in inside.transforms}
+        parts = parts or {line.place: line.share for line in inside.code}
+        parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
+        named = [name for name, part in parts.items() if part >= MATTERS]
+        named = sorted(named, key=lambda name: -parts[name])[:3]
+        facts |= {f"{name}, share": parts[name] for name in named}
+        most = ", ".join(f"{name} {share(parts[name])}" for name in named)
         if not explains_waiting(c):  # else what to make cheaper is said with its line
             do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
-        cpu_ns = c.stages.cpu_ns or 0.0
+        cpu_ns = inside.cpu_ns or 0.0
         if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
             says = (
                 f"Loading takes {duration(cpu_ns)} of CPU a batch, and no CPU is free: the loader "
@@ -245,35 +236,21 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
         because = "how many CPUs were free was not measured"
         if c.cpus.are_busy:
             because = f"no CPU is free of the {c.cpus.usable} that training may use"
-        elif c.cpus.left is not None:
-            because = f"{number(c.cpus.left)} CPUs are left for workers"
+        elif left is not None:
+            because = f"{number(left)} CPUs are left for workers"
         do = [Do("try more workers or threads, or make loading cheaper", because)]
-    used = {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": c.cpus.left}
     return Finding(
         says,
         do,
-        facts | {name: value for name, value in used.items() if value is not None},
+        facts | {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": left},
         sure=required.low is None or required.low > 1,
         cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
 
 
-def _in_stalls(c: Context) -> float:
-    """The share of the waiting that is above twice the median wait."""
-    wait_ns = c.batches.wait_ns
-    beyond_ns = wait_ns - TIMES_MEDIAN * np.median(wait_ns)
-    return float(beyond_ns[beyond_ns > 0].sum() / max(wait_ns.sum(), 1))
-
-
 def without_slow_samples(_: Context) -> Change:
     """Slow samples take as long as others."""
     return Change(costs={"slow samples": GONE})
-
-
-def fix_samples(c: Context) -> Do:
-    """To make slow samples smaller, or to leave them out."""
-    because = "make them smaller, or leave them out"
-    return Do(f"look at samples {_indices(c)}", because, change=without_slow_samples(c))
 
 
 def _indices(c: Context) -> str:
@@ -307,7 +284,8 @@ def head_of_line(c: Context) -> Finding | None:
         because = "training then sees batches in another order; torch 2.6 or later"
         do.append(Set("in_order", True, False, because, Change({"in_order": False})))
     if c.stages.slow_samples:
-        do.append(fix_samples(c))
+        because, change = "make them smaller, or leave them out", without_slow_samples(c)
+        do.append(Do(f"look at samples {_indices(c)}", because, change=change))
     return Finding(
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
@@ -321,24 +299,28 @@ def slow_samples(c: Context) -> Finding | None:
     """A few samples take far longer than the others.
 
     Shown by samples of three times the typical time in a tenth of the batches or fewer; in half of
-    them where the same ones are slow again.
+    them where the same ones are slow again. These are found, without a cost, where too few batches
+    count to say that time is lost.
 
     Excluded by finished batches that wait for them, and slow samples in more batches: those are
     what samples are like.
     """
     slow = c.stages.slow_samples
-    if not c.loses or not slow or c.model is None or head_of_line(c) is not None:
+    if not slow or c.model is None or head_of_line(c) is not None:
         return None
-    slow_ns = c.model.costs["part slow samples"]
-    # The same ones may come again in many batches; others are what samples are like.
-    most = MOSTLY if any(sample.times > 1 for sample in slow) else 0.1
-    if (slow_ns > 0).mean() > most:
+    comes_again, change = any(sample.times > 1 for sample in slow), without_slow_samples(c)
+    part = float((c.model.costs["part slow samples"] > 0).mean())
+    if part > (MOSTLY if comes_again else 0.1):
         return None
+    if not c.loses and (not comes_again or c.gained(change) < MATTERS):
+        return None
+    because = "make them smaller, or leave them out"
     return Finding(
         f"A few samples take up to {duration(slow[0].longest_ns)}, where a typical one takes "
         f"{duration(c.stages.sample_ns or 0.0)}: those with index {_indices(c)}.",
-        [fix_samples(c)],
-        {"slowest sample, ns": slow[0].longest_ns, "typical sample, ns": c.stages.sample_ns},
+        [Do(f"look at samples {_indices(c)}", because, change=change if c.loses else None)],
+        sure=c.loses,
+        cost=None if c.loses else 0.0,
     )
 
 
@@ -372,11 +354,11 @@ def balanced(c: Context) -> Change:
     if slow is None:
         return Change()
     worker, own_ns, others_ns = slow
-    return Change(
-        costs=lambda costs: in_share(
-            costs, np.where(costs.worker == worker, others_ns / own_ns, 1.0)
-        )
-    )
+
+    def costs(before: Columns) -> Columns:
+        return in_share(before, np.where(before.worker == worker, others_ns / own_ns, 1.0))
+
+    return Change(costs=costs)
 
 
 @rule("slow worker", source=SIMULATED, undo=balanced)
@@ -398,7 +380,33 @@ def slow_worker(c: Context) -> Finding | None:
     return Finding(
         f"Worker {worker} takes {duration(own_ns)} a batch, the others {duration(others_ns)}.",
         [Do(f"find what worker {worker} does that the others do not", because, change=balanced(c))],
-        {"a batch of this worker, ns": own_ns, "of the others, ns": others_ns},
+    )
+
+
+@rule("samples served twice", source="batches of whole epochs beside the length of the loader")
+def served_twice(c: Context) -> Finding | None:
+    """Each worker serves the whole dataset, so that every sample comes several times an epoch.
+
+    Shown by epochs that end by themselves after as many batches as the loader says it has, times
+    its workers.
+
+    Excluded by one worker, and epochs of any other length.
+    """
+    workers, length, counts = c.loader.workers or 0, c.loader.length, epoch_lengths(c.run)
+    if workers <= 1:
+        return None
+    whole = [counts.get(end.epoch, 0) for end in c.run.ends if end.cause == "exhausted"]
+    if not length or not whole:
+        raise Skip("no epoch was served to its end by a loader that says how long it is")
+    most = max(whole)
+    if abs(most - workers * length) > workers:  # the last batch of each may not be full
+        return None
+    because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
+    return Finding(
+        f"An epoch has {most:,} batches, {workers} times the {length:,} that the loader says it "
+        f"has: each of its {workers} workers serves all samples.",
+        [Do("give each worker its own part of the samples", because)],
+        sure=False,
     )
 
 
@@ -415,7 +423,7 @@ def few_shards(c: Context) -> Finding | None:
 
     Excluded by epochs of under four batches for each worker.
     """
-    workers = c.loader.workers or 0
+    workers, shards, made_by = c.loader.workers or 0, c.loader.shards, c.setting("num_shards")
     if c.model is None:
         raise Skip("the loader was not looked into, or ideal loading not measured")
     idle = workers - c.model.settings["num_workers"]
@@ -423,17 +431,14 @@ def few_shards(c: Context) -> Finding | None:
     longest = max(len(part) for _, part in c.run.stages.by("epoch"))
     if not c.loses or idle <= 0 or longest < FEWEST_BATCHES * workers:
         return None
-    shards, made_by = c.loader.shards, c.setting("num_shards")
     told = ""
     if shards is not None and shards < workers:
         told = f": the dataset has {counted(shards, 'shard')}"
-    because = (
-        f"of equal size; any more workers only take memory{f' ({made_by})' if made_by else ''}"
-    )
+    because = "of equal size; any more workers only take memory"
+    because += f" ({made_by})" if made_by else ""
     return Finding(
         f"{idle} of {workers} workers made no batch{told}.",
         [Do(f"split the data into {workers} shards or more", because, change=all_load(c))],
-        {"workers without a batch, share": idle / workers},
     )
 
 
@@ -447,11 +452,11 @@ def uneven_shards(c: Context) -> Finding | None:
     Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
     more or less of the tail than epochs do.
     """
-    stages, workers = c.run.stages, c.loader.workers or 0
+    workers, shards = c.loader.workers or 0, c.loader.shards
+    whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
+    epochs = [part for epoch, part in c.run.stages.by("epoch") if epoch in whole]
     if not c.stages.workers:
         return None
-    whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
-    epochs = [part for epoch, part in stages.by("epoch") if epoch in whole]
     if not epochs or not len(c.rows):
         raise Skip("no epoch was served to its end")
     tails = [_tail(part) for part in epochs]
@@ -459,11 +464,16 @@ def uneven_shards(c: Context) -> Finding | None:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
     wait_ns = parts.delivered_ns - parts.requested_ns
-    steps = c.run.steps.take(np.union1d(c.rows, _looked_into(c)))
+    # In real blocks, whatever is read in them, once the loader has refilled its queue.
+    steps, place = c.run.steps, np.arange(len(c.run.steps))
+    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
+    began = np.maximum.accumulate(np.where(looked, -1, place))
+    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
+    steps = steps.take(np.union1d(c.rows, settled))
     steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
-    begin_ns, end_ns = steps.request_ns, steps.request_ns + steps.wait_ns
-    at = np.searchsorted(begin_ns, parts.requested_ns, side="right") - 1
-    counts = (at >= 0) & (parts.requested_ns <= end_ns[at]) & (parts.delivered_ns != UNKNOWN)
+    at = np.searchsorted(steps.request_ns, parts.requested_ns, side="right") - 1
+    end_ns = (steps.request_ns + steps.wait_ns)[at]
+    counts = (at >= 0) & (parts.requested_ns <= end_ns) & (parts.delivered_ns != UNKNOWN)
     in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
         raise Skip("too few steady batches in the tails of epochs")
@@ -474,7 +484,6 @@ def uneven_shards(c: Context) -> Finding | None:
     if cost < MATTERS:
         return None
     left = min(len(np.unique(part.worker[-workers:])) for part in epochs)
-    shards = c.loader.shards
     because = f"shards of equal size, and a multiple of {workers} of them"
     if shards is not None and shards % workers:
         because += f": {shards} cannot be divided evenly"
@@ -483,29 +492,14 @@ def uneven_shards(c: Context) -> Finding | None:
         f"from fewer of the {workers} workers, in the end from {left}. Training waits "
         f"{duration(tail_ns)} for each of these, and {duration(before_ns)} for one before.",
         [Do(f"give all {workers} workers as many samples", because)],
-        {
-            "of the time, share": cost,
-            "wait in the tail, ns": tail_ns,
-            "wait before it, ns": before_ns,
-        },
         cost=cost if c.is_log else None,
     )
 
 
-def _looked_into(c: Context) -> Column:
-    """The batches of real blocks for the instruments, once the loader has refilled its queue."""
-    steps, place = c.run.steps, np.arange(len(c.run.steps))
-    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
-    began = np.maximum.accumulate(np.where(looked, -1, place))
-    return np.flatnonzero(looked & (place - began > c.run.header.warmup))
-
-
 def _tail(epoch: Columns) -> np.ndarray:
     """Which batches came after the last one of some worker; none where few did."""
-    workers = np.unique(epoch.worker[epoch.worker != UNKNOWN]).tolist()
+    workers = np.unique(epoch.worker[epoch.worker != UNKNOWN])
     places = np.arange(len(epoch))
-    last = min(
-        (int(places[epoch.worker == worker].max()) for worker in workers), default=len(epoch)
-    )
-    tail = places > last
-    return tail if tail.sum() >= LEAST_TAIL * len(workers) else np.zeros_like(tail)
+    last = [places[epoch.worker == worker].max() for worker in workers.tolist()]
+    tail = places > min(last, default=len(epoch))
+    return tail if tail.sum() >= TWICE * len(workers) else np.zeros_like(tail)

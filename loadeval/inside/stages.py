@@ -282,10 +282,10 @@ def stages(run: Run) -> Stages | None:
             shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
     fetch_ns, collate_ns = _mean(work.fetch_ns) or 0.0, _mean(work.collate_ns) or 0.0
     cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
+    weights = code_weights(run, fetch_ns, collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
     sample_ns = typical_sample_ns(work)
     transforms, callers = _transforms(run, work, fetch_ns + collate_ns)
-    code, calls = _code(run)
     return Stages(
         basis="loader alone" if is_alone else "waits",
         batches=int(rows.sum()),
@@ -299,9 +299,9 @@ def stages(run: Run) -> Stages | None:
             for name, sizes in run.sizes.items()
             if not TransformTime(name, 0, 0, 0).calls_others
         ),
-        code=code,
-        calls=calls,
-        slow_samples=_slow_samples(work, sample_ns),
+        code=_code(run, weights),
+        calls=_calls(run, weights),
+        slow_samples=_slow_samples(run, work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
@@ -424,53 +424,79 @@ def _transforms(
     return tuple(shown), tuple(callers)
 
 
-def _code(run: Run) -> tuple[tuple[CodeLine, ...], tuple[LibraryCall, ...]]:
-    """The functions that workers were seen in, and those that they called, the most frequent first.
+def code_weights(run: Run, fetch_ns: float, collate_ns: float) -> dict[str | None, float]:
+    """For how much a look at a worker counts, by the stage that the worker was in.
 
-    A function is known by its file and name, and seen in some line of it, running or blocked.
+    Clocks tell how long each stage takes. Looks alone do not: a thread that gives up Python's lock
+    is seen more often than one that keeps it. All looks count the same where stages are not known.
     """
-    lines, running, blocked, called = (defaultdict[object, Counter[str]](Counter) for _ in range(4))
+    took_ns = {"fetch": fetch_ns, "collate": collate_ns}
+    looks = Counter[str | None]()
     for samples in run.code:
-        for counts, more_of in ((samples.running, running), (samples.blocked, blocked)):
+        looks[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
+    total, total_ns = looks.total(), fetch_ns + collate_ns
+    return {
+        stage: took_ns[stage] / total_ns * total / count if stage and count and total_ns else 1.0
+        for stage, count in looks.items()
+    }
+
+
+Tally = defaultdict[str, float]
+
+
+def _code(run: Run, weights: dict[str | None, float]) -> tuple[CodeLine, ...]:
+    """The functions that workers were seen in, the most frequent first."""
+    tallies = defaultdict[tuple[str, str], tuple[Tally, Tally, Tally]](
+        lambda: (Tally(float), Tally(float), Tally(float))
+    )
+    looks = 0
+    for samples in run.code:
+        for kind, counts in ((1, samples.running), (2, samples.blocked)):
             for spot, count in counts.items():
                 place, _, more = spot.partition(CALLS)
                 where, _, function = place.partition(" ")
-                key = where.rpartition(":")[0], function
-                lines[key][place] += count
-                more_of[key][more] += count
-        for spot, count in samples.calls.items():
-            place, _, function = spot.partition(CALLS)
-            called[function][place] += count
-    total = max(sum(places.total() for places in lines.values()), 1)
+                tally = tallies[where.rpartition(":")[0], function]
+                tally[0][place] += count * weights[samples.stage]
+                tally[kind][more] += count * weights[samples.stage]
+                looks += count
+    total = max(looks, 1)
     code = [
         CodeLine(
-            place=_most_common(places),
-            leaf=_most_common(running[key]),
-            share=places.total() / total,
-            blocked_share=blocked[key].total() / total,
-            blocked_in=_most_common(blocked[key]),
+            place=_most_common(lines),
+            leaf=_most_common(called),
+            share=sum(lines.values()) / total,
+            blocked_share=sum(blocked.values()) / total,
+            blocked_in=_most_common(blocked),
         )
-        for key, places in lines.items()
+        for lines, called, blocked in tallies.values()
     ]
+    return tuple(sorted(code, key=lambda line: -line.share))
+
+
+def _calls(run: Run, weights: dict[str | None, float]) -> tuple[LibraryCall, ...]:
+    """The functions that the program's lines called, the most frequent first."""
+    total, tallies = 0, defaultdict[str, Tally](lambda: Tally(float))
+    for samples in run.code:
+        total += sum(samples.running.values()) + sum(samples.blocked.values())
+        for spot, count in samples.calls.items():
+            place, _, function = spot.partition(CALLS)
+            tallies[function][place] += count * weights[samples.stage]
     calls = [
-        LibraryCall(str(function), _most_common(places), places.total() / total)
-        for function, places in called.items()
+        LibraryCall(function, _most_common(places), sum(places.values()) / max(total, 1))
+        for function, places in tallies.items()
     ]
-    return (
-        tuple(sorted(code, key=lambda line: -line.share)),
-        tuple(sorted(calls, key=lambda call: -call.share)),
-    )
+    return tuple(sorted(calls, key=lambda call: -call.share))
 
 
-def _most_common(counts: Counter[str]) -> str:
+def _most_common(counts: Tally) -> str:
     return max(counts, key=counts.__getitem__, default="")
 
 
-def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
+def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
     if not typical_ns:
         return ()
-    is_slow = (batches.slowest_ns > slow_from_ns(typical_ns)) & (batches.slowest_index != UNKNOWN)
+    is_slow = slow_rows(run, batches, typical_ns) & (batches.slowest_index != UNKNOWN)
     took_ns = batches.slowest_ns[is_slow]
     indices, which, times = np.unique(
         batches.slowest_index[is_slow], return_inverse=True, return_counts=True
@@ -483,6 +509,31 @@ def _slow_samples(batches: Columns, typical_ns: float | None) -> tuple[SlowSampl
         SlowSample(index, count, ns, ns / typical_ns)
         for index, count, ns in zip(*columns, strict=True)
     )
+
+
+def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
+    """Which batches have a slow sample, given the typical time of one.
+
+    A sample that was slow once is not, where its worker waited for a CPU so long, or where it was
+    looked at again in another epoch: in one that was looked at whole, or, where samples come in
+    the same order, in the same batch.
+    """
+    least_ns = slow_from_ns(typical_ns)
+    is_slow = np.asarray(batches.slowest_ns > least_ns)
+    indices, times = np.unique(batches.slowest_index[is_slow], return_counts=True)
+    once = is_slow & np.isin(batches.slowest_index, indices[times == 1])
+    is_slow &= ~(once & (batches.slowest_ns - batches.run_queue_ns.clip(0) <= least_ns))
+    epochs, counts = np.unique(batches.epoch, return_counts=True)
+    # The first batches of an epoch may be left out.
+    length = run.loader.length or len(batches) + (run.loader.workers or 1) + 1
+    whole = epochs[counts + (run.loader.workers or 1) >= length]
+    in_order = run.loader.sampler in (None, "SequentialSampler")
+    for row in np.flatnonzero(once & is_slow):
+        others = batches.epoch != batches.epoch[row]
+        same = others & (batches.batch == batches.batch[row])
+        again = (in_order and same.any()) or np.isin(whole, batches.epoch[others]).any()
+        is_slow[row] = not again
+    return is_slow
 
 
 def slow_from_ns(typical_ns: float) -> float:

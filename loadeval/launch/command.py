@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, NoReturn
@@ -28,7 +29,10 @@ from loadeval.words import printable
 LAUNCHERS = frozenset(
     {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
 )
-FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    *(signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2),
+)
 POLL_S = 0.5
 GRACE_S = 15.0
 """How long a program has to end after SIGINT, before SIGTERM."""
@@ -80,35 +84,58 @@ def run(
     command: Sequence[str],
     settings: RunSettings,
     stop_after: int | None = None,
-    is_hanging: Callable[[], bool] | None = None,
+    is_hanging: Callable[[], bool] = bool,
     output: IO[bytes] | None = None,
     is_enough: Callable[[Sequence[ProcessRecord]], bool] | None = None,
+    before_end: Callable[[], object] = bool,
 ) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
     The other ranks of a job have RANKS_S to serve as many. With `is_enough`, which is asked often
-    of what the processes have recorded, it is run until that returns True. After that it has
-    GRACE_S to end by itself. Once `is_hanging`, which is asked often, returns True, it and all
-    processes below it get SIGTERM, and SIGKILL where they have not ended after that time.
+    of what the processes have recorded, it is run until that returns True. Then `before_end` is
+    called, and it has GRACE_S to end by itself. Once `is_hanging`, which is asked often, returns
+    True, it and all processes below it get SIGTERM, and SIGKILL where they have not ended after
+    that time.
 
     It has our terminal, stdin, stdout and stderr, or writes to `output`, and gets the signals that
-    we get. Raises CannotStartError.
+    we get; of a terminal's Ctrl-C it gets by itself. Raises CannotStartError.
     """
     if settings.redact:
         share_salt()
-    with _signals_passed_on() as (give, numbers):
+    folder = Path(settings.folder)
+    if stop_after is not None:
+        is_enough = ServedBatches(folder, stop_after)
+    received: list[int] = []
+    early: list[int] = []
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        received.append(number)
+        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
+            return
+        for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    # What we ignore, as under nohup, the child ignores too.
+    numbers = [number for number in FORWARDED if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, pass_on) for number in numbers}
+    try:
         try:
             child = subprocess.Popen(  # noqa: S603 - what the user asked for
                 command, env=environment(settings, os.environ), stdout=output, stderr=output
             )
         except OSError as error:
             raise CannotStartError(command[0], error) from error
-        give(child)
-        folder = Path(settings.folder)
-        if stop_after is not None:
-            is_enough = ServedBatches(folder, stop_after)
-        ended = _run_until(child, folder, is_enough, is_hanging or bool)
-        return replace(ended, was_interrupted=signal.SIGINT in numbers)
+        children.append(child)
+        for number in early:
+            child.send_signal(number)
+        ended = _run_until(child, folder, is_enough, is_hanging, before_end)
+        return replace(ended, was_interrupted=signal.SIGINT in received)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class CannotStartError(LoadevalError):
@@ -121,37 +148,35 @@ class CannotStartError(LoadevalError):
 
 def end_like(code: int) -> NoReturn:
     """End this process as the command ended: with its exit code, or by the signal that ended it."""
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError):  # the reader is gone: Python would fail once more, with its code
+        if code >= 0:
+            os._exit(code)
     if code < 0:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the program's
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
-        _flush()
         os.kill(os.getpid(), -code)
-    if not _flush():
-        os._exit(code)  # Python would fail once more, and end with a code of its own
     raise SystemExit(code)
-
-
-def _flush() -> bool:
-    """Flush stdout and stderr; False if that fails, for example because the reader is gone."""
-    try:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def why_nothing(folder: Path, code: int = 0) -> str:
     """Why `folder` has no log of a command that ended with `code`, and what to do about it."""
     how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-    refused, failed = folder / loadeval_inject.REFUSED_MARK, folder / loadeval_inject.FAILED_MARK
-    unknown = "a program failed to measure its loader, and could not write down why"
-    if refused.exists():
-        why = _first_line(refused) or unknown
-    elif failed.exists():
+    told: dict[str, str] = {}
+    for mark in (loadeval_inject.REFUSED_MARK, loadeval_inject.FAILED_MARK):
+        with suppress(OSError):
+            text = (folder / mark).read_text(encoding="utf-8", errors="replace")
+            # On a full disk a file can be created but not written.
+            unknown = "a program failed to measure its loader, and could not write down why"
+            told[mark] = next(iter(text.splitlines()), unknown)
+    if loadeval_inject.REFUSED_MARK in told:
+        why = told[loadeval_inject.REFUSED_MARK]
+    elif loadeval_inject.FAILED_MARK in told:
         why = (
-            f"{_first_line(failed) or unknown}. Is loadeval installed in the Python of the "
+            f"{told[loadeval_inject.FAILED_MARK]}. Is loadeval installed in the Python of the "
             "program, and is the folder writable?"
         )
     elif not (folder / loadeval_inject.PYTHON_MARK).exists():
@@ -173,14 +198,6 @@ def why_nothing(folder: Path, code: int = 0) -> str:
     return printable(f"Nothing was measured: {why}")
 
 
-def _first_line(path: Path) -> str:
-    """The first line of a file, or "". On a full disk a file can be created but not written."""
-    with suppress(OSError):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            return line
-    return ""
-
-
 def remove_marks(folder: Path) -> None:
     """Remove the marks, and the folder if nothing else is in it; as far as that can be done."""
     with suppress(OSError):
@@ -188,41 +205,6 @@ def remove_marks(folder: Path) -> None:
             (folder / mark).unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()
-
-
-@contextmanager
-def _signals_passed_on() -> Iterator[tuple[Callable[[subprocess.Popen[bytes]], None], list[int]]]:
-    """Collect the signals that we get, and pass them on to the child once it is known.
-
-    The child gets a terminal's Ctrl-C by itself. Yields what to give it to, and the signals.
-    """
-    children: list[subprocess.Popen[bytes]] = []
-    early: list[int] = []
-    received: list[int] = []
-
-    def passed_on(number: int, _: object) -> None:
-        received.append(number)
-        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
-            return
-        for child in children:
-            child.send_signal(number)
-        if not children:
-            early.append(number)
-
-    def give(child: subprocess.Popen[bytes]) -> None:
-        children.append(child)
-        for number in early:
-            child.send_signal(number)
-
-    numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
-    # What we ignore, as under nohup, the child ignores too.
-    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, passed_on) for number in numbers}
-    try:
-        yield give, received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _is_in_foreground() -> bool:
@@ -240,6 +222,7 @@ def _run_until(
     folder: Path,
     is_enough: Callable[[Sequence[ProcessRecord]], bool] | None,
     is_hanging: Callable[[], bool],
+    before_end: Callable[[], object],
 ) -> Ended:
     command = psutil.Process(child.pid)
     recorded: list[ProcessRecord] = []
@@ -254,10 +237,9 @@ def _run_until(
             code = child.wait(POLL_S)
             _signal(hung, signal.SIGKILL)  # a stuck worker outlives its parent
             return Ended(code, was_stopped, was_aborted=bool(hung))
-        if hung:
-            if time.monotonic() >= kill_s:
-                _signal(hung, signal.SIGKILL)
-        elif is_hanging():
+        if hung and time.monotonic() >= kill_s:
+            _signal(hung, signal.SIGKILL)
+        elif not hung and is_hanging():
             kill_s = time.monotonic() + GRACE_S
             hung = [command, *command.children(recursive=True)]
             _signal(hung, signal.SIGTERM)
@@ -267,6 +249,8 @@ def _run_until(
             recorded = processes_in(folder)
             if stopped_s is None and is_enough(recorded):
                 stopped_s = time.monotonic()
+                before_end()
+                (folder / loadeval_inject.ENDED_MARK).touch()
         if stopped_s is None:
             continue
         # A launcher gets no signal: it would kill its ranks. One may only now begin.
@@ -296,23 +280,18 @@ def _training_processes(
     found: set[psutil.Process] = set()
     with suppress(psutil.NoSuchProcess):
         for process in [command, *command.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
+            pids = {process.pid}
+            with suppress(OSError, psutil.NoSuchProcess):
                 started_ms = process.create_time() * 1000
+                status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+                # Its number, and those that it has in namespaces within ours.
+                within = re.search(r"^NSpid:(.*)$", status, re.MULTILINE)
+                pids |= set(map(int, within[1].split())) if within else set()
                 if any(
-                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS
-                    for pid in _pids_of(process.pid) & starts.keys()
+                    abs(starts[pid] - started_ms) < CLOCKS_DIFFER_MS for pid in pids & starts.keys()
                 ):
                     found.add(process)
     return found
-
-
-def _pids_of(pid: int) -> set[int]:
-    """The number of a process, and those that it has in namespaces within ours."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
-            if line.startswith("NSpid:"):
-                return {int(number) for number in line.split()[1:]}
-    return {pid}
 
 
 def _signal(processes: Iterable[psutil.Process], number: int) -> bool:

@@ -17,6 +17,8 @@ from loadeval.data.run import Run
 from loadeval.errors import RunLogError, UsageError
 
 PARENT = Path("loadeval-runs")
+LONGEST_NAME = 80
+"""Of a folder for logs: a command's line may be longer than the name of a file can be."""
 
 
 def with_roles(
@@ -86,7 +88,7 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
                     "or an empty folder"
                 )
             return output.absolute()
-        stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}-{time}"
+        stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)[:LONGEST_NAME]}-{time}"
         try:
             PARENT.mkdir(exist_ok=True)
             return _made(PARENT / stem, "-", "", Path.mkdir).absolute()

@@ -6,6 +6,7 @@ no batch for long are its processes looked at, twice.
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from collections import defaultdict
@@ -94,8 +95,7 @@ class HangWatch:
         self._host = socket.gethostname()
         self._due_s = self._again_s = 0.0
         self._first: dict[int, tuple[int, Look]] = {}
-        self._said: dict[int, int] = {}
-        self._mentioned: dict[int, int] = {}
+        self._said: set[tuple[int, int, bool]] = set()  # of processes: batches, and whether it hung
 
     def look(self) -> Found | None:
         """What was found, once in each silence; once more where it becomes a hang.
@@ -109,7 +109,7 @@ class HangWatch:
         self._due_s = now_s + INTERVAL_S
         trainings = self._trainings(now_s)
         quiet = [each for each in trainings if each.silent_ns >= each.limit_ns]
-        unsaid = [each for each in quiet if self._said.get(each.pid) != each.batches]
+        unsaid = [each for each in quiet if (each.pid, each.batches, True) not in self._said]
         if not unsaid or now_s < self._again_s:
             self._first = self._first if unsaid else {}
             return None
@@ -117,44 +117,36 @@ class HangWatch:
         least_ns = min(each.silent_ns for each in unsaid) // 2
         involved = [each for each in trainings if each.silent_ns >= least_ns]
         limit_s = min(each.limit_ns for each in unsaid) / SECOND_NS
+        looks = ((each, self._look_at(each.pid)) for each in involved)
+        last = {each.pid: (each.batches, look) for each, look in looks if look is not None}
         if not self._first:
-            self._first = self._looks(involved)
+            self._first = last
             self._due_s = now_s + min(max(limit_s / 10, SHORTEST_S), LONGEST_S)
             return None
-        self._again_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
-        return self._found(unsaid, involved)
-
-    def _found(self, unsaid: list[QuietTraining], trainings: list[QuietTraining]) -> Found | None:
         first, self._first = self._first, {}
-        last = self._looks(trainings)
+        self._again_s = now_s + max(limit_s / AGAIN, SHORTEST_S)
         ranks: dict[int, Hang] = {}
-        looks: list[Look] = []
-        for each in trainings:
+        stacks: list[Look] = []
+        for each in involved:
             batches, before = first.get(each.pid, (None, None))
             if before is None or each.pid not in last or batches != each.batches:
                 continue
             pair = [before, last[each.pid][1]]
             hang, look = judged(pair, declared_marks(), each.silent_ns, self._before)
             ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
-            looks.append(look)
+            stacks.append(look)
         if any(each.pid not in ranks for each in unsaid):
             return None  # it has ended, or got a batch meanwhile
         hangs = tuple(ranks.values())
-        hang = hang_of_job(hangs, max(each.world_size for each in trainings))
-        now = {each.pid: each.batches for each in trainings}
-        is_news = hang.is_hang or not now.items() <= self._mentioned.items()
-        if hang.is_hang:
-            self._said |= now
-        long_step_ns = {each.pid: each.long_step_ns for each in trainings}[hang.training]
-        if not is_news or (hang.cause == "step" and hang.silent_ns <= long_step_ns):
+        hang = hang_of_job(hangs, max(each.world_size for each in involved))
+        was_said = all((each.pid, each.batches, False) in self._said for each in involved)
+        long_step_ns = {each.pid: each.long_step_ns for each in involved}[hang.training]
+        is_short = hang.cause == "step" and hang.silent_ns <= long_step_ns
+        if is_short or (was_said and not hang.is_hang):
             return None
-        self._mentioned |= now
-        return Found(hang, hangs, self._written(hangs, looks))
-
-    def _looks(self, trainings: list[QuietTraining]) -> dict[int, tuple[int, Look]]:
-        """What each process that goes on does, and how many batches it had by then."""
-        looks = ((each, self._look_at(each.pid)) for each in trainings)
-        return {each.pid: (each.batches, look) for each, look in looks if look is not None}
+        self._said |= {(each.pid, each.batches, False) for each in involved}
+        self._said |= {(each.pid, each.batches, hang.is_hang) for each in involved}
+        return Found(hang, hangs, self._written(hangs, stacks))
 
     def _trainings(self, now_s: float) -> list[QuietTraining]:
         """The processes of this machine that go on, by what their logs say."""
@@ -172,43 +164,41 @@ class HangWatch:
                 continue
             if host == self._host or (is_hidden(host) and _has_open(pid, path)):
                 silences[pid].append(silence)
-        return [self._training(pid, of_process) for pid, of_process in silences.items()]
-
-    def _training(self, pid: int, silences: list[Silence]) -> QuietTraining:
-        limit_ns: float = max(silence.longest_wait_ns or 0 for silence in silences)
-        limit_ns = max(TIMES_LONGEST_WAIT * limit_ns, LEAST_NS)
-        if self._hang_after_s is not None:
-            limit_ns = self._hang_after_s * SECOND_NS
-        is_open = any(silence.is_open for silence in silences)
-        gap_ns = max(silence.longest_gap_ns or 0 for silence in silences)
-        environment = silences[0].environment
-        rank, world_size = (environment.get(name) for name in ("rank", "world_size"))
-        return QuietTraining(
-            pid,
-            rank if isinstance(rank, int) else None,
-            world_size if isinstance(world_size, int) else 1,
-            min(silence.silent_ns for silence in silences),
-            limit_ns,
-            TIMES_LONGEST_GAP * gap_ns if is_open else float("inf"),
-            sum(silence.batches for silence in silences),
-        )
+        trainings = []
+        for pid, each in silences.items():
+            limit_ns: float = TIMES_LONGEST_WAIT * max(it.longest_wait_ns or 0 for it in each)
+            limit_ns = max(limit_ns, LEAST_NS)
+            if self._hang_after_s is not None:
+                limit_ns = self._hang_after_s * SECOND_NS
+            long_step_ns = TIMES_LONGEST_GAP * max(it.longest_gap_ns or 0 for it in each)
+            environment = each[0].environment
+            rank, world_size = (environment.get(name) for name in ("rank", "world_size"))
+            training = QuietTraining(
+                pid,
+                rank if isinstance(rank, int) else None,
+                world_size if isinstance(world_size, int) else 1,
+                min(it.silent_ns for it in each),
+                limit_ns,
+                long_step_ns if any(it.is_open for it in each) else math.inf,
+                sum(it.batches for it in each),
+            )
+            trainings.append(training)
+        return trainings
 
     def _written(self, ranks: Sequence[Hang], looks: Sequence[Look]) -> Path | None:
-        """The new file with all stacks; None where it cannot be written."""
-        path = self._path / "hang" if self._path.is_dir() else self._path.with_suffix("")
-        stem = path.name if self._path.is_dir() else f"{path.name}-hang"
+        """The new file with all stacks, beside the logs; None where it cannot be written."""
+        is_folder = self._path.is_dir()
+        stem = self._path / "hang" if is_folder else self._path.with_name(f"{self._path.stem}-hang")
         for number in range(1, MOST_FILES):
+            path = Path(f"{stem}-{number}.txt")
             try:
-                file = path.with_name(f"{stem}-{number}.txt").open(
-                    "x", encoding="utf-8", errors="backslashreplace"
-                )
-                with file:
+                with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
                     file.write(stacks_text(ranks, looks, redact=self._redact))
             except FileExistsError:
                 continue
             except OSError:
                 return None
-            return Path(file.name)
+            return path
         return None
 
 

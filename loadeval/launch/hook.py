@@ -1,4 +1,4 @@
-"""Replaces `__iter__` of known loaders, so that a Session can measure their epochs.
+"""Replaces `__iter__` of known loaders, so that who measures can serve their epochs.
 
 And `__init__`, to note which line of the program made a loader. For that only frames are read, and
 nothing of the program is called: a dataset may have a hash of its own.
@@ -19,29 +19,17 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from loadeval.adapter import PLACES, Watch, made_at
-from loadeval.launch.iterators import (
-    SERVE,
-    inner_of,
-    is_serving,
-    iterated_by_torch,
-    serve_by,
-    serving,
-)
-from loadeval.launch.loadeval_inject import FOLDER, failed
+from loadeval.launch.loadeval_inject import FOLDER, Finder, failed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterator, Mapping
     from types import FrameType
 
-    from loadeval.launch.measured import MeasuredLoader
     from loadeval.launch.one_loader import OneLoader
     from loadeval.launch.session import Session
 
-    Iter = Callable[[Any], Iterator[Any]]
+    Method = Callable[..., Iterator[Any]]
 
-TORCH = "torch.utils.data.dataloader"
-MADE_BY_OTHERS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
-"""Torch's iterators, which the loaders of other libraries make for themselves."""
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """What the arguments of a process contain if multiprocessing started it."""
 PYTHONS_OWN = os.path.dirname(os.__file__)  # noqa: PTH120 - frames have such names, and pathlib takes 5 ms
@@ -49,20 +37,20 @@ OWN = {"loadeval", "loadeval_adapters"}
 
 
 class _Hook:
-    """What is patched in this process, and its session once there is one.
+    """What is patched in this process, and for whom.
 
-    `watched` has the declarations for modules that were imported or are waited for. `ones` are the
-    single loaders that are measured, and `alternating` those of a session that has ended.
+    `session` measures all loaders, and each of `ones` a single one. `watched` has what adapters
+    declare for modules that were imported or are waited for.
     """
 
     def __init__(self) -> None:
         self.session: Session | None = None
         self.ones: list[OneLoader] = []
-        self.alternating: list[MeasuredLoader] = []
         self.is_off = False
         self.pid = os.getpid()
         self.replaced: list[tuple[type, str, Any, Any]] = []
         self.watched: dict[str, Watch] = {}
+        self.finders: list[Any] = []
 
     def declared(self, name: str) -> set[Any]:
         """All values of one attribute of these declarations."""
@@ -86,9 +74,6 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
         watch = _hook.watched[name]
         for loader in (watch.classes or {}).get(name, ()):
             _patch_loader(getattr(module, loader), watch)
-        if name in watch.steps:
-            optimizer, method, needed = watch.steps[name]
-            _patch_step(getattr(module, optimizer), method, needed)
         return []
     watch = getattr(resolve_name(adapter), "watch", Watch())
     _hook.watched[name] = watch
@@ -98,30 +83,25 @@ def patch(name: str, adapter: str | None = None) -> list[str]:
             is_own = f"{kind.__module__}.".startswith(f"{name}.")
             if is_own and callable(vars(kind).get("__iter__")):
                 _patch_loader(kind, watch)
-    declared = [*(watch.classes or ()), *watch.steps]
+    declared = list(watch.classes or ())
     _hook.watched |= dict.fromkeys(declared, watch)
-    for module_name in declared:
-        patch(module_name)
-    return [module_name for module_name in declared if module_name not in sys.modules]
+    return declared
 
 
-def _patch_loader(kind: type, watch: Watch) -> None:
-    _patch_iterable(kind)
-    for method, loader_for in watch.methods.items():
-        _replace(kind, method, _measured_method(vars(kind)[method], loader_for))
-    if kind.__module__ == TORCH:
-        iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
-        if not is_serving(iterator):
-            _replace(iterator, SERVE, None)
-            _replace(iterator, "__next__", serving(vars(iterator)["__next__"]))
-        for name in MADE_BY_OTHERS:
-            made = getattr(sys.modules[TORCH], name)
-            _replace(made, "__init__", _measured_iterator(vars(made)["__init__"]))
-
-
-def use(session: Session) -> None:
-    """Measure with `session` from now on."""
+def use(session: Session, adapters: Mapping[str, str]) -> None:
+    """Measure all loaders of these adapters with `session`, whenever they are imported."""
     _hook.session, _hook.is_off, _hook.pid = session, False, os.getpid()
+    finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
+    sys.meta_path.insert(0, finder)
+    _hook.finders.append(finder)
+
+
+def add(one: OneLoader, adapters: Mapping[str, str]) -> None:
+    """Measure one loader of these adapters, which is imported, and those built from it."""
+    if _hook.session is None and not os.environ.get(FOLDER):
+        _hook.is_off = True  # no command measures this process
+    _hook.ones.append(one)
+    Finder(adapters, lambda name: patch(name, adapters.get(name)))
 
 
 def current() -> Session | None:
@@ -131,19 +111,10 @@ def current() -> Session | None:
 
 def end_session() -> None:
     """Measure nothing more with the session."""
-    session = _hook.session
-    loaders = [] if session is None else session.loaders
-    _hook.alternating = [loader for loader in loaders if loader.mode == "alternate"]
     _hook.session, _hook.is_off = None, True
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _hook.finders]
+    _hook.finders.clear()
     _restore()
-
-
-def add(one: OneLoader, name: str, adapter: str) -> None:
-    """Measure one loader of the module `name`, and those that are built from it; see patch."""
-    if _hook.session is None and not os.environ.get(FOLDER):
-        _hook.is_off = True  # no command measures this process
-    patch(name, adapter)
-    _hook.ones.append(one)
 
 
 def remove(one: OneLoader) -> None:
@@ -157,33 +128,9 @@ def ones() -> list[OneLoader]:
     return list(_hook.ones)
 
 
-def _restore() -> None:
-    """Restore the classes once nothing is measured, unless another tool has replaced our methods.
-
-    An iterator that alternates serves its epoch to the end: batches may be prefetched.
-    """
-    if _hook.ones or not _hook.is_off:
-        return
-    is_ahead = any(loader.is_read for loader in _hook.alternating)
-    kept = []
-    for entry in reversed(_hook.replaced):
-        kind, name, ours, original = entry
-        standing = vars(kind).get(name)
-        if is_ahead and name in {SERVE, "__next__"}:
-            kept.append(entry)
-        elif standing is not ours:
-            if standing is not original:
-                kept.append(entry)
-        elif original is None:
-            delattr(kind, name)
-        else:
-            setattr(kind, name, original)
-    _hook.replaced[:] = reversed(kept)
-
-
-def _patch_iterable(kind: type) -> None:
+def _patch_loader(kind: type, watch: Watch) -> None:
     """Patch `kind`, its subclasses, and those that are defined later."""
-    _patch_iter(kind)
+    _patch_class(kind)
     original = vars(kind).get("__init_subclass__")
 
     @classmethod  # type: ignore[misc]  # of the class that it is put into
@@ -192,26 +139,26 @@ def _patch_iterable(kind: type) -> None:
             super(kind, cls).__init_subclass__(**options)  # type: ignore[arg-type]  # it is one
         else:
             original.__get__(None, cls)(**options)
-        _patch_iter(cls)
+        _patch_class(cls)
 
     _replace(kind, "__init_subclass__", __init_subclass__)
-    for below in _subclasses(kind):
-        _patch_iter(below)
-
-
-def _subclasses(kind: type) -> list[type]:
     below: list[type] = type.__subclasses__(kind)
-    return [*below, *(deeper for subclass in below for deeper in _subclasses(subclass))]
+    for subclass in below:
+        _patch_class(subclass)
+        below += type.__subclasses__(subclass)
+    for method, loader_for in watch.methods.items():
+        _replace(kind, method, _measured(kind, method, vars(kind)[method], loader_for))
 
 
-def _patch_iter(kind: type) -> None:
+def _patch_class(kind: type) -> None:
+    original, make = vars(kind).get("__iter__"), vars(kind).get("__init__")
     is_outside = kind.__module__.startswith(tuple(_hook.declared("outside")))
-    if callable(vars(kind).get("__iter__")) and not is_outside:
-        _replace(kind, "__iter__", _measured(kind, vars(kind)["__iter__"]))
-        make = vars(kind).get("__init__")
-        # A program's own constructor may warn of the line that calls it.
-        if isinstance(make, FunctionType) and is_library(make.__code__.co_filename):
-            _replace(kind, "__init__", _noted(make))
+    if not callable(original) or is_outside:
+        return
+    _replace(kind, "__iter__", _measured(kind, "__iter__", original))
+    # A program's own constructor may warn of the line that calls it.
+    if isinstance(make, FunctionType) and is_library(make.__code__.co_filename):
+        _replace(kind, "__init__", _noted(make))
 
 
 def _replace(kind: type, name: str, ours: Any) -> None:
@@ -225,154 +172,70 @@ def _replace(kind: type, name: str, ours: Any) -> None:
     setattr(kind, name, ours)
 
 
-def _noted(original: Callable[..., None]) -> Callable[..., None]:
-    """A loader's `__init__`, after which it is noted where the program called it."""
+def _restore() -> None:
+    """Restore the classes once nothing is measured, but for what another tool has replaced."""
+    if _hook.ones or not _hook.is_off:
+        return
+    kept = []
+    for kind, name, ours, original in reversed(_hook.replaced):
+        standing = vars(kind).get(name)
+        if standing is ours and original is None:
+            delattr(kind, name)
+        elif standing is ours:
+            setattr(kind, name, original)
+        elif standing is not original:
+            kept.append((kind, name, ours, original))
+    _hook.replaced[:] = reversed(kept)
+
+
+def _measured(
+    kind: type, name: str, original: Method, loader_for: Callable[[Any, Method], Any] | None = None
+) -> Method:
+    """A method of `kind` that begins an epoch, measured; `loader_for` as in Watch.methods."""
 
     @functools.wraps(original)
-    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
-        original(self, *arguments, **options)
-        note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
-
-    return __init__
-
-
-def note_made(loader: Any, caller: FrameType | None, rebuilders: Container[str]) -> None:
-    """Note that `loader` was made in the line that `caller`, or the program below it, is at.
-
-    `rebuilders` are packages that make loaders again which the program has made. Such a loader
-    has the line of the one before it, of the same dataset. Nothing is raised.
-    """
-    with suppress(Exception):
-        dataset = vars(loader).get("dataset")
-        place, is_rebuilt = _line_of_program(caller, rebuilders)
-        if is_rebuilt:
-            place = made_at(dataset)
-        if place is not None and made_at(loader) is None:  # a subclass may call this one
-            _note(loader, place)
-            _note(dataset, place)
-
-
-def is_library(path: str) -> bool:
-    """Whether a file belongs to Python or a package, or is none."""
-    return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path
-
-
-def _note(thing: Any, place: str) -> None:
-    number = id(thing)
-    with suppress(TypeError):  # a list takes no weak reference
-        PLACES[number] = weakref.ref(thing, lambda _: PLACES.pop(number, None)), place
-
-
-def _line_of_program(
-    frame: FrameType | None, rebuilders: Container[str]
-) -> tuple[str | None, bool]:
-    """The innermost line that is no library's, and whether a rebuilder is further in.
-
-    The file is told from the working directory, where it is below that.
-    """
-    is_rebuilt = False
-    while frame is not None:
-        package = str(frame.f_globals.get("__name__")).partition(".")[0]
-        path = frame.f_code.co_filename
-        is_rebuilt = is_rebuilt or package in rebuilders
-        if package not in OWN and not is_library(path):
-            with suppress(OSError):  # the working directory may be gone
-                path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
-            return f"{path}:{frame.f_lineno}", is_rebuilt
-        frame = frame.f_back
-    return None, is_rebuilt
-
-
-def _measured(kind: type, original: Iter) -> Iter:
-    @functools.wraps(original)
-    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it replaces that method
-        # A subclass that calls this by super() is measured once, by its own __iter__.
-        is_own = next(base for base in type(self).__mro__ if "__iter__" in vars(base)) is kind
-        frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
-        one = _one_for(self, frame) if is_own else None
-        if one is not None:
-            return one.epoch(self, original)
-        session, epoch = _session_for(frame) if is_own else None, None
-        if session is not None:
-            evaluates = _is_called_by(frame, "evaluations")
-            epoch = session.epoch(self, original, evaluates=evaluates)
-        return original(self) if epoch is None else epoch
-
-    return __iter__
-
-
-def _measured_method(
-    original: Callable[..., Iterator[Any]], loader_for: Callable[..., Any]
-) -> Callable[..., Iterator[Any]]:
-    """A method of a loader that begins an epoch; see Watch."""
-
-    @functools.wraps(original)
-    def batches(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+    def begin(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
         make = functools.partial(original, self, *arguments, **options)
-        session = _session_for(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
-        epoch = None
+        # A subclass that calls this by super() is measured once, by its own method.
+        if next(base for base in type(self).__mro__ if name in vars(base)) is not kind:
+            return make()
+        callers = _callers(sys._getframe(1))  # noqa: SLF001 - nothing else shows the caller
+        # What a loader asks for, or who looks at one batch, is no epoch of the training.
+        if not callers.isdisjoint(("inside", "looks")):
+            return make()
+        newest_first = _hook.ones[::-1]
+        own = [one for one in newest_first if one.loader() is self]
+        one = next((one for one in own + newest_first if one.serves(self)), None)
+        if one is not None:
+            return one.epoch(self, make)
+        session, epoch = _session(), None
         if session is not None:
-            loader = loader_for(self, make)
-            epoch = session.epoch(loader, type(loader).__iter__)
+            loader = self if loader_for is None else loader_for(self, make)
+            epoch = session.epoch(loader, make, evaluates="evaluations" in callers)
         return make() if epoch is None else epoch
 
-    return batches
+    return begin
 
 
-def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
-    """Replaces `__init__` of torch's iterators, for those that other libraries' loaders make."""
-
-    @functools.wraps(original)
-    def __init__(self: Any, loader: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
-        iterators: list[Any] = []
-
-        def make(_: Any = None) -> Any:
-            original(self, loader, *arguments, **options)
-            iterators.append(self)
-            return self
-
-        frame = sys._getframe(1)  # noqa: SLF001 - nothing else shows the caller
-        session, epoch = _session_for(frame), None
-        if session is not None:
-            owner = frame.f_locals.get("self", loader)
-            kind: Any = type(owner)
-            iterated = iterated_by_torch(kind)(owner, loader, lambda: inner_of(make()))
-            epoch = session.epoch(iterated, make)
-            del iterated.make  # it holds the iterator, which holds what serves it
-        if not iterators:
-            make()
-        if epoch is not None and epoch is not self:
-            serve_by(self, epoch)
-
-    return __init__
+def _callers(frame: FrameType | None) -> set[str]:
+    """What adapters declare of the functions on the stack, by the names of a Watch's attributes."""
+    inside = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
+    functions = {name: _hook.declared(name) for name in ("looks", "evaluations")}
+    callers: set[str] = set()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if f"{module}.".startswith(inside):
+            callers.add("inside")
+        for name, known in functions.items():
+            if (module, frame.f_code.co_name) in known:
+                callers.add(name)
+        frame = frame.f_back
+    return callers
 
 
-def _patch_step(kind: type, name: str, needed: str) -> None:
-    """Count the calls of an optimizer's method where the module `needed` is imported."""
-    original = vars(kind)[name]
-
-    @functools.wraps(original)
-    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-        result = original(self, *arguments, **options)
-        if _hook.session is not None and needed in sys.modules:
-            _hook.session.stepped()
-        return result
-
-    _replace(kind, name, counted)
-
-
-def _one_for(loader: Any, caller: FrameType | None) -> OneLoader | None:
-    """Whose measurement an epoch of `loader` belongs to: the one made for it, or the newest."""
-    if not _hook.ones or _is_inside(caller):
-        return None
-    newest_first = _hook.ones[::-1]
-    own = [one for one in newest_first if one.original.loader() is loader]
-    return next((one for one in own + newest_first if one.original.serves(loader)), None)
-
-
-def _session_for(caller: FrameType | None) -> Session | None:
-    """The session, if this is a training process and the call does not come from a loader."""
-    if _hook.is_off or os.getpid() != _hook.pid or _is_worker() or _is_inside(caller):
+def _session() -> Session | None:
+    """The session, if this is a process that trains, and a command measures it."""
+    if _hook.is_off or os.getpid() != _hook.pid or _is_worker():
         return None
     if _hook.session is None:
         try:
@@ -399,23 +262,49 @@ def _is_worker() -> bool:
     return distributed is None or not (distributed.is_available() and distributed.is_initialized())
 
 
-def _is_called_by(frame: FrameType | None, declared: str) -> bool:
-    """Whether one of the functions called, that an attribute of a Watch names."""
-    functions = _hook.declared(declared)
-    while functions and frame is not None:
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) in functions:
-            return True
-        frame = frame.f_back
-    return False
+def _noted(original: Callable[..., None]) -> Callable[..., None]:
+    """A loader's `__init__`, after which it is noted where the program called it."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it replaces that method
+        original(self, *arguments, **options)
+        note_made(self, sys._getframe(1), _hook.declared("outside"))  # noqa: SLF001 - nothing else shows the caller
+
+    return __init__
 
 
-def _is_inside(frame: FrameType | None) -> bool:
-    """Whether a loader called, or a function that looks at one batch: no epoch of the training."""
-    if _is_called_by(frame, "looks"):
-        return True
-    packages = tuple(f"{package}." for package in {"loadeval", *_hook.declared("inside")})
-    while frame is not None:
-        if f"{frame.f_globals.get('__name__')}.".startswith(packages):
-            return True
-        frame = frame.f_back
-    return False
+def note_made(loader: Any, frame: FrameType | None, rebuilders: Container[str]) -> None:
+    """Note that `loader` was made in the innermost line from `frame` on that is no library's.
+
+    `rebuilders` are packages that make loaders again which the program has made. Such a loader
+    has the line of the one before it, of the same dataset. A file is told from the working
+    directory, where it is below that. Nothing is raised.
+    """
+    with suppress(Exception):
+        dataset = vars(loader).get("dataset")
+        is_rebuilt, place = False, None
+        while frame is not None and place is None:
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+            path = frame.f_code.co_filename
+            is_rebuilt = is_rebuilt or package in rebuilders
+            if package not in OWN and not is_library(path):
+                with suppress(OSError):  # the working directory may be gone
+                    path = path.removeprefix(f"{os.getcwd()}{os.sep}")  # noqa: PTH109 - pathlib takes 5 ms
+                place = f"{path}:{frame.f_lineno}"
+            frame = frame.f_back
+        if is_rebuilt:
+            place = made_at(dataset)
+        if place is not None and made_at(loader) is None:  # a subclass may call this one
+            _note(loader, place)
+            _note(dataset, place)
+
+
+def is_library(path: str) -> bool:
+    """Whether a file belongs to Python or a package, or is none."""
+    return path.startswith(("<", PYTHONS_OWN)) or "-packages" in path
+
+
+def _note(thing: Any, place: str) -> None:
+    number = id(thing)
+    with suppress(TypeError):  # a list takes no weak reference
+        PLACES[number] = weakref.ref(thing, lambda _: PLACES.pop(number, None)), place

@@ -11,23 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadeval.adapter import registered
 from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, free_name
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
-from loadeval.launch.loadeval_inject import Finder, said
+from loadeval.launch.loadeval_inject import said
 from loadeval.launch.one_loader import TORCH, OneLoader, unwrapped
-from loadeval.launch.session import Session
-from loadeval.launch.settings import RunSettings, check
+from loadeval.launch.session import Session, measurement_of
+from loadeval.launch.settings import RunSettings, adapters, check
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.estimate.gap import Gap
 
-_finders: list[Any] = []
 _log_files: set[Path] = set()
 """Where this process has written the logs of single loaders."""
 
@@ -164,13 +162,7 @@ def install(
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), output_folder)
     said.clear()
     session = Session(replace(run_settings, folder=str(folder)))
-    hook.use(session)
-    adapters = {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
-    finder = Finder(adapters, lambda name: hook.patch(name, adapters.get(name)))
-    sys.meta_path.insert(0, finder)
-    _finders.append(finder)
-    for name in adapters:
-        finder.patch(name)
+    hook.use(session, adapters())
 
     def training() -> Measurement | None:
         return None if session.main is None else session.main.measurement
@@ -181,8 +173,6 @@ def install(
 def _end(session: Session) -> None:
     if hook.current() is session:
         hook.end_session()
-        sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _finders]
-        _finders.clear()
         session.close()
 
 
@@ -195,18 +185,16 @@ def _install_one(loader: Any, mode: str, **options: Any) -> Installed:
             "wrap other loaders with LoaderEvaluator(loader)"
         )
     for one in hook.ones():
-        if one.original.has_sampler_of(loader):
+        if one.is_of(loader):
             one.measurement.recorder.expects_batches = False  # nobody may be left to ask it
             one.end()
     log_file = _free_log_file(**options)
-    evaluator = LoaderEvaluator(loader, mode, **{**options, "log_file": log_file})
-    evaluator._closer.detach()  # noqa: SLF001 - the loader may be measured on when it is gone
+    measurement = measurement_of(LoaderEvaluator(loader, mode, **{**options, "log_file": log_file}))
     if log_file is not None:
         _log_files.add(Path(log_file).absolute())
-    one = OneLoader(loader, evaluator._measurement, hook.remove)  # noqa: SLF001 - it goes on without the evaluator
-    point = registered()[TORCH]
-    hook.add(one, TORCH, f"{point.module}:{point.attr}")
-    return Installed(lambda: one.measurement, one.end, loader=loader)
+    one = OneLoader(loader, measurement, hook.remove)
+    hook.add(one, {TORCH: adapters()[TORCH]})
+    return Installed(lambda: measurement, one.end, loader=loader)
 
 
 def _free_log_file(

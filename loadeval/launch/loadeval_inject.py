@@ -30,7 +30,9 @@ REFUSED_MARK = ".refused"
 """A file in that folder: which settings a loader does not take."""
 ENOUGH_MARK = ".enough"
 """An empty file in that folder, which the command makes: no new pair of blocks is to begin."""
-MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK)
+ENDED_MARK = ".ended"
+"""An empty file in that folder, which the command makes before it ends the program by SIGINT."""
+MARKS = (PYTHON_MARK, FAILED_MARK, REFUSED_MARK, ENOUGH_MARK, ENDED_MARK)
 
 said: set[str] = set()
 """What `failed` has already said. A program may fail again in each epoch."""
@@ -53,11 +55,14 @@ class Finder:
         self.wait_for(names)
 
     def wait_for(self, names: Iterable[str]) -> None:
-        """Wait for these modules too, which are not imported yet."""
+        """Wait for these modules too, and patch those that are imported already."""
         for name in names:
+            if name in sys.modules and name not in {*self._names, *self._running}:
+                self._imported.append(name)
             self._names.add(name)
             parts = name.split(".")
             self._watched.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+        self._patch_imported()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -100,11 +105,6 @@ class Finder:
             if name in self._names:
                 failed(error)
 
-    def patch(self, name: str) -> None:
-        """Patch a module that is imported, and wait for those that are to be patched next."""
-        self._imported.append(name)
-        self._patch_imported()
-
     def _patch_imported(self) -> None:
         """Patch what was imported, but for modules in packages that are still being imported.
 
@@ -118,12 +118,14 @@ class Finder:
                 return
             self._imported.remove(ready[0])
             self._is_patching = True
+            further: Iterable[str] = ()
             try:
-                self.wait_for(self._patch(ready[0]))
+                further = self._patch(ready[0])
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
             finally:
                 self._is_patching = False
+            self.wait_for(further)
 
 
 def failed(error: BaseException) -> None:
@@ -150,33 +152,25 @@ def failed(error: BaseException) -> None:
 def begin(inject: str, patch: Callable[[str, str | None], Iterable[str]]) -> None:
     """Wait for known frameworks; then run the sitecustomize that ours hides, if there is one.
 
-    `inject` is the folder of ours. `patch` is called with the module that was imported, and the
-    adapter that is registered for it.
+    `inject` is the folder of ours. `patch` is called with the module that was imported, perhaps by
+    a .pth file before this, and the adapter that is registered for it.
     """
     sys.path[:] = [path for path in sys.path if path != inject]
     folder = os.environ.get(FOLDER)
     if folder:
         try:
-            _mark(folder)
+            # If that fails, so does writing a log, which is reported.
+            mark = os.path.join(folder, PYTHON_MARK)  # noqa: PTH118 - pathlib takes 5 ms
+            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
+        except OSError:
+            pass
+        try:
             points = filter(None, os.environ.get(ADAPTERS, "").split(","))
             adapters = dict(point.split("=", 1) for point in points)
             finder = Finder(adapters, lambda name: patch(name, adapters.get(name)))
             sys.meta_path.insert(0, finder)
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
-    _run_hidden()
-
-
-def _mark(folder: str) -> None:
-    """Note that Python was started. If that fails, so does writing a log, which is reported."""
-    try:
-        mark = os.path.join(folder, PYTHON_MARK)  # noqa: PTH118 - pathlib takes 5 ms
-        os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
-    except OSError:
-        pass
-
-
-def _run_hidden() -> None:
     import _frozen_importlib_external as external  # noqa: PLC0415 - importlib.machinery takes longer
 
     spec = external.PathFinder.find_spec("sitecustomize", sys.path)

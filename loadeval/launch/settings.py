@@ -5,6 +5,7 @@ Also: how a loader gets other settings than its program gave it, before its firs
 
 from __future__ import annotations
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,6 +18,7 @@ from loadeval.adapter import (
     change_of_batches,
     other_batches,
     overrides_of,
+    own_adapters,
     registered,
 )
 from loadeval.data.lines import Mode
@@ -32,6 +34,8 @@ LEAST = {"num_workers": 0, "num_threads": 1, "batch_size": 1, "prefetch_factor":
 """Settings that are whole numbers with every loader, and the least value of each."""
 SWITCHES = ("persistent_workers", "pin_memory", "in_order", "drop_last")
 """Settings that are True or False with every loader."""
+OTHERS = ("multiprocessing_context", "timeout", "prefetch_queue_depth", "buffer_size")
+"""What else the loaders take whose adapters come with loadeval."""
 NEED_WORKERS = ("prefetch_factor", "persistent_workers")
 """Settings that no loader without workers takes, unless they are None or False."""
 AS_JSON = {"True": "true", "False": "false", "None": "null"}
@@ -45,7 +49,8 @@ class RunSettings:
     `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
     The training loader gets `settings` in place of its own, other loaders those whose name begins
     with VALIDATION; with `allow_changes` also such as change what is trained on. `track` names the
-    tracker that the first training loader is passed on to, as in LoaderEvaluator.
+    tracker that the first training loader is passed on to, as in LoaderEvaluator. With `annotate`
+    waits and steps are ranges of NVTX.
     """
 
     folder: str
@@ -55,6 +60,7 @@ class RunSettings:
     settings: Mapping[str, Any] = field(default_factory=dict)
     allow_changes: bool = False
     track: str | None = None
+    annotate: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> RunSettings:
@@ -64,13 +70,13 @@ class RunSettings:
     def environment(self) -> dict[str, str]:
         """The environment variables that hold these settings."""
         options = {name: value for name, value in asdict(self).items() if name != "folder"}
-        return {
-            FOLDER: self.folder,
-            SETTINGS: json.dumps(options),
-            ADAPTERS: ",".join(
-                f"{name}={point.module}:{point.attr}" for name, point in registered().items()
-            ),
-        }
+        known = ",".join(f"{name}={adapter}" for name, adapter in adapters().items())
+        return {FOLDER: self.folder, SETTINGS: json.dumps(options), ADAPTERS: known}
+
+
+def adapters() -> dict[str, str]:
+    """The registered adapters, by the module whose loaders they are for."""
+    return {name: f"{point.module}:{point.attr}" for name, point in registered().items()}
 
 
 def settings_in(words: Iterable[str]) -> dict[str, Any]:
@@ -90,7 +96,7 @@ def settings_in(words: Iterable[str]) -> dict[str, Any]:
 
 
 def check(settings: RunSettings) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raises UsageError for options that do not go together, and for settings of no loader."""
     if settings.batches is not None and settings.mode == "replay":
         raise UsageError(
             f"batches={settings.batches} works only in modes 'log' and 'alternate', and the mode "
@@ -105,23 +111,31 @@ def check(settings: RunSettings) -> None:
     if settings.batches is not None and settings.batches < 1:
         raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")
     for name, value in settings.settings.items():
-        _check_setting(name, value, allow_changes=settings.allow_changes)
         role = VALIDATION if name.startswith(VALIDATION) else ""
-        needs_workers = name.removeprefix(role) in NEED_WORKERS and value
-        if needs_workers and settings.settings.get(f"{role}num_workers") == 0:
+        own_name = name.removeprefix(role)
+        _check_setting(name, own_name, value)
+        if own_name in NEED_WORKERS and value and settings.settings.get(f"{role}num_workers") == 0:
             raise UsageError(
                 f"{name}={value!r} needs workers, and {role}num_workers is 0; leave one out"
             )
+        change = change_of_batches(own_name, value)
+        if change is not None and not settings.allow_changes:
+            raise UsageError(other_batches(change))
 
 
-def _check_setting(name: str, value: Any, *, allow_changes: bool) -> None:
-    """Raises UsageError for what no loader takes, and for what changes training."""
-    own_name = name.removeprefix(VALIDATION)
+def _check_setting(name: str, own_name: str, value: Any) -> None:
+    """Raises UsageError for what no loader takes, whatever its other settings are."""
     if not own_name.isidentifier():
         raise UsageError(
             f"{name!r} is no name of a setting; expected one such as num_workers, or "
             f"{VALIDATION}num_workers for loaders other than the training loader"
         )
+    known = sorted([*LEAST, *SWITCHES, *OTHERS])
+    # The adapter of another package may know others.
+    if own_name not in known and registered().keys() <= own_adapters().keys():
+        alike = difflib.get_close_matches(own_name, known, 1)
+        meant = f"did you mean {alike[0]}?" if alike else f"expected one of {', '.join(known)}"
+        raise UsageError(f"no loader that loadeval knows has the setting {own_name}; {meant}")
     least = LEAST.get(own_name)
     if least is not None and value is not None and (type(value) is not int or value < least):
         raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
@@ -133,9 +147,6 @@ def _check_setting(name: str, value: Any, *, allow_changes: bool) -> None:
         raise UsageError(
             f"{name} is {value!r}; expected a number, text, True, False or None"
         ) from error
-    change = change_of_batches(own_name, value)
-    if change is not None and not allow_changes:
-        raise UsageError(other_batches(change))
 
 
 def override(loader: Any, settings: RunSettings, *, trains: bool) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,7 +32,14 @@ from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
-from loadeval.inside.stages import CALLS, Stages, slow_from_ns, split_of, typical_sample_ns
+from loadeval.inside.stages import (
+    CALLS,
+    Stages,
+    code_weights,
+    slow_rows,
+    split_of,
+    typical_sample_ns,
+)
 from loadeval.model.simulate import MOST_BATCHES
 
 WORK = ("cpu_ns", "run_queue_ns", "blocked_ns", "read_ns")
@@ -100,15 +107,16 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
     blocked_ns = work_ns - cpu_ns - run_queue_ns
     computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
     receive_ns, lock_ns = _receiving(batches)
-    seen = Counter[str]()
+    seen = defaultdict[str, float](float)
+    weights = code_weights(run, stages.fetch_ns, stages.collate_ns)
     for samples in run.code:
         for place, count in samples.running.items():
-            seen[place.partition(CALLS)[2]] += count
+            seen[place.partition(CALLS)[2]] += count * weights[samples.stage]
     total = sum(sum((*each.running.values(), *each.blocked.values())) for each in run.code)
     parts = {name: count / total * constant for name, count in seen.items() if name}
     parts |= {line.function: line.share * constant for line in reversed(stages.code)}
     typical_ns = typical_sample_ns(batches) or math.inf
-    is_slow = batches.slowest_ns > slow_from_ns(typical_ns)
+    is_slow = slow_rows(run, batches, typical_ns)
     taken_ns = {
         "collate": collate_ns,
         "slow samples": np.where(is_slow, batches.slowest_ns - typical_ns, 0.0),
@@ -137,6 +145,12 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
 def work_of(costs: Columns) -> Values:
     """What fetching and collating each batch takes."""
     return np.asarray(sum(costs[name] for name in WORK))
+
+
+def computed_ns(costs: Columns) -> float:
+    """What loading all batches takes of CPUs, in workers and in the training process."""
+    own = ("cpu_ns", "pickle_ns", "receive_ns", "index_ns", "pin_ns")
+    return float(sum(costs[name].mean() for name in own))
 
 
 def scaled(costs: Columns, share: float | Values) -> Columns:

@@ -9,7 +9,7 @@ each of them wait by itself, as by latency, or serves no more in total, as by ba
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -52,6 +52,9 @@ BLOCKAGE_MATTERS = 0.2
 """From this share of fetching on it matters whether blocked time would grow with more workers."""
 MOSTLY = 0.8
 """When fewer of the batches are without a slow sample, that is what batches are like."""
+UNLIKE = 0.15
+"""A simulation of the run as it is that is further from what was measured leaves something out:
+three times the median error of predictions, see docs/how-it-measures.md."""
 USUAL_ERROR = 0.03
 """Any prediction may be off by this share; see the table in docs/how-it-measures.md."""
 ERROR_OF_CHANGE = 0.1
@@ -166,32 +169,40 @@ class Model:
         if key == (_key(self.costs, self.settings), 1.0, starts_now_ns):
             return NOTHING_GAINED
         if key not in self._estimates:
-            likely, *others = self.guesses
-            usual_ns = self._steady_ns(change, likely)
-            longer = [self._steady_ns(change, guess) / usual_ns for guess in others]
+            ends = [self._steady_ns(change, guess) for guess in self.guesses]
+            usual_ns = math.sqrt(ends[0][0] * ends[0][1])
             low, high = self._real.bounds
-            noise = (high - low) / 2 / self._real.value
-            work_ns = of.work_of(self.costs)
-            spread = float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0)
+            work_ns, real_ns = of.work_of(self.costs), self._real.value
+            noise = math.hypot(
+                (high - low) / 2 / real_ns,
+                float(work_ns.std()) / math.sqrt(len(work_ns)) / max(work_ns.mean(), 1.0),
+            )
+            # What is lost is known no better, which matters as far as a change takes it away.
+            part = min(abs(real_ns - usual_ns) / max(real_ns - self._ideal_ns, 1.0), 1.0)
+            noise = max(part * noise, min(noise, USUAL_ERROR))
             further = ERROR_OF_CHANGE * abs(math.log(self._real.value / usual_ns))
             crowded = CROWDED_ERROR * _crowding(costs, settings, usual_ns)
-            error = math.hypot(USUAL_ERROR + further, noise, spread, crowded)
-            slowest_ns = usual_ns * (1 + math.hypot(error, *(max(each - 1, 0) for each in longer)))
-            fastest_ns = usual_ns / (
-                1 + math.hypot(error, *(max(1 / each - 1, 0) for each in longer))
-            )
+            error = math.hypot(USUAL_ERROR + further, noise, crowded)
+            slower = (max(most / usual_ns - 1, 0.0) for _, most in ends)
+            faster = (max(usual_ns / least - 1, 0.0) for least, _ in ends)
+            slowest_ns = usual_ns * (1 + math.hypot(error, *slower))
+            fastest_ns = usual_ns / (1 + math.hypot(error, *faster))
             unsure_ns = abs(starts_ns - starts_now_ns) / 2
+            most_ns = max(starts_ns + unsure_ns, self._starts_ns(change, first_counts=True))
+            least_ns = max(starts_ns - unsure_ns, min(starts_now_ns, 0.0))
             self._estimates[key] = Estimate(
                 self._whole_ns / (usual_ns + starts_ns),
-                self._whole_ns / (slowest_ns + starts_ns + unsure_ns),
-                self._whole_ns / max(fastest_ns + starts_ns - unsure_ns, 1.0),
+                self._whole_ns / (slowest_ns + most_ns),
+                self._whole_ns / max(fastest_ns + least_ns, 1.0),
             )
         return self._estimates[key]
 
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
         measured, speedup = self._throughput_of(self.run), self.simulate(change)
-        return measured if speedup == NOTHING_GAINED else speedup * measured.value
+        if speedup == NOTHING_GAINED:
+            return measured
+        return speedup * (measured.value if measured.low is None else measured)
 
     @property
     def unit(self) -> str:
@@ -250,7 +261,7 @@ class Model:
             if free_ns > 1.1 * float(costs.step_ns.mean()):
                 return "the training process"
             starts_ns = self._starts_ns(change)
-            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess))
+            starts_late = starts_ns >= MATTERS * (starts_ns + self._steady_ns(change, guess)[1])
             return "the starts of epochs" if starts_late else "the training step"
         workers, helps_ns = settings["num_workers"], (1 - LEAST_HELP) * then_ns
         if not workers:
@@ -345,15 +356,26 @@ class Model:
 
     # Simulations
 
-    def _steady_ns(self, change: Change, guess: Guess) -> float:
-        """What an iteration takes in the steady state, for a batch of the run."""
+    def _steady_ns(self, change: Change, guess: Guess) -> tuple[float, float]:
+        """What an iteration takes in the steady state, for a batch of the run: at least, at most.
+
+        Both are the same where the simulation of the run as it is takes about what was measured.
+        Else it leaves something out, which may be in proportion to the iteration, stay as it is,
+        or go with what loading computes.
+        """
         present, now = self._present(guess)
         costs, settings = self._changed(change, present)
         then = self._simulation(costs, settings, guess)
         longer = _crowded(costs, settings, then.iteration_ns)
         longer /= _crowded(present, self.settings, now.iteration_ns)
-        ratio = then.iteration_ns / self.batches_in(change) / now.iteration_ns
-        return self._real.value * longer * ratio
+        batches, measured_ns = self.batches_in(change), self._real.value
+        then_ns = longer * then.iteration_ns / batches
+        ends = [then_ns * measured_ns / now.iteration_ns]
+        if abs(now.iteration_ns / measured_ns - 1) > UNLIKE:
+            left_out_ns = measured_ns - now.iteration_ns
+            load = of.computed_ns(costs) / batches / max(of.computed_ns(present), 1.0)
+            ends += [max(then_ns + part * left_out_ns, ends[0] / 2) for part in (1.0, load)]
+        return min(ends), max(ends)
 
     def _changed(self, change: Change, present: Columns) -> tuple[Columns, dict[str, Any]]:
         """What batches take then, and with which settings they are simulated."""
@@ -410,45 +432,56 @@ class Model:
         each slows the others. And what other runs do, with other numbers of workers. Each weighs as
         much as it is exact.
         """
-        threads = self.threads
+        threads, contention = self.threads, self.gap.contention
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
-        likely = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
-        growths, slowed = [(GROWTH, GROWTH_ERROR)], [(math.log(SLOWED), SLOWED_ERROR)]
-        contention = self.gap.contention
+        usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
+        known = {
+            "growth": [(GROWTH, GROWTH_ERROR)],
+            "step_slowed": [(math.log(SLOWED), SLOWED_ERROR)],
+        }
+
+        def learn(name: str, time_ns: Callable[[Guess], float], measured: Estimate) -> None:
+            """Find the value that explains what was measured, where the value matters."""
+            values = TRIED[name]
+            times_ns = [time_ns(Guess(**{**usual._asdict(), name: value})) for value in values]
+            if np.ptp(times_ns) < NO_EFFECT * measured.value:
+                return
+            low, high = measured.bounds
+            error_ns = (high - low) / 2 / SIGMAS
+            around_ns = [measured.value + error_ns * each for each in (-1, 0, 1)]
+            order = np.argsort(times_ns)
+            found = np.interp(around_ns, np.array(times_ns)[order], np.array(values)[order])
+            least = LEAST_GROWTH_ERROR
+            if name == "step_slowed":
+                found, least = np.log(found), LEAST_SLOWED_ERROR
+            known[name].append((float(found[1]), math.hypot(np.ptp(found), 2 * least) / 2))
+
         if workers and contention is not None and contention.low is not None:
-            error_ns = (contention.bounds[1] - contention.bounds[0]) / 2 / SIGMAS
-            name = "step_slowed" if threads > 1 and threads + workers > cpus else "growth"
-            steps_ns = {
-                value: self._present(Guess(**{**likely._asdict(), name: value}))[1].step_ns
-                for value in TRIED[name]
-            }
-            shown = _shown(steps_ns, self._ideal_ns + contention.value, error_ns)
-            if shown is not None and name == "growth":
-                growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
-            elif shown is not None:
-                logs = [math.log(each) for each in shown]
-                slowed.append(_with_error(logs, LEAST_SLOWED_ERROR))
+            lacks_cpus = threads > 1 and threads + workers > cpus
+            longer = contention + self._ideal_ns
+            name = "step_slowed" if lacks_cpus else "growth"
+            learn(name, lambda guess: self._present(guess)[1].step_ns, longer)
         for other in self._others if workers else ():
             count, theirs = other.loader.workers, gap_of(other).real
             if count and count != workers and theirs is not None:
-                change = Change({"num_workers": count})
-                iterations_ns = {
-                    value: self._steady_ns(change, likely._replace(growth=value))
-                    for value in TRIED["growth"]
-                }
-                shown = _shown(iterations_ns, theirs.value, USUAL_ERROR * theirs.value)
-                if shown is not None:
-                    growths.append(_with_error(shown, LEAST_GROWTH_ERROR))
-        growth, error = _weighed(growths)
-        slow, slow_error = _weighed(slowed) if threads > 1 else (0.0, 0.0)
-        likely = Guess(max(growth, 0.0), math.exp(slow), self.in_turn[0])
+                change, sure_ns = (
+                    Change({"num_workers": count}),
+                    SIGMAS * USUAL_ERROR * theirs.value,
+                )
+                about = Estimate(theirs.value, theirs.value - sure_ns, theirs.value + sure_ns)
+                learn("growth", partial(self._least_ns, change), about)
+        (growth, error), (slow, slow_error) = (_weighed(each) for each in known.values())
+        likely = usual._replace(growth=max(growth, 0.0))
         ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
         if threads > 1:
-            ends += [
-                likely._replace(step_slowed=max(math.exp(slow + each), 1.0))
-                for each in (-slow_error, slow_error)
-            ]
+            likely = likely._replace(step_slowed=math.exp(slow))
+            ends = [end._replace(step_slowed=likely.step_slowed) for end in ends]
+            for each in (-slow_error, slow_error):
+                ends.append(likely._replace(step_slowed=max(math.exp(slow + each), 1.0)))
         return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
+
+    def _least_ns(self, change: Change, guess: Guess) -> float:
+        return self._steady_ns(change, guess)[0]
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
         settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}
@@ -457,21 +490,25 @@ class Model:
             self._simulated[key] = simulate(costs, **settings)
         return self._simulated[key]
 
-    def _starts_ns(self, change: Change = AS_IT_IS) -> float:
+    def _starts_ns(self, change: Change = AS_IT_IS, *, first_counts: bool = False) -> float:
         """What the starts and ends of epochs add to a batch of the run.
 
-        First workers begin with nothing loaded ahead: where the step is the limit, loading the
-        first batch comes on top, and else the last step does.
+        Workers that come to live on start once, in an epoch that does not count unless
+        `first_counts`: then it does, in a training of as many epochs as the run had. First workers
+        begin with nothing loaded ahead: where the step is the limit, loading the first batch comes
+        on top, and else the last step does.
         """
         now, workers = self.settings["num_workers"], change.settings.get("num_workers")
         workers = now if workers is None else workers
         lives_on = bool(self.run.loader.persistent_workers)
+        will_live_on = change.settings.get("persistent_workers", lives_on)
         epochs, start_ns = epoch_lengths(self.run), of.start_ns(self.run)
         length = length_of_epochs(self.run) or max(epochs.values(), default=1)
-        once_ns = start_ns / max(len(epochs), 1) + of.RESUME_NS
-        will_live_on = change.settings.get("persistent_workers", lives_on)
-        more_ns = workers * (once_ns if will_live_on else start_ns)
-        more_ns -= now * (once_ns if lives_on else start_ns)
+        once_ns = start_ns / max(len(epochs), 1)
+        more_ns = workers * (once_ns + of.RESUME_NS if will_live_on else start_ns)
+        more_ns -= now * (once_ns + of.RESUME_NS if lives_on else start_ns)
+        if will_live_on and not (lives_on or first_counts):
+            more_ns -= workers * once_ns
         if workers and not now:
             fetch_ns = float(of.work_of(self.costs).mean())
             more_ns += fetch_ns if fetch_ns <= workers * self._ideal_ns else self._ideal_ns
@@ -484,28 +521,6 @@ class Model:
         if measured.real is None or measured.whole is None:
             return rate
         return rate * (measured.real.value / measured.whole.value)
-
-
-def _shown(
-    times_ns: Mapping[float, float], measured_ns: float, error_ns: float
-) -> tuple[float, float, float] | None:
-    """Which value explains a measured time, and those of a standard error less and more.
-
-    `times_ns` are simulated with some values. None where the value makes no difference.
-    """
-    values, simulated_ns = np.array(list(times_ns)), np.array(list(times_ns.values()))
-    if np.ptp(simulated_ns) < NO_EFFECT * measured_ns:
-        return None
-    order = np.argsort(simulated_ns)
-    around_ns = [measured_ns - error_ns, measured_ns, measured_ns + error_ns]
-    low, value, high = np.interp(around_ns, simulated_ns[order], values[order]).tolist()
-    return min(low, high), value, max(low, high)
-
-
-def _with_error(shown: Sequence[float], least_error: float) -> tuple[float, float]:
-    """What `_shown` tells, as a value and its standard error."""
-    low, value, high = shown
-    return value, math.hypot(high - low, 2 * least_error) / 2
 
 
 def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:

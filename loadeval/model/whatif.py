@@ -11,11 +11,8 @@ from loadeval.estimate.memory import memory_there
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, Model
+from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
 from loadeval.words import duration, share, size, times
-
-UNLIKE = 0.1
-"""It is told when a simulation of the present settings is further from what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +124,7 @@ def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]
     return told
 
 
-def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one for each
+def assumptions(model: Model, change: Change) -> list[str]:
     """What a prediction takes for granted, for the run does not show it."""
     settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
     growths = [guess.growth for guess in model.guesses]
@@ -164,10 +161,6 @@ def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one 
             f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
             "by the number of its tensors: the run has no workers to show it."
         )
-        if model.tensors is None:
-            told.append(
-                "A batch has few tensors: they were not counted, and each takes time to receive."
-            )
         told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")
@@ -181,7 +174,8 @@ def assumptions(model: Model, change: Change) -> list[str]:  # noqa: C901 - one 
         )
     if abs(model.unlike - 1) > UNLIKE:
         told.append(
-            "What the simulation leaves out changes nothing: with the settings of the run it takes "
-            f"{times(model.unlike)} the time that was measured."
+            f"Of the run as it is, the simulation takes {times(model.unlike)} the time that was "
+            "measured. The range covers that the rest stays as it is, and that it goes with what "
+            "loading computes."
         )
     return told

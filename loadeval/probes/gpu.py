@@ -1,4 +1,4 @@
-"""The GPU probe: NVIDIA GPUs that this process uses, and their driver, through NVML."""
+"""The GPU probe: NVIDIA GPUs that a process uses, and their driver, through NVML."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 from pynvml import NVMLError
 
 from loadeval.errors import ProbeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 EACH_PCIE_NS = 1_000_000_000
 """Asking for PCIe throughput takes 20 ms, so each direction of each GPU is asked this seldom."""
@@ -28,19 +26,12 @@ METRICS = {
     "kernel_busy_percent": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 1),
     "sm_busy_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
     "sm_occupancy_percent": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, 1),
+    "tensor_busy_percent": (pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL, 1),
     "dram_bandwidth_percent": (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, 1),
     "pcie_receive_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
     "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
 }
 """A quantity has its number in NVML, and the factor by which NVML's value is multiplied."""
-UNSUPPORTED = (
-    pynvml.NVMLError_NotSupported,
-    pynvml.NVMLError_NoPermission,
-    pynvml.NVMLError_InvalidArgument,  # of a handle of MIG's
-    pynvml.NVMLError_FunctionNotFound,  # in an older driver
-    AttributeError,  # in an older nvidia-ml-py
-)
-"""NVML raises these for what the device or driver does not support."""
 GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
@@ -49,17 +40,42 @@ GONE = (
     pynvml.NVMLError_Uninitialized,
 )
 """NVML raises these once a device is lost."""
-HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
-POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
-NUMBERED_BY_SPEED = (
-    "it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the GPUs here differ, "
-    "and CUDA numbers them by their speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
-)
+SLOWED_BY = {
+    "power_slowdown_flag": (
+        pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+    ),
+    "thermal_slowdown_flag": (
+        pynvml.nvmlClocksEventReasonSwThermalSlowdown
+        | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+    ),
+    "hardware_slowdown_flag": pynvml.nvmlClocksEventReasonHwSlowdown,
+}
+KERNEL_BUSY, SLOWDOWNS = "kernel_busy_percent", "reasons"
 NO_DRIVER = "no NVIDIA driver found"
 MISMATCH = "the driver in the kernel and its library are of different versions, as after an update"
 
-Query = Callable[[Any], dict[str, float]]
-"""It asks NVML about a handle, and returns quantities by name."""
+QUERIES: tuple[tuple[str, Callable[[Any], float]], ...] = (
+    (
+        "memory_used_bytes",
+        lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used,
+    ),
+    # This includes what the driver reserves for itself.
+    ("memory_used_bytes", lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
+    ("power_watts", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+    ("sm_clock_hz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6),
+    # The first goes with CUDA 14, older drivers lack the second.
+    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, 0)),
+    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperatureV(gpu, 0)),
+    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+    (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),
+    (KERNEL_BUSY, lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+)
+"""Where a driver does not know a query, the next one of its quantity is asked instead."""
+PCIE = {
+    "pcie_receive_bytes_per_s": pynvml.NVML_PCIE_UTIL_RX_BYTES,
+    "pcie_transmit_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
+}
+"""Each watches the bus for 20 ms, and so takes as long to answer."""
 
 
 class GPUProbe:
@@ -70,9 +86,10 @@ class GPUProbe:
     `power_slowdown_flag`, `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the
     clock is held down for that reason. `pcie_receive_bytes_per_s` and
     `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
-    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent` and `dram_bandwidth_percent`,
-    and `kernel_busy_percent` and PCIe too: means since the one before, at least 150 ms. What a
-    device does not support is not among its quantities. `clock` is in nanoseconds.
+    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent`, `tensor_busy_percent` and
+    `dram_bandwidth_percent`, and `kernel_busy_percent` and PCIe too: means since the one before, at
+    least 150 ms. What a device does not support is not among its quantities. `clock` is in
+    nanoseconds.
     """
 
     name = "gpu"
@@ -81,8 +98,9 @@ class GPUProbe:
 
     def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._clock = clock
-        self._watched: dict[str, WatchedDevice] = {}
-        self._pcie: deque[tuple[str, Queries]] = deque()
+        self._devices: list[Device] = []
+        self._counters: dict[str, GPMCounters] = {}
+        self._pcie: deque[tuple[Device, str]] = deque()
         self._pcie_due_ns = 0
 
     def open(self) -> None:
@@ -94,151 +112,66 @@ class GPUProbe:
         except NVMLError as error:
             raise ProbeError(f"the NVIDIA driver cannot be asked: {error}") from None
         try:
-            devices = used_devices()
+            self._devices = used_devices()
         except ProbeError:
             self.close()
             raise
         self._pcie_due_ns = self._clock()
-        for device in devices:
-            watched = self._watched[device.subject] = WatchedDevice(device, self._clock)
-            self._pcie += [(device.subject, query) for query in watched.pcie]
+        for device in self._devices:
+            with suppress(NVMLError):
+                if _has_gpm(device.handle):
+                    self._counters[device.subject] = GPMCounters(device.handle, self._clock)
+            if device.subject not in self._counters:
+                self._pcie += [(device, name) for name in PCIE]
 
-    def read(self) -> Mapping[str, Mapping[str, float] | str]:
-        """The quantities of each GPU now; of one that is lost since the last time, the reason.
-
-        Raises ProbeError once all are lost.
-        """
-        readings = {subject: device.read() for subject, device in self._watched.items()}
-        lost = {subject: why for subject, why in readings.items() if isinstance(why, str)}
-        for subject in lost:
-            self._watched.pop(subject).close()
-        if not self._watched:
-            raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in lost.items()))
-        self._read_pcie(readings)
+    def read(self) -> Mapping[str, Mapping[str, float]]:
+        """The quantities of each GPU now. Raises ProbeError once one is lost."""
+        readings = {device.subject: self._quantities(device) for device in self._devices}
+        now_ns = self._clock()
+        if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
+            self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
+            device, name = self._pcie[0]
+            self._pcie.rotate(-1)
+            with _asking(device):
+                traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
+                readings[device.subject][name] = traffic * 1e3
         return readings
+
+    def _quantities(self, device: Device) -> dict[str, float]:
+        """What is known of a GPU now."""
+        quantities: dict[str, float] = {}
+        counters = self._counters.get(device.subject)
+        for name, ask in QUERIES:
+            if name not in quantities and not (name == KERNEL_BUSY and counters):
+                with _asking(device):
+                    quantities[name] = ask(device.handle)
+        reasons = quantities.pop(SLOWDOWNS, None)
+        if reasons is not None:
+            quantities |= {name: bool(int(reasons) & bits) for name, bits in SLOWED_BY.items()}
+        if counters is not None:
+            with _asking(device):
+                quantities |= counters.read()
+        return quantities
 
     def close(self) -> None:
         """Let go of NVML."""
-        for device in self._watched.values():
-            device.close()
-        self._watched = {}
+        for counters in self._counters.values():
+            counters.close()
+        self._devices, self._counters = [], {}
         self._pcie.clear()
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
 
-    def _read_pcie(self, readings: dict[str, dict[str, float] | str]) -> None:
-        """Read one direction of one GPU, when it is due: that takes 20 ms at most."""
-        now_ns = self._clock()
-        if not self._pcie or now_ns < self._pcie_due_ns:
-            return
-        self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-        subject, query = self._pcie[0]
-        self._pcie.rotate(-1)
-        quantities = readings.get(subject)
-        if isinstance(quantities, dict):
-            with suppress(*GONE):  # the next reading will find so, and say it
-                quantities.update(query.read())
 
-
-class WatchedDevice:
-    """One device, and what is asked of it."""
-
-    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
-        self._counters: GPMCounters | None = None
-        if _has_gpm(device.gpu.handle):
-            with suppress(NVMLError):
-                self._counters = GPMCounters(device, clock)
-        counted = _kernel_busy if self._counters is None else self._counters.read
-        self._at_once = Queries(device.handle, [*AT_ONCE, (counted,)])
-        slow = PCIE if self._counters is None else ()
-        self.pcie = [Queries(device.handle, [(query,)]) for query in slow]
-
-    def read(self) -> dict[str, float] | str:
-        """What is known of it now; the reason once it answers no more."""
-        try:
-            return self._at_once.read()
-        except GONE as error:
-            return str(error)
-
-    def close(self) -> None:
-        """Give back what reading it took."""
-        if self._counters is not None:
-            self._counters.close()
-
-
-class Queries:
-    """What is asked of one device; what it does not support is asked once."""
-
-    def __init__(self, handle: Any, queries: Iterable[Sequence[Query]]) -> None:
-        self._handle = handle
-        self._left = [list(alternatives) for alternatives in queries]
-
-    def read(self) -> dict[str, float]:
-        """The quantities that are known now. Raises one of GONE once the device is."""
-        quantities: dict[str, float] = {}
-        for alternatives in self._left:
-            while alternatives:
-                try:
-                    quantities |= alternatives[0](self._handle)
-                    break
-                except UNSUPPORTED:
-                    del alternatives[0]
-                except GONE:
-                    raise
-                except NVMLError:  # as when it times out: it may know the next time
-                    break
-        return quantities
-
-
-def _slowdowns(reasons: int) -> dict[str, float]:
-    return {
-        "power_slowdown_flag": bool(reasons & POWER),
-        "thermal_slowdown_flag": bool(reasons & HEAT),
-        "hardware_slowdown_flag": bool(reasons & pynvml.nvmlClocksEventReasonHwSlowdown),
-    }
-
-
-def _pcie(handle: Any, counter: int) -> float:
-    return float(pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3)
-
-
-def _kernel_busy(handle: Any) -> dict[str, float]:
-    return {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
-
-
-# Functions are looked up when they are called: an older nvidia-ml-py lacks some.
-AT_ONCE: tuple[tuple[Query, ...], ...] = (
-    (
-        lambda gpu: {
-            "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
-        },
-        # This includes what the driver reserves for itself.
-        lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
-    ),
-    (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
-    (lambda gpu: {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6},),
-    # The first goes with CUDA 14, older drivers lack the second.
-    (
-        lambda gpu: {
-            "temperature_celsius": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
-        },
-        lambda gpu: {
-            "temperature_celsius": pynvml.nvmlDeviceGetTemperatureV(
-                gpu, pynvml.NVML_TEMPERATURE_GPU
-            )
-        },
-    ),
-    (
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
-        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
-    ),
-)
-"""Where a driver does not know a query, the next one of its row is asked instead."""
-PCIE: tuple[Query, ...] = (
-    lambda gpu: {"pcie_receive_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)},
-    lambda gpu: {"pcie_transmit_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)},
-)
-"""Each watches the bus for 20 ms, and so takes as long to answer."""
+@contextmanager
+def _asking(device: Device) -> Iterator[None]:
+    """Leave out what the device or driver does not support, or does not know for now."""
+    try:
+        yield
+    except GONE as error:
+        raise ProbeError(f"{device.subject}: {error}") from None
+    except (NVMLError, AttributeError):  # the latter of an older nvidia-ml-py
+        pass
 
 
 class GPMCounters:
@@ -247,9 +180,8 @@ class GPMCounters:
     Raises NVMLError where it cannot be sampled.
     """
 
-    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
-        self._device = device
-        self._clock = clock
+    def __init__(self, handle: Any, clock: Callable[[], int]) -> None:
+        self._handle, self._clock = handle, clock
         self._samples: list[Any] = []
         self._asked = pynvml.c_nvmlGpmMetricsGet_t()
         self._asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -264,17 +196,13 @@ class GPMCounters:
             self.close()
             raise
 
-    def read(self, _handle: Any) -> dict[str, float]:
-        """The means since the last time, once it was long enough ago."""
+    def read(self) -> dict[str, float]:
+        """The means since the last time, once it was long enough ago: all in one call."""
         if self._clock() - self._sampled_ns < BETWEEN_SAMPLES_NS:
             return {}
-        try:
-            self._sample(1)
-            self._asked.sample1, self._asked.sample2 = self._samples
-            pynvml.nvmlGpmMetricsGet(self._asked)
-        except UNSUPPORTED:  # it will not be asked again
-            self.close()
-            raise
+        self._sample(1)
+        self._asked.sample1, self._asked.sample2 = self._samples
+        pynvml.nvmlGpmMetricsGet(self._asked)
         self._samples.reverse()
         means = {}
         for place, (name, (_, factor)) in enumerate(METRICS.items()):
@@ -291,11 +219,8 @@ class GPMCounters:
         self._samples = []
 
     def _sample(self, which: int) -> None:
-        device, sample, now_ns = self._device, self._samples[which], self._clock()
-        if device.gpu_instance is None:
-            pynvml.nvmlGpmSampleGet(device.handle, sample)
-        else:
-            pynvml.nvmlGpmMigSampleGet(device.gpu.handle, device.gpu_instance, sample)
+        now_ns = self._clock()
+        pynvml.nvmlGpmSampleGet(self._handle, self._samples[which])
         self._sampled_ns = now_ns
 
 
@@ -303,30 +228,24 @@ def _has_gpm(handle: object) -> bool | None:
     """Whether a GPU has performance counters; None is not known."""
     try:
         return bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-    except pynvml.NVMLError as error:
+    except NVMLError as error:
         absent = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
         return False if error.value in absent else None
 
 
 @dataclass(frozen=True, slots=True)
-class GPU:
-    """A whole GPU; `index` is NVML's, which counts in the order of the PCI bus."""
+class Device:
+    """A GPU; `index` is NVML's, which counts in the order of the PCI bus."""
 
     index: int
     handle: Any
     name: str
     uuid: str
 
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """What CUDA computes on: a GPU, or one of the instances into which MIG has divided it."""
-
-    subject: str
-    handle: Any
-    uuid: str
-    gpu: GPU
-    gpu_instance: int | None = None
+    @property
+    def subject(self) -> str:
+        """What its readings are of."""
+        return f"GPU {self.index} ({self.name})"
 
 
 def used_devices() -> list[Device]:
@@ -353,44 +272,21 @@ def _all_devices() -> list[Device]:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
-    devices: list[Device] = []
-    refusals: list[str] = []
+    devices, refusals = list[Device](), list[str]()
     for index in range(count):
         try:
-            devices += list(_devices_at(index))
-        except NVMLError as error:  # noqa: PERF203 - lost, or of another container: others may be ours
+            gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+            name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
+            with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
+                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                    refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
+                    continue
+            devices.append(Device(index, gpu, name, uuid))
+        except NVMLError as error:  # lost, or of another container: others may be ours
             refusals.append(f"GPU {index} cannot be asked: {error}")
     if not devices:
         raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
     return devices
-
-
-def _devices_at(index: int) -> Iterator[Device]:
-    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    gpu = GPU(index, handle, pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle))
-    if not _is_divided(gpu):
-        yield Device(f"GPU {gpu.index} ({gpu.name})", gpu.handle, gpu.uuid, gpu)
-        return
-    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
-        try:
-            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
-        except pynvml.NVMLError_NotFound:
-            continue
-        yield Device(
-            f"GPU {gpu.index} MIG {number} ({pynvml.nvmlDeviceGetName(handle)})",
-            handle,
-            pynvml.nvmlDeviceGetUUID(handle),
-            gpu,
-            pynvml.nvmlDeviceGetGpuInstanceId(handle),
-        )
-
-
-def _is_divided(gpu: GPU) -> bool:
-    try:
-        mode, _ = pynvml.nvmlDeviceGetMigMode(gpu.handle)
-    except pynvml.NVMLError_NotSupported:
-        return False
-    return bool(mode == pynvml.NVML_DEVICE_MIG_ENABLE)
 
 
 def _has_context_of(device: Device, pid: int) -> bool:
@@ -408,34 +304,52 @@ def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]
     """
     if visible is None:
         return devices
-    chosen: dict[str, Device] = {}
-    for entry in visible.split(","):
-        named = {device.uuid: device for device in _devices_named(devices, entry.strip(), visible)}
-        if not named:
+    by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    chosen: list[Device] = []
+    for entry in map(str.strip, visible.split(",")):
+        named = [each for each in devices if entry[:4] == "GPU-" and each.uuid.startswith(entry)]
+        if entry.isdecimal():
+            named = [each for each in devices if each.index == int(entry)]
+            if not by_bus and len({device.name for device in devices}) > 1:
+                raise ProbeError(
+                    f"it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the "
+                    "GPUs here differ, and CUDA numbers them by their speed; set "
+                    "CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
+                )
+        if len(named) != 1:
             break
-        if chosen.keys() & named.keys():
-            chosen = {}
-            break
-        chosen |= named
-    if not chosen:
+        chosen += named
+    if not chosen or len({device.uuid for device in chosen}) < len(chosen):
         value = repr(visible) if visible else "empty"
         raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
-    return list(chosen.values())
+    return chosen
 
 
-def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Device]:
-    if entry.isdecimal():
-        by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-        if not by_bus and len({device.gpu.name for device in devices}) > 1:
-            raise ProbeError(NUMBERED_BY_SPEED.format(visible=visible))
-        return [device for device in devices if device.gpu.index == int(entry)]
-    if not entry.startswith(("GPU-", "MIG-")):
-        return []
-    uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu.uuid)}
-    matching = [uuid for uuid in uuids if uuid.startswith(entry)]
-    if len(matching) != 1:
-        return []
-    return [device for device in devices if matching[0] in (device.uuid, device.gpu.uuid)]
+class JobGPUs:
+    """The GPUs on which process `pid` has a context; none where there is no driver.
+
+    In a container whose process ids are its own the driver tells of none.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._devices: list[Device] = []
+        self._percents: dict[str, list[float]] = {}
+        with suppress(NVMLError, ProbeError, OSError):
+            pynvml.nvmlInit()
+            self._devices = devices_used_by(pid)
+
+    def read(self) -> None:
+        """Ask once how busy they are; NVML tells of the last fraction of a second."""
+        for device in self._devices:
+            with suppress(NVMLError):  # a part of a GPU is not told of
+                busy = pynvml.nvmlDeviceGetUtilizationRates(device.handle).gpu
+                self._percents.setdefault(device.subject, []).append(float(busy))
+
+    def close(self) -> dict[str, float]:
+        """The mean percentage of the time that kernels ran on each, of all readings."""
+        with suppress(NVMLError, OSError):
+            pynvml.nvmlShutdown()
+        return {subject: fmean(percents) for subject, percents in self._percents.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -459,27 +373,22 @@ def driver() -> Driver:
     """The driver of this machine, if there is one; never raises."""
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+    except NVMLError as error:
         if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
             return Driver(missing=MISMATCH, broken=True)
         absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
         return Driver(missing=NO_DRIVER if error.value in absent else str(error))
     try:
-        return _describe()
-    except pynvml.NVMLError as error:
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        number = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
+        return Driver(
+            version=pynvml.nvmlSystemGetDriverVersion(),
+            cuda=(number // 1000, number % 1000 // 10),
+            gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
+            gpm=tuple(map(_has_gpm, handles)),
+        )
+    except NVMLError as error:
         return Driver(missing=str(error))
     finally:
         pynvml.nvmlShutdown()
-
-
-def _describe() -> Driver:
-    handles = [
-        pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-    ]
-    number = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
-    return Driver(
-        version=pynvml.nvmlSystemGetDriverVersion(),
-        cuda=(number // 1000, number % 1000 // 10),
-        gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
-        gpm=tuple(map(_has_gpm, handles)),
-    )

@@ -1,55 +1,110 @@
 """All that the system tells at one moment of a training process and the processes below it.
 
 No process is paused for it: a call that writes to a pipe, for one, would return early, with a part
-of what it was to write.
+of what it was to write. No right beyond those of the process' user is needed; where one is missing,
+or the system is not Linux, what cannot be read is None.
 """
 
 from __future__ import annotations
 
-import os
+import platform
 import re
+import shutil
 import stat
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 
-from loadeval.probes.cgroup import groups
-from loadeval.probes.processes import ProcessState, process_state
-from loadeval.probes.stacks import ProcessStacks, StackProblem, StacksError, dump
-from loadeval.probes.usage import is_helper
+from loadeval.probes.limits import groups
+from loadeval.probes.processes import command_of, content_of, is_helper, usage_of
+from loadeval.probes.schedstat import Files
+from loadeval.probes.stacks import ProcessStacks, StacksError, dump
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+CALLS = """
+read 0 63, write 1 64, open 2 -, stat 4 -, fstat 5 80, poll 7 -, ioctl 16 29, pread64 17 67,
+pwrite64 18 68, readv 19 65, writev 20 66, select 23 -, nanosleep 35 101, sendfile 40 71,
+connect 42 203, accept 43 202, sendto 44 206, recvfrom 45 207, sendmsg 46 211, recvmsg 47 212,
+wait4 61 260, fcntl 72 25, flock 73 32, fsync 74 82, futex 202 98, io_getevents 208 4,
+getdents64 217 61, restart_syscall 219 128, clock_nanosleep 230 115, epoll_wait 232 -,
+waitid 247 95, openat 257 56, newfstatat 262 79, pselect6 270 72, ppoll 271 73, splice 275 76,
+epoll_pwait 281 22, accept4 288 242, recvmmsg 299 243, copy_file_range 326 285, statx 332 291,
+io_uring_enter 426 426
+"""
+"""Linux' system calls in which a program may wait, with their numbers on x86-64 and on aarch64."""
+MACHINES = {"x86_64": 1, "aarch64": 2}
+NAMES = {
+    words[MACHINES[platform.machine()]]: words[0]
+    for words in map(str.split, CALLS.split(","))
+    if platform.machine() in MACHINES
+}
+OF_NO_FILE = frozenset(
+    (  # noqa: SIM905 - names, many on a line
+        "open openat stat newfstatat statx poll ppoll select pselect6 restart_syscall futex "
+        "nanosleep clock_nanosleep io_getevents wait4 waitid"
+    ).split()
+)
+"""The first argument of any other is the number of an open file."""
+OF_A_PATH = {"open": 0, "stat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
+"""Which argument of these has the address of a path."""
+LONGEST_PATH = 4096
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where batches of workers are
 EXIT_CODE = 49
 """The field of /proc/PID/stat behind the name, from 0, as Linux counts it since 3.5."""
 SIGNAL = 0x7F
 """The bits of it that have the signal."""
-SLEEPS = re.compile(r"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
+SLEEPS = re.compile(rb"^voluntary_ctxt_switches:\s*(\d+)", re.MULTILINE)
 MOST_PROCESSES = 64
 """So many processes are looked at: a dump of each takes a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True)
+class ThreadFigures:
+    """One thread now; None is not known.
+
+    `state` is the kernel's letter: R running or runnable, S asleep, D asleep in a disk's or a
+    network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in, and
+    `call` the system call, by its number where it is none of CALLS. `descriptor` is the number of
+    the open file that the call is of, and `path` what that is: a path, or such as `socket:[123]`
+    and `pipe:[123]`. It went to sleep so many times so far.
+    """
+
+    tid: int
+    name: str
+    state: str | None
+    cpu_ns: int | None = None
+    wchan: str | None = None
+    call: str | None = None
+    descriptor: int | None = None
+    path: str | None = None
+    sleeps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LookedAt:
-    """One process: what its threads do; what is not known is None.
+    """One process now: what its threads do; what is not known is None.
 
     `problem` is why there are no stacks. `pipes` are those that are open, each with whether it is
     open for writing, and `connections` the addresses that its sockets are connected to, by the
-    number of the open file. `sleeps` counts how often each of its threads went to sleep so far.
+    number of the open file.
     """
 
-    state: ProcessState
+    pid: int
+    parent: int
+    command: tuple[str, ...] | None
+    threads: tuple[ThreadFigures, ...] = ()
     stacks: ProcessStacks | None = None
-    problem: StackProblem | None = None
+    problem: str | None = None
     pipes: frozenset[tuple[str, bool]] = frozenset()
     connections: tuple[tuple[int, str], ...] = ()
-    sleeps: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def main(self) -> ThreadFigures | None:
+        """The main thread."""
+        return next((thread for thread in self.threads if thread.tid == self.pid), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +136,23 @@ class Look:
 
 
 def look_at(pid: int) -> Look | None:
-    """Look at process `pid` and at what it started; None where it is over."""
-    began_s = time.monotonic()
-    training = _observed(pid)
+    """Look at process `pid` and at what it started; None where it is over.
+
+    Helpers of multiprocessing are left out.
+    """
+    began_s, training = time.monotonic(), process_at(pid)
     if training is None:
         return None
-    others = [seen for below in _below(training.state) if (seen := _observed(below)) is not None]
-    return Look(began_s, training, tuple(others), tuple(_killed(pid)), memory())
+    below: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        below = psutil.Process(pid).children(recursive=True)  # parents before their children
+    others: list[LookedAt] = []
+    for process in below:
+        seen = None if len(others) == MOST_PROCESSES else process_at(process.pid)
+        if seen is not None and not is_helper(process.pid, seen.parent):
+            others.append(seen)
+    killed = tuple(_killed(pid, below))
+    return Look(began_s, training, tuple(others), killed, memory())
 
 
 def with_native_frames(look: Look, pid: int) -> Look:
@@ -100,7 +165,7 @@ def with_native_frames(look: Look, pid: int) -> Look:
     except StacksError:
         return look
     training, *others = (
-        replace(seen, stacks=stacks) if seen.state.pid == pid else seen
+        replace(seen, stacks=stacks) if seen.pid == pid else seen
         for seen in (look.training, *look.others)
     )
     return replace(look, training=training, others=tuple(others))
@@ -108,52 +173,87 @@ def with_native_frames(look: Look, pid: int) -> Look:
 
 def memory() -> KernelMemory:
     """What the kernel has killed for want of memory until now, and the room in /dev/shm."""
-    shared = free = None
+    shared = free = oom_kills = None
     with suppress(OSError):
-        sizes = os.statvfs(SHARED_MEMORY)
-        shared, free = sizes.f_blocks * sizes.f_frsize, sizes.f_bavail * sizes.f_frsize
-    return KernelMemory(_oom_kills(), shared, free)
+        shared, _, free = shutil.disk_usage(SHARED_MEMORY)
+    for line in content_of("/proc/vmstat").decode().splitlines():
+        if line.startswith("oom_kill "):
+            oom_kills = int(line.split()[1])
+    for group in reversed(groups("memory")):  # the innermost last
+        for name in ("memory.oom_control", "memory.events"):
+            oom_kills = group.counts(name).get("oom_kill", oom_kills)
+    return KernelMemory(oom_kills, shared, free)
 
 
-def _below(state: ProcessState) -> Iterator[int]:
-    """The processes below this one, nearest first, without the helpers of multiprocessing."""
-    waiting, count = [(pid, state.command) for pid in state.children], 0
-    while waiting and count < MOST_PROCESSES:
-        pid, parents_command = waiting.pop(0)
-        below = process_state(pid)
-        if below is None:
-            continue
-        waiting += [(child, below.command) for child in below.children]
-        if not is_helper(below.command, parents_command):
-            count += 1
-            yield pid
+def thread_state(pid: int, tid: int, files: Files) -> ThreadFigures | None:
+    """What thread `tid` of process `pid` does now, whose `files` are; None when it is over."""
+    folder = f"/proc/{pid}/task/{tid}"
+    fields = content_of(f"{folder}/stat").rpartition(b")")[2].split()
+    if not fields:
+        return None
+    times, wchan = files.times_of(tid), content_of(f"{folder}/wchan").decode()
+    sleeps = SLEEPS.search(content_of(f"{folder}/status"))
+    return ThreadFigures(
+        tid,
+        files.name_of(tid),
+        fields[0].decode(),
+        None if times is None else times.cpu_ns,
+        None if wchan in {"", "0"} else wchan,
+        *_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
+        None if sleeps is None else int(sleeps[1]),
+    )
 
 
-def _observed(pid: int) -> LookedAt | None:
-    state, stacks, problem = process_state(pid), None, None
-    if state is None:
+def _system_call(pid: int, words: list[str]) -> tuple[str | None, int | None, str | None]:
+    """The name of the call that a thread is in, the number of its open file, and its path."""
+    # "running", or "-1 SP PC" outside of any call, or number, six arguments, SP and PC.
+    if not words or not words[0].isdigit():
+        return None, None, None
+    name = NAMES.get(words[0], words[0])
+    descriptor, path = None, None
+    with suppress(OSError, ValueError, OverflowError):
+        arguments = [int(argument, 16) for argument in words[1:7]]
+        if name in OF_A_PATH:  # it stands in the memory of the process
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
+                file.seek(arguments[OF_A_PATH[name]])
+                text = file.read(LONGEST_PATH).partition(b"\0")[0]
+            path = text.decode(errors="replace") or None
+        elif name not in {words[0], *OF_NO_FILE}:
+            descriptor = arguments[0]
+            path = str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
+    return name, descriptor, path
+
+
+def process_at(pid: int) -> LookedAt | None:
+    """Look at one process, which takes some 15 ms; None where it is over."""
+    usage, stacks, problem = usage_of(pid), None, None
+    if usage is None:
         return None
     try:
         stacks = dump(pid, nonblocking=True, variables=True)
     except StacksError as error:
         problem = error.problem
+    files = Files(pid)
+    threads = (thread_state(pid, tid, files) for tid in sorted(files.threads()))
     return LookedAt(
-        state,
+        pid,
+        usage.parent,
+        command_of(pid) or None,
+        tuple(thread for thread in threads if thread is not None),
         stacks,
         problem,
         frozenset(_pipes(pid)),
         tuple(_connections(pid)),
-        tuple(_sleeps(state)),
     )
 
 
-def _killed(parent: int) -> Iterator[tuple[int, int]]:
-    for pid in psutil.pids():
-        fields = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-        if len(fields) > EXIT_CODE and fields[:2] == ["Z", str(parent)]:
+def _killed(parent: int, below: list[psutil.Process]) -> Iterator[tuple[int, int]]:
+    for process in below:
+        fields = content_of(f"/proc/{process.pid}/stat").rpartition(b")")[2].split()
+        if len(fields) > EXIT_CODE and fields[:2] == [b"Z", str(parent).encode()]:
             signal = int(fields[EXIT_CODE]) & SIGNAL
             if signal:
-                yield pid, signal
+                yield process.pid, signal
 
 
 def _pipes(pid: int) -> Iterator[tuple[str, bool]]:
@@ -173,33 +273,3 @@ def _connections(pid: int) -> Iterator[tuple[int, str]]:
         for connection in listed():
             if connection.raddr:
                 yield connection.fd, f"{connection.raddr.ip}:{connection.raddr.port}"
-
-
-def _sleeps(state: ProcessState) -> Iterator[tuple[int, int]]:
-    for thread in state.threads:
-        text = _text(Path(f"/proc/{state.pid}/task/{thread.tid}/status"))
-        count = SLEEPS.search(text)
-        if count is not None:
-            yield thread.tid, int(count[1])
-
-
-def _oom_kills() -> int | None:
-    for group in groups("memory"):
-        for name in ("memory.events", "memory.oom_control"):
-            count = _counter(group.folder / name)
-            if count is not None:
-                return count
-    return _counter(Path("/proc/vmstat"))
-
-
-def _counter(path: Path) -> int | None:
-    counts = dict(line.split()[:2] for line in _text(path).splitlines() if " " in line)
-    text = counts.get("oom_kill", "")
-    return int(text) if text.isdigit() else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
+import shutil
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from loadeval.data.environment import cpus_usable, installed_version
-from loadeval.probes.cgroup import tightest_cpu
 from loadeval.probes.gpu import Driver, driver
 from loadeval.probes.host import MachineLoad
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from loadeval.probes.limits import quota_cores
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 """The first of these that is set tells torch how many threads to use."""
@@ -52,26 +52,34 @@ class Machine:
 def read_machine() -> Machine:
     """The facts now."""
     threads_from, threads = _threads(os.environ)
-    shm_bytes, shm_free_bytes = _sizes_of(SHM)
-    open_files, open_files_at_most = _open_files()
-    group = tightest_cpu()
+    shared = None
+    with suppress(OSError):
+        shared = shutil.disk_usage(SHM)
+    open_files, open_files_at_most = (
+        WITHOUT_LIMIT if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
     memory = MachineLoad().read()
     limit, available = memory["memory_limit_bytes"], memory["memory_available_bytes"]
+    names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
+    versions = {name: installed_version(name) for name in names}
+    # What a process would use, without deciding it for this one.
+    chosen = multiprocessing.get_start_method(allow_none=True)
     return Machine(
         cpus=os.cpu_count(),
         cpus_usable=cpus_usable() or 1,
-        quota_cores=None if group is None else group.quota_cores,
+        quota_cores=quota_cores(),
         threads=threads,
         threads_from=threads_from,
-        shm_bytes=shm_bytes,
-        shm_free_bytes=shm_free_bytes,
+        shm_bytes=None if shared is None else shared.total,
+        shm_free_bytes=None if shared is None else shared.free,
         open_files=open_files,
         open_files_at_most=open_files_at_most,
-        start_method=_start_method(),
+        start_method=chosen or multiprocessing.get_all_start_methods()[0],
         memory_bytes=None if limit is None else int(limit),
         memory_available_bytes=None if available is None else int(available),
         driver=driver(),
-        packages=_packages(),
+        packages={name: version for name, version in versions.items() if version is not None},
     )
 
 
@@ -81,37 +89,3 @@ def _threads(environment: Mapping[str, str]) -> tuple[str | None, int | None]:
         if first.isdigit() and int(first) > 0:
             return name, int(first)
     return None, None
-
-
-def _start_method() -> str:
-    # What a process would use, without deciding it for this one.
-    chosen = multiprocessing.get_start_method(allow_none=True)
-    return chosen or multiprocessing.get_all_start_methods()[0]
-
-
-def _sizes_of(path: Path) -> tuple[int | None, int | None]:
-    """All bytes of a file system, and those that are free."""
-    try:
-        state = os.statvfs(path)
-    except (OSError, AttributeError):  # Windows has no such call
-        return None, None
-    return state.f_blocks * state.f_frsize, state.f_bavail * state.f_frsize
-
-
-def _open_files() -> tuple[int | None, int | None]:
-    try:
-        import resource  # noqa: PLC0415 - Windows has none
-    except ImportError:
-        return None, None
-    soft, hard = (
-        WITHOUT_LIMIT if limit == resource.RLIM_INFINITY else limit
-        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
-    )
-    return soft, hard
-
-
-def _packages() -> dict[str, str]:
-    """The installed versions of torch, of NVML's binding and of DALI, in all its builds."""
-    names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
-    versions = {name: installed_version(name) for name in names}
-    return {name: version for name, version in versions.items() if version is not None}

@@ -376,9 +376,6 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
         ),
         f"What is found, and inside the loader, is of rank {job.shown}, which was last most often.",
     ]
-    if job.skew_ns is not None:
-        apart = duration(job.skew_ns)
-        notes.append(f"The ranks' clocks differ by up to {apart}: no figure depends on that.")
     own = [
         (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
         for rank in ranked[:MOST_RANKS]

@@ -165,8 +165,9 @@ def save(path: Path, headline: str, charts: Sequence[Chart], notes: Sequence[str
         figure = _new(sum(heights) + beside, WIDE + 40)
         figure.suptitle(title, x=0.02, ha="left", size=BIG, weight="bold")
         figure.supxlabel(below, x=0.02, ha="left", size=SMALL, color=FAINT)
-        parts = np.atleast_1d(figure.subfigures(max(len(charts), 1), 1, height_ratios=heights))
-        for part, chart, panels, text in zip(parts, charts, drawn, says, strict=False):
+        most = max(len(charts), 1)
+        rows = figure.subfigures(most, 1, squeeze=False, height_ratios=heights or [1])
+        for part, chart, panels, text in zip(rows[:, 0], charts, drawn, says, strict=False):
             part.suptitle(drawable(chart.title), x=0.02, ha="left", size=MIDDLE, weight="bold")
             part.supxlabel(text, x=0.02, ha="left", size=SMALL, color=FAINT)
             _draw(part, panels)
@@ -335,11 +336,11 @@ def real_beside_ideal(chart: Chart) -> list[Panel]:
                     continue
                 (bar,) = axes.barh(middle, value, thick, color=_color(names[at]))
                 of = f"{group}, {name}" if is_grouped else group
-                known = not math.isnan(low + high)
-                ends = f" [{worded(low, kind)}, {worded(high, kind)}]" if known else ""
+                has_ends = not math.isnan(low + high)
+                ends = f" [{worded(low, kind)}, {worded(high, kind)}]" if has_ends else ""
                 _titled(bar, [f"{of}: {worded(value, chart.unit)}{ends}"])
                 end = value
-                if known:
+                if has_ends:
                     end = max(value, min(high, farthest))
                     caps = [low, high] if high <= farthest else [low]
                     axes.plot([low, end], [middle] * 2, color=INK, linewidth=1.5)

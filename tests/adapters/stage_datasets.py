@@ -375,6 +375,12 @@ def as_list(samples: list[Any]) -> list[Any]:
     return samples
 
 
+def slowly(samples: list[Any]) -> Any:
+    """Without Python's lock."""
+    time.sleep(0.1)
+    return samples
+
+
 def with_random(samples: list[Any]) -> Any:
     return torch.tensor(samples) + torch.rand(len(samples))
 

@@ -10,7 +10,7 @@ import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
-from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
+from loadeval import LoaderEvaluator, UsageError
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract, numbered, numbers, sourced, trained
 
@@ -99,23 +99,12 @@ def test_a_training_loop_gets_the_pipelines_batches(
     assert steps.nbytes.tolist() == [2 * (16 * 16 * 3 + 4)] * 45
 
 
-def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
+def test_after_a_break_the_remainder_is_served(dali_pipeline: Make) -> None:
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]
-    with pytest.warns(LoadevalWarning, match="broken off") as raised:
-        served = [n for batch in evaluator for n in numbers(batch)]
+    served = [n for batch in evaluator for n in numbers(batch)]
     assert served == [*range(10, 30), *range(10)]
-    assert [warning.filename for warning in raised] == [__file__]
     assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
-
-
-@pytest.mark.filterwarnings("error")
-def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
-    evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
-    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
-    made_anew = LoaderEvaluator(lambda: dali_pipeline(batch_size=10))
-    assert trained(made_anew, 2, batches=1) == [[*range(10)]] * 2
-    assert trained(made_anew, 1) == [[*range(30)]]
 
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
@@ -132,8 +121,7 @@ def test_the_end_of_a_source_is_not_lost_by_a_break() -> None:
     """What was prefetched when the source ended is served, before the source begins anew."""
     evaluator = LoaderEvaluator(sourced(numbered(3)))
     assert trained(evaluator, 1, batches=2) == [[0] * 4 + [1] * 4]
-    with pytest.warns(LoadevalWarning, match="broken off"):
-        assert trained(evaluator, 1) == [[2] * 4]
+    assert trained(evaluator, 1) == [[2] * 4]
     assert trained(evaluator, 1) == [[0] * 4 + [1] * 4 + [2] * 4]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import grain  # type: ignore[import-untyped]  # it ships no marker of its types
@@ -141,18 +140,6 @@ def test_samples_are_counted_where_that_is_certain() -> None:
     assert set(counted(iter(batches()))) == {-1}
     packed = grain.experimental.RebatchIterDataset(batches(), batch_size=4)
     assert set(counted(packed)) == {-1}
-
-
-def test_a_kept_batch_is_out_of_shared_memory() -> None:
-    """It is made of plain arrays, which can be pickled with the evaluator's cache."""
-    adapter, loader = adapter_of("grain")(), in_processes(1)
-    epoch = adapter.epoch(loader)
-    batch = next(epoch)
-    kept = adapter.keep(batch)
-    adapter.release(loader, epoch)
-    assert type(batch["x"]) is not np.ndarray
-    assert type(kept["x"]) is np.ndarray
-    assert np.array_equal(pickle.loads(pickle.dumps(kept))["x"], kept["x"])
 
 
 def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:

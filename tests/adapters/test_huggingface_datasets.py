@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
-from loadeval_adapters.pytorch import NAMES
+from loadeval_adapters.torch import NAMES
 from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 from tests.images import FILES
 

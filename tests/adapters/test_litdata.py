@@ -49,19 +49,21 @@ def numbers(batches: Any) -> list[int]:
 
 
 TestLoaders = contract(
-    adapter_of("litdata"),
+    adapter_of("torch.utils.data"),
     given="folder",
     dataloader=loader_of,
     workers=lambda folder: loader_of(folder, num_workers=2),
     persistent_workers=lambda folder: loader_of(folder, num_workers=2, persistent_workers=True),
-    dataset=litdata.StreamingDataset,
+)
+TestDataset = contract(
+    adapter_of("litdata.streaming.dataset"), given="folder", dataset=litdata.StreamingDataset
 )
 
 
 def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
     info = describe(loader_of(folder, num_workers=2, prefetch_factor=3))
     assert info.backend == "litdata.streaming.dataloader.StreamingDataLoader"
-    assert info.adapter.endswith(".LitDataAdapter")
+    assert info.adapter.endswith(".PyTorchAdapter")
     assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 6, 8)
     assert info.length == len(loader_of(folder, num_workers=2))
     assert info.start_method == multiprocessing.get_start_method()
@@ -107,7 +109,9 @@ def test_a_replayed_loader_can_be_read_and_released(folder: str, persistent: boo
     list(LoaderEvaluator(loader, mode="replay", num_cached_batches=2))
     epoch = iter(loader)
     assert sorted(numbers(epoch)) == list(range(SAMPLES))
-    adapter_of("litdata")().release(loader, epoch)  # left to the collector, workers take 5 s to end
+    adapter_of("torch.utils.data")().release(
+        loader, epoch
+    )  # left to the collector, workers take 5 s to end
     assert not still_running(before)
 
 

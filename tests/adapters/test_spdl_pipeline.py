@@ -1,9 +1,8 @@
-"""spdl's Pipeline, PipelineBuilder and functions that return a Pipeline, decoding real JPEGs."""
+"""spdl's Pipeline, and functions that return one, decoding real JPEGs."""
 
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,20 +10,17 @@ import pytest
 from spdl.pipeline import (
     PipelineFailure,
     SharedMemorySegmentPool,
-    build_pipeline,
     iterate_in_subprocess,
     run_pipeline_in_subprocess,
 )
-from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
-from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
+from loadeval import LoaderEvaluator, UsageError
 from loadeval.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
-    TOLD_ITS_THREADS,
     builder,
     pipeline,
     source,
@@ -62,7 +58,7 @@ class OnceContract(AdapterContract):
         epoch = adapter.epoch(loader)
         next(epoch)
         adapter.release(loader, epoch)
-        with pytest.raises(UsageError, match=r"can be run only once|pass its PipelineBuilder"):
+        with pytest.raises(UsageError, match="can be run only once"):
             adapter.epoch(loader)
 
 
@@ -87,7 +83,6 @@ class KeepsItsProcess(AdapterContract):
         """Not of this loader."""
 
 
-TestPipelineBuilder = TOLD_ITS_THREADS(contract(ADAPTER, builder=builder))
 TestSubprocess = contract(
     ADAPTER,
     KeepsItsProcess,
@@ -110,7 +105,7 @@ def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     loader = make()
     evaluator = LoaderEvaluator(loader)
     assert len(list(evaluator)) == 5
-    with pytest.raises(UsageError, match="pass its PipelineBuilder, or a function"):
+    with pytest.raises(UsageError, match="pass a function that returns a new"):
         list(evaluator)
     loader.stop()
 
@@ -181,32 +176,6 @@ def test_a_pipelines_failure_passes_through() -> None:
     assert spdl_threads() == []
 
 
-@TOLD_ITS_THREADS
-def test_a_builders_epochs_share_no_samples() -> None:
-    """What an aggregation had left over is not in the next epoch's first batch."""
-    made = source(range(10)).aggregate(4, drop_last=True).add_sink(2)
-    evaluator = LoaderEvaluator(made)
-    whole = [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert [list(evaluator), list(evaluator)] == [whole, whole]
-
-
-def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
-    with pytest.warns(LoadevalWarning, match="it gets 3, one for each item that"):
-        evaluator = LoaderEvaluator(builder())
-    assert len(list(evaluator)) == 5
-    assert evaluator.recorded().header.loader.workers == 3
-
-
-@TOLD_ITS_THREADS
-def test_dropped_items_of_a_builder_are_counted() -> None:
-    evaluator = LoaderEvaluator(builder([*FILES[:20], b"no JPEG", b"nor this", *FILES[20:]]))
-    for _ in range(2):
-        with pytest.warns(LoadevalWarning, match="^2 items failed in this epoch"):
-            batches = list(evaluator)
-        assert sum(len(batch["images"]) for batch in batches) == 40
-    assert evaluator.recorded().steps.samples.tolist() == [8] * 10
-
-
 def test_the_pipelines_of_a_function_are_described() -> None:
     evaluator = LoaderEvaluator(pipeline, mode="alternate")
     info = evaluator.recorded().header.loader
@@ -215,11 +184,9 @@ def test_the_pipelines_of_a_function_are_described() -> None:
     assert (info.prefetch_depth or 0) > 2
 
 
-@TOLD_ITS_THREADS
 @pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("make", [builder, partial(partial, pipeline)])
-def test_each_epoch_is_a_new_pipeline(make: Any, mode: str) -> None:
-    evaluator = LoaderEvaluator(make(), mode=mode)
+def test_each_epoch_of_a_function_is_a_new_pipeline(mode: str) -> None:
+    evaluator = LoaderEvaluator(pipeline, mode=mode)
     names = sorted(f"{decode(file).sum()}" for file in FILES)
     for _ in range(2):
         served = sorted(name for batch in evaluator for name in batch["names"])
@@ -235,7 +202,6 @@ def array(number: int) -> Any:
     return np.full((2, 3), number)
 
 
-@TOLD_ITS_THREADS
 def test_the_description_is_the_pipelines() -> None:
     builder = source(range(40)).pipe(array, concurrency=2, output_order="input")
     builder.aggregate(8).pipe(np.stack).add_sink(2)
@@ -245,8 +211,6 @@ def test_the_description_is_the_pipelines() -> None:
     # The sink's buffer and hands, a queue and the collated one, a queue and the aggregated one,
     # and what would be two more batches: a queue, two arrays, two in order, and the source's.
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
-    built = describe(builder)
-    assert (built.prefetch_depth, built.batch_size) == (info.prefetch_depth, info.batch_size)
 
 
 def test_a_pipeline_that_has_ended_is_not_known() -> None:
@@ -290,46 +254,30 @@ def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
     return make.made
 
 
-@TOLD_ITS_THREADS
 @pytest.mark.parametrize(("order", "concurrency"), [("completion", 3), ("input", 2)])
 def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: int) -> None:
     """The stage that makes them goes on until the queues are full; the source's are not made."""
     make = Making()
     builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
-    depth = depth_of(builder.add_sink(2))
+    depth = depth_of(builder.add_sink(2).build(num_threads=1))
     wanted = 1 + depth - SOURCE
     assert made_while_nobody_takes(builder, make, wanted) == wanted
 
 
-@TOLD_ITS_THREADS
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
     make = Making()
     builder = source(range(400)).pipe(make, concurrency=4).aggregate(size)
-    depth = depth_of(builder.add_sink(2))
+    depth = depth_of(builder.add_sink(2).build(num_threads=1))
     aggregated = size * (1 + (2 + 1) + (2 + 1))
     made = made_while_nobody_takes(builder, make, aggregated + 2 + 4)
     assert made <= size * (1 + depth) <= made + SOURCE + size
 
 
-@TOLD_ITS_THREADS
-def test_items_of_a_list_are_in_the_depth() -> None:
-    make = Making()
-    builder = source(range(100)).pipe(make).aggregate(4).disaggregate()
-    depth = depth_of(builder.add_sink(2))
-    assert made_while_nobody_takes(builder, make, 20) <= 1 + depth
-
-
-def test_all_paths_of_a_merge_are_in_the_depth() -> None:
-    """Both merged pipelines hold batches, which are as large as what each makes."""
-    numbers: Any = SourceConfig(range(9))
-    arrays: Any = PipelineConfig(numbers, [Pipe(array, concurrency=3)], SinkConfig(1))
-    lists: Any = PipelineConfig(numbers, [Pipe(array), Aggregate(4)], SinkConfig(1))
-    merged: Any = PipelineConfig(Merge([arrays, lists]), [], SinkConfig(2))
-    of_arrays, of_lists = SOURCE + (2 + 3), 2 + (2 + 1)
-    in_the_merge = 2 + 2 + (2 + 1)
-    loader = build_pipeline(merged, num_threads=2)
-    assert depth_of(loader) == of_arrays + of_lists + in_the_merge + 1 + 2
+def test_how_many_batches_wait_where_lists_are_taken_apart_is_unknown() -> None:
+    made = source(range(100)).pipe(array).aggregate(4).disaggregate().add_sink(2)
+    info = describe(made.build(num_threads=1))
+    assert (info.batch_size, info.prefetch_depth) == (None, None)
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import time
 import warnings
 import weakref
@@ -20,12 +19,11 @@ from spdl.pipeline import AsyncQueue, TaskHook, run_pipeline_in_subprocess
 from loadeval import LoaderEvaluator, OperatorTimes
 from loadeval.adapter import adapter_for
 from loadeval.testing import same_batch
-from loadeval_adapters.spdl_stages import SPDLStages
+from loadeval_adapters.spdl import SPDLStages
 from tests.adapters.test_spdl import Images, in_processes, threaded
 from tests.images import FILES
 from tests.spdl_pipelines import (
     NEVER_RUN,
-    TOLD_ITS_THREADS,
     builder,
     pipeline,
     source,
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from loadeval import Run
 
-pytestmark = [TOLD_ITS_THREADS, NEVER_RUN]
+pytestmark = NEVER_RUN
 DECODE, COLLATE = "decode", "collate"
 
 
@@ -71,11 +69,6 @@ def echo(item: Any) -> Any:
 
 LOADERS: dict[str, Callable[[], Any]] = {
     "threads": threaded,
-    # All five batches come before the cached ones: what SPDL has not served by then, it may drop.
-    "cached": lambda: CacheDataLoader(
-        threaded(), num_caches=2, return_caches_after=5, stop_after=9
-    ),
-    "builder": builder,
     "function": lambda: pipeline,
 }
 
@@ -310,7 +303,7 @@ def test_a_pipeline_of_another_process_says_so() -> None:
 
 def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training goes on, and it is said once."""
-    monkeypatch.setattr("loadeval_adapters.spdl_stages._nodes", lambda _: 1 / 0)
+    monkeypatch.setattr("loadeval_adapters.spdl._nodes", lambda _: 1 / 0)
     batches, run = looked_into(threaded(), epochs=2)
     assert len(batches) == 10
     (event,) = run.events
@@ -343,36 +336,8 @@ def _operators(taken: Any) -> list[OperatorTimes]:
     return [record for record in taken if isinstance(record, OperatorTimes)]
 
 
-def test_an_epoch_ends_in_the_middle_of_a_reading() -> None:
-    """The garbage collector may end it so: the next reading has what is left."""
-    loader = pipeline()
-    stages = SPDLStages()
-    stages.begin(loader)(0)
-    epoch = stages.epoch()
-    assert epoch is not None
-    epoch.look_into(loader)
-    with loader.auto_stop():
-        assert len(list(loader)) == 5
-    with stages._taking:
-        thread = threading.Thread(target=epoch.end)
-        thread.start()
-        thread.join()
-    assert stages.live == [epoch]
-    assert sum(times.tasks for times in _operators(stages.take()) if times.operator == DECODE) == 40
-    assert stages.live == []
-    epoch.end()
-
-
-def test_an_epoch_that_nobody_looks_into_has_none() -> None:
-    stages = SPDLStages()
-    assert stages.epoch() is None
-    stages.begin(None)
-    stages.close()
-    assert stages.epoch() is None
-
-
 def test_array_batches_are_as_without() -> None:
-    """A CacheDataLoader of something else than SPDL's is not looked into."""
+    """A CacheDataLoader is not looked into."""
     loader = CacheDataLoader([np.ones(3)] * 4, num_caches=1, return_caches_after=1, stop_after=3)
     batches, run = looked_into(loader)
     assert len(batches) == 3

@@ -73,6 +73,11 @@ CASES: dict[str, Callable[..., Any]] = {
     "Subset of __getitems__": lambda **how: DataLoader(
         Subset(some.WithItems(), range(5, 25)), batch_size=4, **how
     ),
+    "indices of a Subset that can be read once": lambda **how: DataLoader(
+        Subset(some.WithItems(), range(5, 25)),
+        batch_sampler=[iter([0, 1]), iter([2])],  # type: ignore[list-item]
+        **how,
+    ),
     "random_split": lambda **how: DataLoader(
         torch.utils.data.random_split(some.Picky(), [30, 10])[0], batch_size=4, **how
     ),

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval import adapter as registry
 from loadeval.data.folder import processes_in
-from loadeval_adapters.pytorch import NAMES
+from loadeval_adapters.torch import NAMES
 from tests.launch.conftest import environment, launch_command
 from tests.runs.looked_into import looked_into
 

@@ -12,8 +12,8 @@ import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.pytorch import NAMES
-from loadeval_adapters.webdataset import WebDatasetAdapter
+from loadeval_adapters.others import WebDatasetAdapter
+from loadeval_adapters.torch import NAMES
 from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 
@@ -157,3 +157,14 @@ def test_torch_is_not_needed(shards: list[str]) -> None:
     command = [sys.executable, "-c", textwrap.dedent(lines), *shards]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed.split() == ["5", "WebDatasetAdapter"]
+
+
+def test_the_stages_of_the_dataloader_inside_are_in_the_run(shards: list[str]) -> None:
+    """Each batch has its fetch, whichever process made it."""
+    for workers in (0, 1):
+        loader = web_loader(batched(shards), num_workers=workers)
+        with LoaderEvaluator(loader, stages=True, probes=()) as evaluator:
+            served = len(list(evaluator))
+        stages = evaluator.recorded().stages
+        assert len(stages) == served == 5
+        assert (stages.fetch_ns > 0).all()

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.attach.findings import attached
 from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import KernelMemory, Look, LookedAt
-from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess, ProcessGrowth
-from loadeval.probes.processes import ProcessState, SystemCall, ThreadFigures
-from loadeval.probes.stacks import (
-    Frame,
-    ProcessSamples,
-    ProcessStacks,
-    ThreadSamples,
-    ThreadStack,
+from loadeval.probes.looks import (
+    KernelMemory,
+    Look,
+    LookedAt,
+    ThreadFigures,
 )
+from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
+from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStacks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +48,7 @@ def frame(
     return Frame(function, file, line, variables=texts)
 
 
+BOOTSTRAP = frame("BaseProcess._bootstrap", f"{STANDARD}/multiprocessing/process.py")
 MAIN = (frame("main", line=48), frame("<module>", line=60))
 LOOP = (frame("_worker_loop", f"{TORCH}/_utils/worker.py", 15), *MAIN)
 STEP = (frame("step", line=31), *MAIN)
@@ -69,11 +68,13 @@ OWN_LOADING = (*DATASET, FETCHING, *NEXT)
 ASK = (
     frame("Queue.get", f"{STANDARD}/multiprocessing/queues.py", 113),
     frame("_worker_loop", f"{TORCH}/_utils/worker.py", ASKS_AT),
+    BOOTSTRAP,
     *WAIT,  # of the training process, when the worker was forked
 )
 SEND = (
     frame("Queue.put", f"{STANDARD}/multiprocessing/queues.py", 93),
     frame("_worker_loop", f"{TORCH}/_utils/worker.py", SENDS_AT),
+    BOOTSTRAP,
     *START,
 )
 FETCH = (*DATASET, FETCHING, *LOOP)
@@ -84,24 +85,22 @@ COLLATE = (
 )
 
 
-def samples(
-    pid: int, *stacks: Stack, name: str = "MainThread", tid: int | None = None, failed: int = 0
-) -> ProcessSamples:
-    """A recording of one thread, by default the main one."""
-    thread = ThreadSamples(pid if tid is None else tid, name, stacks)
-    return ProcessSamples(pid, (thread,), failed)
+def growth(cpu: float = 0.5, run_queue: float = 0.0, **other: Any) -> dict[str, Any]:
+    """What a process used: CPU and run queue as shares of the time."""
+    return {"cpu_cores": cpu, "run_queue_cores": run_queue, **other}
 
 
-def growth(cpu: float = 0.5, run_queue: float = 0.0, **other: Any) -> ProcessGrowth:
-    """What a process used in a second: CPU and run queue as shares of it."""
-    counted = {"cpu_ns": round(cpu * SECOND_NS), "run_queue_ns": round(run_queue * SECOND_NS)}
-    return ProcessGrowth(SECOND_NS, **{**counted, **other})
+HALF = growth()
 
 
-def process(pid: int, *stacks: Stack, **other: Any) -> ObservedProcess:
-    """A process with one recording of its main thread; none without stacks."""
-    recordings = (samples(pid, *stacks),) if stacks else ()
-    given = {"samples": recordings, "growth": growth(), "cpus_allowed": frozenset(range(4))}
+def process(
+    pid: int, *moments: Stack, growth: dict[str, Any] | None = None, **other: Any
+) -> ObservedProcess:
+    """A process with a recording of its main thread; none without stacks."""
+    main = ThreadStacks(pid, "MainThread", moments)
+    stacks = ProcessStacks(pid, (main,)) if moments else None
+    used = HALF if growth is None else growth
+    given = {"stacks": stacks, "cpus_allowed": frozenset(range(4)), **used}
     return ObservedProcess(pid, **{**given, **other})
 
 
@@ -109,8 +108,7 @@ def moment(
     wchan: str | None, state: str = "S", call: str | None = None, path: str | None = None
 ) -> ThreadFigures:
     """A main thread that sleeps in a function of the kernel."""
-    in_call = None if call is None else SystemCall(0, call, 3, path)
-    return ThreadFigures(1, "python", state, 0, wchan, in_call)
+    return ThreadFigures(1, "python", state, 0, wchan, call, 3, path)
 
 
 def report_of(
@@ -119,7 +117,6 @@ def report_of(
     *,
     command: tuple[str, ...] | None = ("python", "train.py"),
     machine: ObservedMachine | None = None,
-    at_once: int | None = None,
     ended: bool = False,
 ) -> Attached:
     """What is said of a training that was observed for a second."""
@@ -128,7 +125,6 @@ def report_of(
         cost_ns=SECOND_NS // 100,
         training=training,
         workers=tuple(workers),
-        at_once=len(workers) if at_once is None else at_once,
         machine=machine or ObservedMachine(cpus=4),
         ended=ended,
     )
@@ -146,7 +142,7 @@ def half_waiting(**machine: Any) -> Attached:
             *(COLLATE,) * 2,
             ASK,
             SEND,
-            growth=growth(0.2, 0.05, read_bytes=4_000_000, disk_read_bytes=1_000),
+            growth=growth(0.2, 0.05, read_bytes_per_s=4_000_000, disk_read_bytes_per_s=1_000),
             moments=(moment("sk_wait_data", call="recvfrom", path="socket:[7]"),) * 6,
         )
         for pid in WORKERS
@@ -170,7 +166,6 @@ POLL = (
 READ = frame("Photographs.__getitem__", "/home/me/data.py", 31)
 LOGGING = frame("Handler.acquire", f"{STANDARD}/logging/__init__.py", 927)
 CONDITION = frame("Condition.wait", f"{STANDARD}/threading.py", 327)
-BOOTSTRAP = frame("BaseProcess._bootstrap", f"{STANDARD}/multiprocessing/process.py")
 FORKED = (
     BOOTSTRAP,
     frame("Popen._launch", f"{STANDARD}/multiprocessing/popen_fork.py"),
@@ -217,37 +212,38 @@ def loading_itself(*inner: Frame) -> tuple[Frame, ...]:
     )
 
 
-def in_call(name: str, path: str | None = None, descriptor: int | None = None) -> SystemCall:
-    return SystemCall(0, name, descriptor, path)
+class Call(NamedTuple):
+    """A system call, what it is of, and the number of the open file."""
+
+    name: str
+    path: str | None = None
+    descriptor: int | None = None
 
 
 def observed(
     pid: int,
     frames: tuple[Frame, ...] | None,
-    call: SystemCall | str | None = "restart_syscall",
+    call: Call | str | None = "restart_syscall",
     state: str | None = "S",
     **options: Any,
 ) -> LookedAt:
     """A process whose main thread has these frames, and is in this call.
 
-    `threads` has the names of its other threads, `cpu_ns` what the main one has used.
+    `threads` has the names of its other threads, `cpu_ns` and `sleeps` are of the main one.
     """
     threads = dict(enumerate(options.pop("threads", ()), pid + 1000))
-    cpu_ns, parent = options.pop("cpu_ns", 0), options.pop("parent", PID)
-    system_call = in_call(call) if isinstance(call, str) else call
-    main = ThreadFigures(pid, "python", state, cpu_ns, "a_function", system_call)
-    others = [ThreadFigures(tid, name, "S", 0, None, None) for tid, name in threads.items()]
+    main = ThreadFigures(pid, "python", state, options.pop("cpu_ns", 0), "a_function")
+    if call is not None:
+        name, path, descriptor = Call(call) if isinstance(call, str) else call
+        main = replace(main, call=name, path=path, descriptor=descriptor)
+    main = replace(main, sleeps=options.pop("sleeps", None))
+    others = [ThreadFigures(tid, name, "S", 0) for tid, name in threads.items()]
     stacks = None
     if frames is not None:
-        stacks = ProcessStacks(
-            pid,
-            (
-                *(ThreadStack(tid, name, ()) for tid, name in threads.items()),
-                ThreadStack(pid, "MainThread", frames),
-            ),
-        )
-    of_kernel = ProcessState(pid, parent, (), ("python", "train.py"), (main, *others))
-    return LookedAt(of_kernel, stacks, **options)
+        named = [ThreadStacks(tid, name, ((),)) for tid, name in threads.items()]
+        stacks = ProcessStacks(pid, (*named, ThreadStacks(pid, "MainThread", (frames,))))
+    command, parent = ("python", "train.py"), options.pop("parent", PID)
+    return LookedAt(pid, parent, command, (main, *others), stacks, **options)
 
 
 def looks(

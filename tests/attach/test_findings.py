@@ -89,7 +89,7 @@ def test_no_line_is_named_where_many_share_loading() -> None:
     ],
 )
 def test_what_blocks_workers_is_told_apart(kernel: str, disk_bytes: int, rule: str) -> None:
-    used = growth(0.1, read_bytes=1_000_000, disk_read_bytes=disk_bytes)
+    used = growth(0.1, read_bytes_per_s=1_000_000, disk_read_bytes_per_s=disk_bytes)
     found = findings(worker(growth=used, moments=(moment(kernel),) * 8))
     assert set(found) == {rule}
     assert "at train/data.py:12 __getitem__" in found[rule].says
@@ -158,7 +158,7 @@ def test_without_stacks_it_is_still_said_what_the_kernel_tells() -> None:
     [
         (ObservedMachine(cpus=4, busy_cpus=4.0), growth(), True),
         (ObservedMachine(cpus=4, busy_cpus=3.0), growth(), False),
-        (ObservedMachine(cpus=1, busy_cpus=1.0), None, False),
+        (ObservedMachine(cpus=1, busy_cpus=1.0), {}, False),
     ],
 )
 def test_other_programs_matter_where_they_take_the_last_cpus(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from loadeval.attach.job import Job
-from loadeval.probes.jobs import SeenProcess
-from loadeval.probes.stacks import ProcessStacks, StackProblem, ThreadStack
+from loadeval.probes.looks import LookedAt
+from loadeval.probes.stacks import NOT_PERMITTED, NOT_PYTHON, ProcessStacks, ThreadStacks
 from tests.attach import seen as attached
 from tests.attach.seen import MARKS, STANDARD, frame
 
@@ -23,25 +21,23 @@ TORCHRUN = (
 SUBPROCESS = (frame("Popen.wait", f"{STANDARD}/subprocess.py"), *attached.MAIN)
 
 
-def seen(pid: int, parent: int, *stacks: attached.Stack, **other: Any) -> SeenProcess:
+def seen(
+    pid: int, parent: int, *stacks: attached.Stack, command: tuple[str, ...] = TRAIN
+) -> LookedAt:
     """A process with a main thread, and others where there are more stacks."""
     threads = tuple(
-        ThreadStack(pid + 1000 * number, "thread", stack) for number, stack in enumerate(stacks)
+        ThreadStacks(pid + 1000 * number, "thread", (stack,)) for number, stack in enumerate(stacks)
     )
-    given = {"command": TRAIN, "is_python": True, "stacks": ProcessStacks(pid, threads)}
-    return SeenProcess(pid, parent, **{**given, **other})
+    return LookedAt(pid, parent, command, stacks=ProcessStacks(pid, threads))
 
 
-def unread(pid: int, parent: int, command: tuple[str, ...] = TRAIN) -> SeenProcess:
+def unread(pid: int, parent: int, command: tuple[str, ...] = TRAIN) -> LookedAt:
     """A process whose stacks cannot be read."""
-    return SeenProcess(pid, parent, command, True, problem=StackProblem.NOT_PERMITTED)
+    return LookedAt(pid, parent, command, problem=NOT_PERMITTED)
 
 
-def by_pid(*processes: SeenProcess) -> dict[int, SeenProcess]:
-    return {process.pid: process for process in processes}
-
-
-FORKED = by_pid(seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, attached.ASK))
+SHELL = LookedAt(1, 0, ("sh", "train.sh"), problem=NOT_PYTHON)
+FORKED = (seen(1, 0, attached.STEP), seen(2, 1, attached.FETCH), seen(3, 1, attached.ASK))
 
 
 @pytest.mark.parametrize("pid", [1, 2, 3])
@@ -53,12 +49,12 @@ def test_any_process_of_a_training_leads_to_it(pid: int) -> None:
 
 
 def test_a_worker_whose_training_cannot_be_seen_is_its_own_top() -> None:
-    assert Job(by_pid(seen(2, 1, attached.FETCH)), MARKS).top(2) == 2
+    assert Job([seen(2, 1, attached.FETCH)], MARKS).top(2) == 2
 
 
 def test_workers_of_a_fork_server_are_of_the_training() -> None:
     """The server has started them, and the resource tracker is a helper."""
-    processes = by_pid(
+    processes = (
         seen(1, 0, attached.WAIT),
         seen(2, 1, attached.STEP, command=FORKSERVER),
         seen(3, 2, attached.FETCH, command=FORKSERVER),
@@ -70,7 +66,7 @@ def test_workers_of_a_fork_server_are_of_the_training() -> None:
 
 
 def test_a_launcher_has_the_trainings_that_it_started() -> None:
-    processes = by_pid(
+    processes = (
         seen(1, 0, TORCHRUN),
         seen(2, 1, attached.STEP),
         seen(3, 1, attached.STEP),
@@ -82,32 +78,29 @@ def test_a_launcher_has_the_trainings_that_it_started() -> None:
 
 @pytest.mark.parametrize("stack", [TORCHRUN, SUBPROCESS])
 def test_who_waits_for_a_child_trains_nothing(stack: attached.Stack) -> None:
-    processes = by_pid(seen(1, 0, stack), seen(2, 1, attached.STEP))
+    processes = (seen(1, 0, stack), seen(2, 1, attached.STEP))
     assert Job(processes, MARKS).kinds[1] == "launcher"
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_shell_that_started_a_training_leads_to_it() -> None:
     """A program that the training started beside is not another one."""
-    shell = seen(1, 0, is_python=False, stacks=None)
-    processes = by_pid(shell, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
+    processes = (SHELL, seen(2, 1, attached.STEP), seen(3, 2, attached.STEP))
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_a_program_that_is_not_python_has_no_training() -> None:
-    assert Job(by_pid(seen(1, 0, is_python=False, stacks=None)), MARKS).trainings(1) == []
+    assert Job([SHELL], MARKS).trainings(1) == []
 
 
 def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
     """One that polls, say, which no frame shows."""
-    processes = by_pid(
-        seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH)
-    )
+    processes = (seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH))
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
 def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
-    processes = by_pid(
+    processes = (
         *(unread(1, 0), unread(2, 1), unread(3, 1, SPAWN), unread(4, 1, TRACKER)),
         *(unread(5, 1, FORKSERVER), unread(6, 5, FORKSERVER)),
     )
@@ -116,21 +109,22 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
 
 
 def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:
-    processes = by_pid(seen(1, 0))
+    processes = [seen(1, 0)]
     assert Job(processes, MARKS).kinds[1] == "training"
 
 
 def test_all_trainings_of_a_user() -> None:
     """Those with workers, those that wait for a batch now, and those that loaded a framework."""
-    torch, none = frozenset({"torch", "numpy"}), frozenset({"numpy"})
-    processes = by_pid(
-        seen(10, 1, attached.STEP, packages=none),
-        seen(11, 10, attached.FETCH, packages=torch),
-        seen(20, 1, attached.STEP, attached.WAIT, packages=None),
-        seen(30, 1, attached.STEP, packages=torch),
-        seen(31, 30, attached.STEP, packages=torch),
-        seen(40, 1, attached.STEP, packages=none),
+    processes = (
+        seen(10, 1, attached.STEP),
+        seen(11, 10, attached.FETCH),
+        seen(20, 1, attached.STEP, attached.WAIT),
+        seen(30, 1, attached.STEP),
+        seen(31, 30, attached.STEP),
+        seen(40, 1, attached.STEP),
         unread(50, 1),
     )
-    trainings = Job(processes, MARKS).all_trainings()
+    trainings = Job(processes, MARKS).all_trainings(
+        lambda pid: {"numpy", "torch"} if pid in {11, 30, 31} else {"numpy"}
+    )
     assert [training.pid for training in trainings] == [10, 20, 30]

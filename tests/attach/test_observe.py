@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from loadeval.attach.observe import share_of
-from loadeval.probes.observing import ProcessGrowth
-from loadeval.probes.stacks import ProcessSamples, ThreadSamples
+from loadeval.probes.observing import ObservedProcess
+from loadeval.probes.stacks import ProcessStacks, ThreadStacks
 from tests.attach import seen
-from tests.attach.seen import PID, frame, growth, process, report_of, samples
+from tests.attach.seen import PID, frame, growth, process, report_of
 
 
 @pytest.mark.parametrize(("wait_s", "step_s"), [(0.04, 0.02), (0.002, 0.098), (0.5, 0.5), (1, 3)])
@@ -19,7 +19,7 @@ def test_the_interval_holds_the_share_of_a_training(wait_s: float, step_s: float
     held = 0
     for _ in range(200):
         moments = np.cumsum(random.exponential(0.1, 200)) + random.uniform(0, 10)
-        share = share_of([((moments % (wait_s + step_s)) < wait_s).tolist()])
+        share = share_of(((moments % (wait_s + step_s)) < wait_s).tolist())
         assert share is not None
         held += share.bounds[0] <= true <= share.bounds[1]
     assert held >= 190
@@ -27,29 +27,29 @@ def test_the_interval_holds_the_share_of_a_training(wait_s: float, step_s: float
 
 def test_moments_that_all_saw_the_same_leave_a_width() -> None:
     """Of a hundred, what takes under some 4% of the time may not have been seen."""
-    share = share_of([[True] * 100])
+    share = share_of([True] * 100)
     assert share is not None
     assert share.bounds == (pytest.approx(0.96, abs=0.01), 1.0)
 
 
 def test_dependent_moments_count_for_fewer() -> None:
     """Ten of each in turn are few states, however often they were seen."""
-    dependent = share_of([[True] * 20 + [False] * 20 + [True] * 20 + [False] * 20])
-    independent = share_of([(np.random.default_rng(1).random(80) < 0.5).tolist()])
+    dependent = share_of([True] * 20 + [False] * 20 + [True] * 20 + [False] * 20)
+    independent = share_of((np.random.default_rng(1).random(80) < 0.5).tolist())
     assert dependent is not None
     assert independent is not None
     assert np.ptp(dependent.bounds) > 1.5 * np.ptp(independent.bounds)
 
 
 def test_few_moments_have_no_interval_and_none_no_share() -> None:
-    share = share_of([[True, False]])
+    share = share_of([True, False])
     assert share is not None
     assert (share.value, share.low, share.high) == (0.5, None, None)
-    assert share_of([[], []]) is None
+    assert share_of([]) is None
 
 
 def test_moments_that_could_not_be_read_widen_it_to_both_sides() -> None:
-    known, partly = share_of([[True, False] * 50]), share_of([[True, False] * 50], failed=25)
+    known, partly = share_of([True, False] * 50), share_of([True, False] * 50, failed=25)
     assert known is not None
     assert partly is not None
     low, high = known.bounds
@@ -75,13 +75,12 @@ def test_a_process_that_was_seen_in_no_loader_waits_for_an_unknown_time() -> Non
 
 
 def test_the_main_thread_trains_where_it_asks_itself() -> None:
-    """Another thread may read ahead; recordings follow each other."""
+    """Another thread may read ahead."""
     threads = (
-        ThreadSamples(7, "reads ahead", (seen.WAIT,) * 20),
-        ThreadSamples(PID, "MainThread", (seen.WAIT,) * 10),
+        ThreadStacks(7, "reads ahead", (seen.WAIT,) * 40),
+        ThreadStacks(PID, "MainThread", (seen.WAIT,) * 10 + (seen.STEP,) * 30),
     )
-    parts = (ProcessSamples(PID, threads, 0), samples(PID, *(seen.STEP,) * 30))
-    report = report_of(process(PID, samples=parts))
+    report = report_of(process(PID, stacks=ProcessStacks(PID, threads)))
     assert (report.thread, report.moments) == (None, 40)
     assert report.wait_share is not None
     assert report.wait_share.value == 0.25
@@ -120,20 +119,12 @@ def test_a_comprehension_is_of_the_function_that_has_it() -> None:
     assert [line.place for line in report.workers.loading.lines] == ["me/data.py:3 load"]
 
 
-def test_workers_that_start_anew_in_each_epoch_are_as_many_as_there_are_at_a_time() -> None:
-    workers = [process(pid, seen.FETCH, growth=growth(read_bytes=100)) for pid in range(1, 7)]
-    report = report_of(process(PID, seen.WAIT), workers, at_once=2)
-    assert report.workers is not None
-    assert (report.workers.count, report.workers.loading.count) == (2, 2)
-    assert report.workers.read_bytes_per_s == pytest.approx(200)
-
-
 def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
     threads = (
-        ThreadSamples(101, "MainThread", (seen.STEP,) * 2),
-        ThreadSamples(7, "loader", (seen.FETCH,) * 2),
+        ThreadStacks(101, "MainThread", (seen.STEP,) * 2),
+        ThreadStacks(7, "loader", (seen.FETCH,) * 2),
     )
-    worker = process(101, samples=(ProcessSamples(101, threads, 0),))
+    worker = process(101, stacks=ProcessStacks(101, threads))
     report = report_of(process(PID, seen.WAIT), [worker])
     assert report.workers is not None
     assert report.workers.loading.stages["fetches"].value == 1.0
@@ -142,14 +133,13 @@ def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
 @pytest.mark.parametrize(
     "worker",
     [
-        process(101, growth=None),
+        process(101, growth={}),
         process(101, growth=growth(0.2)),
-        process(101, seen.FETCH, growth=ProcessGrowth(0, 1, 1)),
         process(101, seen.ASK),
     ],
-    ids=["nothing", "no stacks", "no time", "no work"],
+    ids=["nothing", "no stacks", "no work"],
 )
-def test_what_workers_do_not_show_is_not_known(worker: seen.ObservedProcess) -> None:
+def test_what_workers_do_not_show_is_not_known(worker: ObservedProcess) -> None:
     workers = report_of(process(PID, seen.WAIT), [worker]).workers
     assert workers is not None
     assert (workers.run_queue_share, workers.blocked_share) == (None, None)

@@ -21,7 +21,12 @@ from loadeval.cli.hangs import hang_lines
 from loadeval.launch.hangs import Found
 from loadeval.probes.looks import Look
 from loadeval.probes.observing import Observation
-from loadeval.probes.stacks import ProcessSamples, StackProblem, ThreadSamples
+from loadeval.probes.stacks import (
+    NO_STACKS,
+    NOT_PERMITTED,
+    ProcessStacks,
+    ThreadStacks,
+)
 from loadeval.report.as_json import as_json
 from loadeval.report.text import lines
 from tests.attach import seen
@@ -88,11 +93,11 @@ def test_a_training_that_loads_in_its_own_thread_and_in_others(golden: Golden) -
     """It trains in another thread than the main one, and its pool works for the main one."""
     work = (seen.frame("decode", "/home/me/train/data.py", 7), seen.frame("_worker", POOL, 83))
     threads = (
-        ThreadSamples(PID, "MainThread", (seen.MAIN,) * 20),
-        ThreadSamples(7, "trainer", (seen.OWN_LOADING, seen.STEP) * 20),
-        ThreadSamples(8, "pool-8", ((work,) * 20 + ((seen.frame("_worker", POOL, 81),),) * 20)),
+        ThreadStacks(PID, "MainThread", (seen.MAIN,) * 20),
+        ThreadStacks(7, "trainer", (seen.OWN_LOADING, seen.STEP) * 20),
+        ThreadStacks(8, "pool-8", ((work,) * 20 + ((seen.frame("_worker", POOL, 81),),) * 20)),
     )
-    training = process(PID, samples=(ProcessSamples(PID, threads, 2),))
+    training = process(PID, stacks=ProcessStacks(PID, threads, 2))
     golden("attach-threads.txt", screen(report_of(training, ended=True, command=None)))
 
 
@@ -100,12 +105,11 @@ def test_a_process_whose_stacks_cannot_be_read(golden: Golden) -> None:
     """The kernel tells of its workers; some are listed."""
     asleep = (seen.moment("poll_schedule_timeout", call="poll"),) * 4
     workers = [process(pid, moments=asleep) for pid in range(101, 121)]
-    problem = StackProblem.NOT_PERMITTED
-    golden("attach-unread.txt", screen(report_of(process(PID, problem=problem), workers)))
+    golden("attach-unread.txt", screen(report_of(process(PID, problem=NOT_PERMITTED), workers)))
 
 
-@pytest.mark.parametrize("problem", StackProblem)
-def test_why_there_are_no_stacks_is_said(problem: StackProblem) -> None:
+@pytest.mark.parametrize("problem", NO_STACKS)
+def test_why_there_are_no_stacks_is_said(problem: str) -> None:
     said = report_of(process(PID, problem=problem)).headline
     assert said.startswith(f"How long training process {PID} waits is not measured: ")
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import pytest
 
-from loadeval.probes.processes import children_of
 from tests.cli.commands import COMMAND, in_a_terminal, runner
 
 if TYPE_CHECKING:
@@ -139,8 +139,8 @@ def holds(share: dict[str, float], true: float) -> bool:
 def test_a_training_that_was_started_before(tmp_path: Path) -> None:
     """Looked at by the number of its worker; the truth is what it counts itself."""
     with training(tmp_path, workers=1) as program:
-        (worker,) = children_of(program.pid)
-        true, (seen,) = look(program, worker, "--seconds", "9")
+        (worker,) = psutil.Process(program.pid).children()
+        true, (seen,) = look(program, worker.pid, "--seconds", "9")
         alive = Path(f"/proc/{program.pid}").exists()
     assert alive
     assert seen["pid"] == program.pid

@@ -164,7 +164,7 @@ def test_runs_without_ideal_loading_have_no_loss(runs: int, tmp_path: Path) -> N
     assert "expected a run of mode alternate" in refused(*logs, "--fail-above", 20)
 
 
-@pytest.mark.parametrize("limit", ["0", "100", "-1", "nan", "inf", "many"])
+@pytest.mark.parametrize("limit", ["101", "-1", "many"])
 def test_a_limit_is_a_percentage(alternated: Path, limit: str) -> None:
     assert "--fail-above" in refused(alternated, "--fail-above", limit)
 

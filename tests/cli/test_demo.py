@@ -2,93 +2,86 @@
 
 from __future__ import annotations
 
+import gzip
+import shutil
 import signal
 import subprocess
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from loadeval.cli.main import app
-from loadeval.data.log import read_run
 from loadeval.demo.run import run_demo
-from loadeval.estimate.gap import gap
-from loadeval.estimate.verdict import verdict
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from typer.testing import Result
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+BEFORE = Path(__file__).parents[1] / "recorded" / "before-demo.jsonl.gz"
 
 
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(app, ["demo", *map(str, arguments)])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo")
+def interrupted(*_: object, **__: object) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
-@pytest.fixture(scope="module")
-def printed(folder: Path) -> list[str]:
-    small = partial(run_demo, photographs=512, epochs=3)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("loadeval.demo.run.run_demo", small)
-        result = run("--output", folder)
+@pytest.mark.check
+def test_the_screen_names_what_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full bar, and the first change as a command."""
+    monkeypatch.setattr("loadeval.demo.run.run_demo", partial(run_demo, photographs=64, epochs=4))
+    result = run("--output", tmp_path)
     assert result.exit_code == 0, result.output
-    return result.stdout.splitlines()
-
-
-@pytest.mark.check
-def test_verdict(folder: Path, printed: list[str]) -> None:
-    """The verdict printed is the one that follows from the log."""
-    run = read_run(folder / "run.jsonl")
-    found = verdict(gap(run), run)
-    assert any(line.startswith(found.level.capitalize()) for line in printed)
-
-
-@pytest.mark.check
-def test_files_are_named(folder: Path, printed: list[str]) -> None:
-    """The last lines tell what prints more, makes a page, and is the figure."""
-    log, figure = folder / "run.jsonl", folder / "comparison.png"
-    assert printed[-3:] == [
+    assert "64/64" in result.stdout
+    log = tmp_path / "run.jsonl"
+    assert result.stdout.splitlines()[-2:] == [
         f"More: loadeval compare {log} --full; as a page: loadeval report {log}",
-        "",
-        f"Figure written to {figure}",
+        f"The first change, made and measured: loadeval demo --after -o {tmp_path}",
     ]
-    assert log.is_file()
-    assert figure.is_file()
 
 
-@pytest.mark.check
-def test_bars(printed: list[str]) -> None:
-    """There is a bar for each stage, and all are full."""
-    text = "\n".join(printed)
-    assert "512/512" in text
-    assert "48/48" in text
-
-
-@pytest.mark.check
-def test_replacing(
-    folder: Path,
-    printed: list[str],  # noqa: ARG001 - so that there is an earlier demo
-    monkeypatch: pytest.MonkeyPatch,
+def test_after_trains_with_the_first_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second demo in the folder says that it replaces the first one's files."""
-    monkeypatch.setattr("loadeval.demo.run.run_demo", _interrupted)
-    first, *_ = run("--output", folder).stdout.splitlines()
-    assert first == "Replacing run.jsonl, comparison.png of an earlier demo."
+    """What it was to bring stands beside what it brought: here nothing, of the same log."""
+    (tmp_path / "photographs").mkdir()
+    (tmp_path / "run.jsonl").write_bytes(gzip.decompress(BEFORE.read_bytes()))
+    given: dict[str, Any] = {}
+
+    def same(log: Path, _: object, **settings: Any) -> None:
+        given.update(settings)
+        shutil.copy(tmp_path / "run.jsonl", log)
+
+    monkeypatch.setattr("loadeval.demo.run.run_demo", same)
+    result = run("--after", "-o", tmp_path)
+    assert given == {"device": "cpu", "num_workers": 3}
+    assert result.stdout.splitlines()[-2:] == [
+        "num_workers 2 -> 3: 1.30x [1.22x, 1.40x] was promised, 1.00x [0.98x, 1.02x] is measured.",
+        f"More: loadeval compare {tmp_path}/run.jsonl {tmp_path}/after.jsonl",
+    ]
+
+
+def test_after_needs_a_demo(tmp_path: Path) -> None:
+    result = run("--after", "-o", tmp_path)
+    assert result.stderr == (
+        f"Error: there is no {tmp_path}/run.jsonl; run `loadeval demo -o {tmp_path}` first\n"
+    )
+
+
+def test_measurements_of_others_are_kept(tmp_path: Path) -> None:
+    """A run log without photographs beside it is somebody's measurement."""
+    (tmp_path / "run.jsonl").write_text("measured")
+    assert "no demo wrote it; give --output another folder" in run("-o", tmp_path).stderr
+    assert (tmp_path / "run.jsonl").read_text() == "measured"
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C ends it with exit code 130 and one line."""
-    monkeypatch.setattr("loadeval.demo.run.run_demo", _interrupted)
+    monkeypatch.setattr("loadeval.demo.run.run_demo", interrupted)
     result = run("--output", tmp_path)
     assert result.exit_code == 130
     assert result.stderr == "Interrupted.\n"
@@ -115,21 +108,6 @@ def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not (tmp_path / "demo").exists()
 
 
-def test_device_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It trains on the CPU unless told otherwise."""
-    devices: list[object] = []
-
-    def train(*_: object, device: object) -> None:
-        devices.append(device)
-        _interrupted()
-
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("loadeval.demo.run.run_demo", train)
-    for options in ([], ["--device", "cuda"]):
-        assert run("--output", tmp_path, *options).exit_code == 130
-    assert devices == ["cpu", "cuda"]
-
-
 # What imports torch in a process of its own takes seconds.
 SLOW = [pytest.param(package, marks=pytest.mark.check) for package in ("PIL", "matplotlib")]
 
@@ -150,12 +128,8 @@ def test_help_without(package: str) -> None:
     """Help needs neither torch nor Pillow."""
     result = _in_python_without(package, "demo", "--help")
     assert result.returncode == 0
-    assert "--output" in result.stdout
+    assert "--after" in result.stdout
     assert "loadeval-demo" in result.stdout
-
-
-def _interrupted(*_: object, **__: object) -> None:
-    signal.raise_signal(signal.SIGINT)
 
 
 def _in_python_without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:

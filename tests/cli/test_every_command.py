@@ -57,6 +57,31 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.html"))
 
 
+@pytest.mark.parametrize("command", ["diagnose", "run", "tune"])
+@pytest.mark.parametrize(
+    ("program", "code", "why"),
+    [
+        ("pyhton", 127, "No such file or directory"),
+        ("./there", 126, "Permission denied"),
+        ("train.py", 127, "a script needs a Python; expected: -- python train.py"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_is_made(
+    command: str,
+    program: str,
+    code: int,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the exit code of a shell."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").touch()
+    expected = code, "", f"Error: cannot run {program}: {why}\n"
+    assert runner(command)("--", program) == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["there"]
+
+
 @pytest.mark.parametrize("command", ["compare", "report"])
 def test_exit_codes_are_in_the_help(command: str) -> None:
     """What an exit code means is said where the command is described."""

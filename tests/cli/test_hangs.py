@@ -72,8 +72,8 @@ def test_after_0_s_nobody_is_looked_after(tmp_path: Path, monkeypatch: pytest.Mo
     assert not HangTeller(tmp_path, 0).poll()
 
 
-@pytest.mark.parametrize("seconds", ["-1", "nan", "inf"])
+@pytest.mark.parametrize("seconds", ["-1", "soon"])
 def test_wrong_usage(seconds: str) -> None:
     code, out, err = runner("run")("--hang-after", seconds, "--", "true")
     assert (code, out) == (2, "")
-    assert "expected seconds, or 0" in " ".join(err.replace("│", " ").split())
+    assert "Error: Invalid value for '--hang-after'" in err

@@ -18,16 +18,16 @@ run = runner("whatif")
 
 BY_WORKERS = """\
 No other number of workers is sure to train faster than the present 2. With
-num_workers=6, training would be 2.68x [0.97x, 3.19x] as fast.
+num_workers=6, training would be 2.68x [0.97x, 3.18x] as fast.
 
 workers      samples/s         speed-up              held up by        memory
-0 predicted  91.8 [79.4, 153]  0.44x [0.38x, 0.73x]  no workers
-1 predicted  106 [92.1, 193]   0.51x [0.44x, 0.93x]  workers           13.7 MB
+0 predicted  91.8 [76.7, 154]  0.44x [0.38x, 0.73x]  no workers
+1 predicted  106 [88.8, 195]   0.51x [0.44x, 0.93x]  workers           13.7 MB
 2 measured   208 [187, 232]    present               workers           27.4 MB
-3 predicted  305 [203, 345]    1.47x [0.97x, 1.66x]  workers           41.0 MB
-4 predicted  396 [203, 456]    1.90x [0.98x, 2.19x]  workers           54.7 MB
-5 predicted  481 [203, 563]    2.31x [0.97x, 2.71x]  workers           68.4 MB
-6 predicted  558 [202, 663]    2.68x [0.97x, 3.19x]  training process  82.1 MB
+3 predicted  305 [201, 351]    1.47x [0.98x, 1.60x]  workers           41.0 MB
+4 predicted  396 [202, 467]    1.90x [0.98x, 2.15x]  workers           54.7 MB
+5 predicted  481 [201, 578]    2.31x [0.97x, 2.68x]  workers           68.4 MB
+6 predicted  558 [201, 682]    2.68x [0.97x, 3.18x]  training process  82.1 MB
 
 Training may use 2 CPUs. Brackets: 95% CI of what is measured, expected range of
 what is predicted. Speed-ups are of whole epochs, over the run as it was. Memory
@@ -52,7 +52,7 @@ in_order         True               False
 batch_size       20                 64
 cpus             2                  8
 faster                              GaussianBlur 2x, step 1.5x
-samples/s        930 [830, 1,041]   2,402 [1,989, 2,960]
+samples/s        930 [830, 1,041]   2,402 [1,928, 3,046]
 speed-up                            2.58x [2.14x, 3.18x]
 held up by       CPUs               training process
 memory           24.6 MB            76.2 MB

@@ -74,7 +74,7 @@ print(info.adapter, info.workers)
     done = subprocess.run(
         [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
     )
-    assert done.stdout.split() == ["loadeval_adapters.pytorch.PyTorchAdapter", "2"]
+    assert done.stdout.split() == ["loadeval_adapters.torch.PyTorchAdapter", "2"]
 
 
 def test_a_copy_without_adapters_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from loadeval.findings.engine import diagnose
 from tests.findings import told
 from tests.runs.looked_into import code, looked_into
+from tests.runs.tables import replace
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
 WORKERS = "num_workers 2 -> 3"
@@ -35,6 +38,7 @@ def test_slow_transform() -> None:
     [
         ("ImageFile.load", "decode images faster: 75.0% of loading"),
         ("Image.resize", "resize faster: 75.0% of loading"),
+        ("Path.glob", "list the folder once, in __init__: 75.0% of loading"),
         ("parse", "make Photos.read twice as fast: 75.0% of loading"),
     ],
 )
@@ -73,3 +77,42 @@ def test_transfer(pickled: int, why: str, do: str) -> None:
     passed = say("transfer", fetch=5, pickle=10, receive=30, pickled_bytes=pickled)
     says = "Passing a batch from its worker to training takes 40.0 ms"
     assert passed == (f"{says}{why}", do, "num_workers 2 -> 0")
+
+
+@pytest.mark.parametrize(
+    ("opened", "because"),
+    [
+        (0, "hold it for a shorter time, or give each worker a copy"),
+        (4, "open the file or database once in each worker, or hold it for a shorter time"),
+    ],
+)
+def test_where_no_file_is_opened_nothing_is_to_be_opened_once(opened: int, because: str) -> None:
+    seen = code({"data.py:1 f": 25}, {"data.py:1 f > flock_lock_inode_wait": 75})
+    run = looked_into(fetch=60, blocked=0.75, seen=seen, opened_files=opened)
+    (found,) = (each for each in diagnose(run).findings if each.rule == "lock")
+    assert found.do[0].because == because
+
+
+def test_an_action_has_what_changes_as_fields() -> None:
+    """A setting, from what to what; or how many times as fast a part becomes."""
+    run = looked_into(fetch=200, transforms={"Blur": 0.8}, environment=FOUR)
+    told = {action.says: action for action in diagnose(run).actions}
+    workers, blur = told["num_workers 2 -> 4"], told["make Blur twice as fast"]
+    assert (workers.setting, workers.present, workers.proposed) == ("num_workers", 2, 4)
+    assert (workers.times, blur.setting, blur.times) == (None, None, 2)
+
+
+def test_a_sample_that_is_slow_again_is_named_where_no_time_is_shown_to_be_lost() -> None:
+    """It is found without a cost, and nothing is predicted."""
+    is_slow = np.arange(100) % 40 == 30
+    run = looked_into(
+        workers=1,
+        fetch=np.where(is_slow, 200, 5),
+        slowest=np.where(is_slow, 190, 1),
+        slowest_index=np.where(is_slow, 4711, 3),
+        environment=FOUR,
+    )
+    run = replace(run, steps=run.steps.replace(wait_ns=np.zeros(len(run.steps), np.int64)))
+    (found,) = (each for each in diagnose(run).findings if each.rule == "slow samples")
+    assert found.says.endswith("those with index 4711.")
+    assert (found.cost, found.sure, found.do[0].change) == (None, False, None)

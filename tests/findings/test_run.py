@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
+from loadeval.findings.engine import diagnose
 from tests.builder import MS, alternating, logged, run_of, steps
 from tests.estimate.test_metrics import padded
 from tests.findings import told
+from tests.runs.given import cores_read
 from tests.runs.looked_into import looked_into as simulated
+from tests.runs.tables import replace
 
-TWO = {"cpus_usable": 2, "cpus": 2}
+TWO, FOUR = ({"cpus_usable": count, "cpus": count} for count in (2, 4))
 LIVE_ON = "persistent_workers False -> True"
 
 
@@ -46,6 +49,27 @@ def test_oversubscription() -> None:
         ),
         "try OMP_NUM_THREADS=1: let each worker compute in one thread",
     )
+
+
+def test_no_cpu_is_called_free_that_was_not_read() -> None:
+    """The machine's CPUs tell; without them others may use what training and workers do not."""
+    slower = alternating(step=12, environment=FOUR)
+    for machine, because in (
+        (np.nan, ""),
+        (1.2, "a CPU is free: it is memory bandwidth, Python's lock or the GPU that both need"),
+    ):
+        run = cores_read(slower, process=1.0, workers=0.2, machine=machine)
+        (found,) = (each for each in diagnose(run).findings if each.rule == "contention")
+        assert [do.because for do in found.do] == [because]
+
+
+def test_other_programs_are_told_to_go_once() -> None:
+    """Not to free their CPUs, and to measure again without them."""
+    crowded = simulated(fetch=100, run_queue=0.4, environment=TWO)
+    diagnosis = diagnose(cores_read(crowded, process=0.2, workers=0.8, machine=2.0))
+    assert {"oversubscription", "shared machine"} <= {each.rule for each in diagnosis.findings}
+    about = [action.says for action in diagnosis.actions if "machine" in str(action.findings)]
+    assert about == []
 
 
 def read(**subjects: dict[str, Any]) -> dict[tuple[str, str], Columns]:
@@ -108,6 +132,32 @@ def test_stalls() -> None:
     )
     _, do, _ = told("stalls", logged([200 if n % 101 == 50 else 0.5 for n in range(600)]))
     assert do == "find what the loader does every 101 batches"
+
+
+def test_stalls_in_few_pairs() -> None:
+    """They are named by their number, without a cost, where pairs do not show that time is lost."""
+    run = alternating(wait=0.3, step=9, ideal=9, pairs=6, real=10, batches=10)
+    stalled = np.flatnonzero((run.steps.arm == 0) & (run.steps.pair >= 0))[[5, 8, 33]]
+    waits_ns = run.steps.wait_ns.copy()
+    waits_ns[stalled] = 77 * MS
+    run = replace(run, steps=run.steps.replace(wait_ns=waits_ns))
+    says = "3 of 60 batches cause 93.1% of the waiting, 29.3% of the training time."
+    assert told("stalls", run) == (says, "find what slows a few batches")
+    (found,) = diagnose(run).findings
+    assert (found.cost, found.sure) == (None, False)
+
+
+def test_samples_served_twice() -> None:
+    """An epoch is as many times too long as there are workers."""
+    twice = logged([0.1] * 80, workers=2, length=40)
+    assert told("samples served twice", twice) == (
+        (
+            "An epoch has 80 batches, 2 times the 40 that the loader says it has: each of its 2 "
+            "workers serves all samples."
+        ),
+        "give each worker its own part of the samples",
+    )
+    assert told("samples served twice", logged([0.1] * 80, workers=2, length=80)) == ()
 
 
 def test_drift() -> None:

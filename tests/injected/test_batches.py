@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from loadeval import IterableAdapter, LoaderEvaluator, read_run
+from loadeval.core.batch import copied
 from loadeval.data.columns import UNKNOWN
-from loadeval.runtime.batches.copies import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,8 +11,6 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.core import recorder
-from loadeval.launch.session import Session
-from loadeval.launch.settings import RunSettings
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -228,15 +226,3 @@ def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert list(evaluator) == list(range(60))
     assert path.read_bytes() == left
     assert not metrics.exists()
-
-
-def test_a_lock_of_a_session_is_not_waited_for_in_a_child(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where it reads an iterator that its parent has made."""
-    session = Session(RunSettings(str(tmp_path)))
-    monkeypatch.setattr(session, "_pid", -1)
-    monkeypatch.setattr(session, "_lock", None)
-    measured: Any = object()
-    read: Any = None
-    assert session.began(measured, read) is measured

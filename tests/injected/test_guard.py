@@ -21,15 +21,14 @@ import loadeval
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, install, read_run
 from loadeval import evaluator as measurement
 from loadeval.adapter import Begun
+from loadeval.core import replay
+from loadeval.core.batch import clone
 from loadeval.core.cuda import GpuIdleTimer
-from loadeval.core.loop import OneAtATime, Serving
+from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.threads import BackgroundThreads, within
 from loadeval.errors import UNGUARDED, AskingTheLoader, Guard
 from loadeval.evaluator import Measurement
-from loadeval.runtime.batches.copies import clone
-from loadeval.runtime.replay import cache
-from loadeval.runtime.replay.loop import replayed
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
 
@@ -43,9 +42,7 @@ if TYPE_CHECKING:
     from tests.scripted import SerialLoader
 
 ROOT = Path(loadeval.__file__).parent
-SOURCES = tuple(
-    str(ROOT / part) for part in ("core", "runtime", "adapter.py", "evaluator.py", "errors.py")
-)
+SOURCES = tuple(str(ROOT / part) for part in ("core", "adapter.py", "evaluator.py", "errors.py"))
 LENGTH, EPOCHS = 60, 3
 CATCHING: set[CodeType] = {
     function.__code__
@@ -53,8 +50,8 @@ CATCHING: set[CodeType] = {
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
         *(Measurement.epoch, Recorder._give_up),
-        *(Serving.__next__, Serving._next_unmeasured, Serving._ends),
-        *(Serving.__del__, OneAtATime.__next__, replayed),
+        *(Serving.__next__, Serving._next_of_span, Serving._next_unmeasured),
+        *(Serving._ends, Serving.__del__),
         *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
         Begun.__iter__,  # which hands out what it was given, to the loader's caller
     )
@@ -158,7 +155,7 @@ def faults(train: Callable[[str], Outcome], name: str, at: str) -> list[str]:
     plain = train(name)
     with Injecting() as seen:
         train(name)
-    assert len(seen.calls) > 60
+    assert len(seen.calls) > 50
     wrong = []
     for code, calls in seen.calls.items():
         at_call = {"first": 1, "second": 2, "last": calls}[at]
@@ -351,7 +348,7 @@ def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.Mon
     """It does so after real batches too; what cannot be copied is served as it is."""
     expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
     for copy in (clone, fail):
-        monkeypatch.setattr(cache, "clone", copy)
+        monkeypatch.setattr(replay, "clone", copy)
         evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
         monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
         with fails():

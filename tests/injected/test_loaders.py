@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, UsageError, read_run
-from loadeval.runtime.alternation import worker_activity
-from loadeval.runtime.alternation.alternate import Alternation
+from loadeval.core import alternate
+from loadeval.core.alternate import Alternation
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:
@@ -409,7 +409,7 @@ def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
 def test_a_clock_that_stands_still_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """A library may freeze time: workers that stay busy are waited for a little."""
     monkeypatch.setattr(time, "monotonic", lambda: 0.0)
-    activity = worker_activity.WorkerActivity()
+    activity = alternate.WorkerActivity()
     monkeypatch.setattr(activity, "_busy_s", itertools.count().__next__)
     assert not activity.wait_until_idle(0.02)
 

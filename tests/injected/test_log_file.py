@@ -262,7 +262,7 @@ def test_a_file_that_the_program_closes_is_not_written(tmp_path: Path) -> None:
     evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
     list(evaluator)
     queue: Any = evaluator._measurement.recorder._log
-    number = queue._log._file
+    number = queue.log._file
     os.close(number)
     assert os.open(tmp_path / "others.txt", os.O_WRONLY | os.O_CREAT) == number
     with pytest.warns(LoadevalWarning, match="the program closed its file descriptor"):
@@ -277,7 +277,7 @@ def test_a_file_that_the_program_closes_is_not_written(tmp_path: Path) -> None:
 def test_a_file_that_the_program_closes_and_nobody_else_has(tmp_path: Path) -> None:
     evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
     queue: Any = evaluator._measurement.recorder._log
-    os.close(queue._log._file)
+    os.close(queue.log._file)
     with pytest.warns(LoadevalWarning, match="the program closed its file descriptor"):
         list(evaluator)
     evaluator.close()
@@ -555,4 +555,4 @@ def test_an_end_that_finds_the_file_busy_gives_up(
     queue: Any = evaluator._measurement.recorder._log
     with queue._writing:
         queue._end()
-    assert queue._log._file is not None
+    assert queue.log._file is not None

@@ -18,9 +18,8 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator
+from loadeval.core.batch import attributes_of, clone, copied
 from loadeval.errors import in_words
-from loadeval.runtime.batches.copies import clone, copied
-from loadeval.runtime.batches.tree import attributes_of
 from tests.injected.reading import IN_EACH_MODE, MODES, read
 
 if TYPE_CHECKING:

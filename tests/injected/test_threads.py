@@ -231,22 +231,6 @@ def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     assert list(epoch) == [2]
 
 
-def test_a_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal's handler may ask for a batch while one is made: plain generators refuse."""
-    evaluator = LoaderEvaluator(Numbers(), "replay", 3)
-    epoch: Any = iter(evaluator)
-    asked: list[str] = []
-
-    def asking() -> Any:
-        with pytest.raises(ValueError, match="already executing") as refused:
-            next(epoch)
-        asked.append(str(refused.value))
-
-    monkeypatch.setattr(evaluator._measurement.recorder, "started", asking)
-    assert len(list(epoch)) == LENGTH
-    assert asked
-
-
 def test_what_is_left_is_served_in_order() -> None:
     """What was taken ahead, the error, what comes after."""
     left = Remaining(iter([3, 4]))

@@ -319,6 +319,24 @@ def test_a_function_has_its_commonest_line_and_what_it_was_blocked_in() -> None:
     assert replace(result, callers=("load",)).line == result.code[1]
 
 
+def test_lines_share_the_time_of_their_stage() -> None:
+    """However often they are seen: collating gives up Python's lock, and fetching does not."""
+    seen = (
+        CodeSamples(0, {"a.py:3 load": 9, "a.py:5 crop": 1}, {}, stage="fetch"),
+        CodeSamples(0, {"collate.py:7 stack": 90}, {}, stage="collate"),
+    )
+    result = inside(looked_into(one_worker(4), code=seen))
+    fetching = result.fetch_ns / (result.fetch_ns + result.collate_ns)
+    assert 0 < fetching < 1
+    assert {line.place: line.share for line in result.code} == pytest.approx(
+        {
+            "a.py:3 load": 0.9 * fetching,
+            "a.py:5 crop": 0.1 * fetching,
+            "collate.py:7 stack": 1 - fetching,
+        }
+    )
+
+
 def test_functions_of_libraries_have_their_modules() -> None:
     result = inside(looked_into(one_worker(4), code=CODE))
     first, other = result.calls
@@ -341,6 +359,28 @@ def test_slow_samples_take_over_three_times_the_typical_one() -> None:
         (77, 2, 40 * MS),
     ]
     assert result.slow_samples[0].times_typical == pytest.approx(50 * MS / typical_ns)
+
+
+def test_a_sample_that_was_slow_once_is_not_slow() -> None:
+    """Its worker waited for a CPU, or it was not slow in another epoch."""
+    slowest_ns = np.full(40, MS)
+    slowest_ns[[5, 25]] = 30 * MS
+    given: dict[str, Any] = {"slowest_ns": slowest_ns, "slowest_index": np.arange(40) * 10}
+    fetch_ms = slowest_ns / MS + 7
+    rows = one_worker(40, fetch_ms, samples=10, **given)
+    again = one_worker(40, 8.0, slowest_ns=MS, slowest_index=1, samples=10, epoch=1)
+    preempted = rows.replace(run_queue_ns=np.where(np.arange(40) == 5, 29 * MS, 0))
+    part = again.take(slice(20))
+    for epochs, shuffled, found in (
+        ((rows,), False, [50, 250]),
+        ((preempted,), False, [250]),
+        ((rows, part), False, [250]),
+        ((rows, part), True, [50, 250]),
+        ((rows, again), True, []),
+    ):
+        known = {"sampler": "RandomSampler", "length": 40} if shuffled else {}
+        result = inside(looked_into(*epochs, **known))
+        assert [sample.index for sample in result.slow_samples] == found
 
 
 def test_no_sample_is_slow_that_takes_under_a_tenth_of_a_millisecond() -> None:

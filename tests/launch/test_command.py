@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from loadeval import LoadevalWarning, read_run
-from loadeval.data.folder import LoaderRecord, ProcessRecord
+from loadeval.data.folder import LoaderRecord, ProcessRecord, processes_in
 from loadeval.launch import command
 from loadeval.launch.command import (
     CannotStartError,
@@ -78,16 +78,23 @@ def test_our_folder_comes_first_on_the_path(own: str | None) -> None:
 def test_it_is_stopped_after_enough_batches(
     ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SIGINT ends it, or SIGTERM where that does not help."""
+    """SIGINT ends it, or SIGTERM where that does not help; who asked is told once, before that."""
     monkeypatch.setattr(command, "POLL_S", 0.05)
     monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
+    told: list[bool] = []
+
+    def is_running() -> bool:
+        (record, *_) = processes_in(tmp_path)
+        return psutil.Process(record.pid).status() != psutil.STATUS_ZOMBIE
+
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     ended = command.run(
         [PYTHON, "-c", SERVING.format(ignores=ignores, claims=None)],
         RunSettings(str(tmp_path)),
         stop_after=5,
+        before_end=lambda: told.append(is_running()),
     )
-    assert (ended.code, ended.was_stopped) == (code, True)
+    assert (ended.code, ended.was_stopped, told) == (code, True, [True])
 
 
 @pytest.mark.parametrize("of_what", ["another program", "an earlier process with its number"])
@@ -299,3 +306,14 @@ def test_where_no_folder_can_be_made_the_logs_are_with_temporary_files(
     assert folder.name == "train-now"
     assert folder.parent.name.startswith("loadeval-runs-")
     assert folder.parent.parent == tmp_path
+
+
+def test_the_name_of_a_folder_is_no_longer_than_that_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell's command is one word, and ends with the name of a script perhaps."""
+    monkeypatch.chdir(tmp_path)
+    line = "; ".join(["python prepare.py --folder data", *["sleep 1"] * 100, "python train.py"])
+    folder = new_folder(name_of(["sh", "-c", line]), "now")
+    assert folder.parent == tmp_path / "loadeval-runs"
+    assert folder.name.endswith("-now")

@@ -159,6 +159,24 @@ def test_python_begins_by_waiting(
     assert loaders(package).Loader.__iter__.__wrapped__ is not None
 
 
+def test_what_a_pth_file_has_imported_is_measured(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is there before Python imports ours."""
+    module = loaders(package)
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    monkeypatch.setenv("LOADEVAL_RUN_ADAPTERS", f"{package}={ITERABLE}")
+    with monkeypatch.context() as patched:
+        patched.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+        loadeval_inject.begin("", hook.patch)
+    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    assert list(module.Loader()) == [1, 2, 3]
+    session = hook.current()
+    assert session is not None
+    session.close()
+    assert read_run(tmp_path / "rank0.jsonl").batches == 3
+
+
 def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
@@ -187,7 +205,7 @@ def test_loaders_of_a_registered_module_are_measured(
     package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """All that it can iterate, and what is derived from them; once each."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = install(output=tmp_path / "logs")
     hook.patch(package, ITERABLE)
@@ -222,7 +240,7 @@ def test_a_file_that_cannot_be_written_is_told(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once. What is measured stays."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     module = loaders(package)
     folder = install(output=tmp_path / "logs")
 
@@ -244,7 +262,7 @@ def test_a_folder_that_is_gone_is_told_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The loaders are iterated unmeasured."""
-    monkeypatch.setattr("loadeval.launch.install.registered", lambda: {package: POINT})
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {package: POINT})
     monkeypatch.setattr(loadeval_inject, "said", set())
     module = loaders(package)
     shutil.rmtree(install(output=tmp_path / "logs"))

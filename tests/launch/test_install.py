@@ -25,12 +25,10 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, read_run
-from loadeval.core.loop import MeasuredEpoch
 from loadeval.data.folder import processes_in
 from loadeval.launch import hook
 from loadeval.launch.session import Session
 from loadeval.launch.settings import RunSettings
-from loadeval_adapters.pytorch import PyTorchAdapter
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 installed = pytest.mark.usefixtures("folder")
-PLAIN_NEXT = dataloader._BaseDataLoaderIter.__next__
 PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
 MAKES, MAKES_STATEFUL = DataLoader.__init__, StatefulDataLoader.__init__
 
@@ -59,7 +56,6 @@ def _as_it_was() -> Iterator[None]:
     assert DataLoader.__init__ is MAKES
     assert StatefulDataLoader.__init__ is MAKES_STATEFUL
     assert "__init_subclass__" not in vars(DataLoader)
-    assert dataloader._BaseDataLoaderIter.__next__ is PLAIN_NEXT
 
 
 def dataset(samples: int = 20) -> TensorDataset:
@@ -266,39 +262,18 @@ def test_a_subclass_that_is_made_later_is_measured(folder: Path) -> None:
 
 
 @installed
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_iterator_is_the_loaders_own(workers: int) -> None:
-    """Its type, length and attributes; and its workers end when it is dropped."""
-    loader = DataLoader(dataset(), 4, num_workers=workers)
-    iterator = iter(loader)
-    assert type(iterator).__module__ == "torch.utils.data.dataloader"
+@pytest.mark.parametrize("options", [{}, {"num_workers": 1}, {"persistent_workers": True}])
+def test_the_iterator_is_like_the_loaders_own(options: dict[str, Any]) -> None:
+    """Its length and attributes; and it ends when it is dropped."""
+    options |= {"num_workers": 1} if options else {}
+    iterator: Any = iter(DataLoader(dataset(), 4, **options))
     assert len(iterator) == 5
-    assert next(iterator)[0].tolist() == [0, 1, 2, 3]
+    assert iterator._index_sampler is not None
     assert iter(iterator) is iterator
+    assert numbers(iterator) == list(range(20))
     gone = weakref.ref(iterator)
     del iterator
     assert gone() is None
-
-
-@installed
-def test_an_iterator_that_the_loader_keeps_is_passed_on() -> None:
-    """Nothing tells that the program has dropped its own where workers are persistent."""
-    loader = DataLoader(dataset(), 4, num_workers=1, persistent_workers=True)
-    iterator: Any = iter(loader)
-    assert isinstance(iterator, MeasuredEpoch)
-    assert len(iterator) == 5
-    assert iterator._index_sampler is not None
-    assert numbers(iterator) == list(range(20))
-
-
-def test_a_replay_has_the_length_of_an_epoch(tmp_path: Path) -> None:
-    """No iterator of the loader's is there to ask for more."""
-    install("replay", output=tmp_path / "logs")
-    iterator: Any = iter(DataLoader(dataset(), 4))
-    assert len(iterator) == 5
-    assert len(list(iterator)) == 5
-    with pytest.raises(AttributeError):
-        iterator.no_such_attribute  # noqa: B018 - reading it is what fails
 
 
 class Doubling(dataloader._SingleProcessDataLoaderIter):
@@ -328,33 +303,6 @@ def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path
     assert sorted([*first, *numbers(iterator)]) == list(range(400))
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert counted(folder) == {"rank0.jsonl": 5}
-
-
-def asked_with_gradients(loader: Any) -> list[float]:
-    """Ask like a framework that turns gradients off for each batch alone."""
-    iterator = iter(loader)
-    with torch.no_grad():
-        return numbers(iterator)
-
-
-def test_gradients_are_looked_at_when_a_batch_is_asked_for(folder: Path) -> None:
-    """They are not looked at when the iterator is asked for."""
-    train(DataLoader(dataset(), 4))
-    assert asked_with_gradients(DataLoader(dataset(8), 4)) == list(range(8))
-    assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
-
-
-def test_validation_that_looks_like_training_is_apart(folder: Path) -> None:
-    """Though as many samples come of a dataset of the same class."""
-    loader, held = DataLoader(dataset(), 4), DataLoader(dataset(), 4)
-    for _ in range(2):
-        train(loader)
-        assert asked_with_gradients(held) == list(range(20))
-    assert counted(folder) == {"rank0-2.jsonl": 10, "rank0.jsonl": 10}
-    assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
-
-
-KERAS, FASTAI = PyTorchAdapter.watch.steps
 
 
 class Failing(Dataset[int]):
@@ -388,7 +336,7 @@ def test_our_failure_changes_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log cannot be written: one line on stderr, and all batches."""
-    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
+    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert "loadeval: not measured (TypeError" in capsys.readouterr().err
 
@@ -468,7 +416,7 @@ def test_installing_again_ends_what_was_installed_before(folder: Path, tmp_path:
 
 
 def test_a_process_of_loadeval_run_is_not_installed(tmp_path: Path) -> None:
-    hook.use(Session(RunSettings(str(tmp_path)), of_command=True))
+    hook.use(Session(RunSettings(str(tmp_path)), of_command=True), {})
     try:
         with pytest.raises(UsageError, match="measured already, by `loadeval run`"):
             install()
@@ -580,6 +528,17 @@ def test_a_rank_of_several_names_the_logs(folder: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("WORLD_SIZE", "2")
     numbers(DataLoader(dataset(), 4))
     assert list(counted(folder)) == ["rank1.jsonl"]
+
+
+@pytest.mark.parametrize("rank", ["abc", "\u00b2", "-1"])
+def test_a_rank_that_is_no_number_is_none(
+    rank: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever sets such variables, training goes on, and is measured."""
+    for name in ("RANK", "WORLD_SIZE", "SLURM_PROCID"):
+        monkeypatch.setenv(name, rank)
+    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert counted(folder) == {"rank0.jsonl": 5}
 
 
 def test_a_program_without_optimizers_is_measured(

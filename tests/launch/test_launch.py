@@ -209,7 +209,7 @@ def test_another_sitecustomize_is_run(launch: Launch, tmp_path: Path) -> None:
 def test_gradient_accumulation_is_counted(launch: Launch) -> None:
     done = launch([PYTHON, str(PROGRAM), "--accumulate=4"])
     assert done.main.optimizer_steps == 4
-    assert "4 of 32 samples" in " ".join(done.err.split())
+    assert "training 16 2 4 of 32 samples" in " ".join(done.err.split())
 
 
 def test_a_run_is_not_overwritten(launch: Launch) -> None:

@@ -46,7 +46,7 @@ def test_recording_ends_after_so_many_batches(launch: Launch) -> None:
     assert json.loads(done.out) == list(range(800))
     run = done.run()
     assert (run.batches, run.closed, run.ends[-1].cause) == (100, True, "unmeasured")
-    assert "rank0.jsonl  training  100 " in done.err
+    assert "rank0.jsonl training 100 1 " in " ".join(done.err.split())
 
 
 def test_validation_is_logged_where_training_alternates(launch: Launch) -> None:

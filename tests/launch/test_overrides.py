@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,14 @@ from loadeval.launch.command import why_nothing
 from loadeval.launch.settings import RunSettings, check, settings_in
 from tests.launch.conftest import environment
 from tests.launch.installing import install, uninstall
-from tests.launch.test_roles import evaluate, evaluate_late, train
+from tests.launch.test_roles import evaluate, evaluate_by_batch, train
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.launch.conftest import Launch
 
+POINT = EntryPoint("lanes", "lanes_adapter:Adapter", "loadeval.adapters")
 SETTINGS_PROGRAM = Path(__file__).with_name("settings_program.py")
 
 
@@ -80,17 +82,17 @@ def test_without_settings_nothing_is_noted(tmp_path: Path) -> None:
 def test_an_evaluation_is_known_by_its_function(tmp_path: Path) -> None:
     """That of transformers' Trainer asks for its iterator with gradients on."""
     folder = install(output=tmp_path / "logs", settings={"timeout": 3})
-    trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_late}
+    trainer: dict[str, Any] = {"__name__": "transformers.trainer", "evaluate": evaluate_by_batch}
     exec("def evaluation_loop(loader):\n    evaluate(loader)", trainer)
     train(made(num_workers=1))
     trainer["evaluation_loop"](made(8, num_workers=1))
-    assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-2.jsonl": None}
+    assert noted(folder) == {"rank0.jsonl": {"timeout": 3}, "rank0-validation.jsonl": None}
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_worker": 2}, "this DataLoader has no num_worker that can be changed"),
+        ({"num_threads": 2}, "this DataLoader has no num_threads that can be changed"),
         (
             {"prefetch_factor": 4},
             "DataLoader does not take prefetch_factor=4: prefetch_factor option could only be",
@@ -151,6 +153,8 @@ def test_words_that_are_no_settings(words: list[str], message: str) -> None:
         ({"prefetch_factor": "two"}, "prefetch_factor is 'two'; expected a whole number, 1"),
         ({"pin_memory": "yes"}, "pin_memory is 'yes'; expected True or False"),
         ({"a-b": 1}, "'a-b' is no name of a setting"),
+        ({"num_wrkers": 2}, "has the setting num_wrkers; did you mean num_workers?"),
+        ({"validation.foo": 1}, "has the setting foo; expected one of batch_size, buffer_size, dr"),
         ({"num_workers": 0, "prefetch_factor": 2}, "needs workers, and num_workers is 0"),
         (
             {"validation.num_workers": 0, "validation.persistent_workers": True},
@@ -168,8 +172,13 @@ def test_what_no_loader_takes(settings: dict[str, Any], message: str) -> None:
 
 
 def test_what_all_loaders_may_take() -> None:
-    check(RunSettings("", settings={"prefetch_factor": None, "num_workers": 0, "lanes": [1]}))
+    check(RunSettings("", settings={"prefetch_factor": None, "num_workers": 0}))
     check(RunSettings("", settings={"batch_size": 4, "in_order": False}, allow_changes=True))
+
+
+def test_the_adapter_of_another_package_may_know_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("loadeval.launch.settings.registered", lambda: {"lanes": POINT})
+    check(RunSettings("", settings={"lanes": [1]}))
 
 
 def command(kind: str, arguments: dict[str, Any]) -> list[str]:

@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import read_run
 from loadeval.data.folder import processes_in
-from loadeval.launch import hook
 from tests.launch.installing import install, uninstall
 
 if TYPE_CHECKING:
@@ -67,13 +66,6 @@ def evaluate_by_batch(loader: Any) -> list[float]:
     return seen
 
 
-def evaluate_late(loader: Any) -> list[float]:
-    """Evaluate like Lightning: gradients are off when a batch is asked for, and on before."""
-    iterator = iter(loader)
-    with torch.no_grad():
-        return [float(value) for (batch,) in iterator for value in batch]
-
-
 def loaders_by_role(folder: Path) -> dict[str, LoaderRecord]:
     """The loaders of the only process, by role."""
     uninstall()
@@ -95,15 +87,12 @@ def log(folder: Path, record: LoaderRecord) -> Run:
     ],
     ids=["0", "1", "persistent"],
 )
-@pytest.mark.parametrize("evaluated", [evaluate, evaluate_late])
-def test_a_loader_that_trains_is_evaluated_too(
-    options: dict[str, Any], evaluated: Any, folder: Path
-) -> None:
+def test_a_loader_that_trains_is_evaluated_too(options: dict[str, Any], folder: Path) -> None:
     """It is evaluated between training epochs: each role has its epochs, steps, batches, stages."""
     loader, epochs, samples = made(**options), 4, list(range(SAMPLES))
     for _ in range(epochs):
         assert sorted(train(loader)) == samples
-        assert evaluated(loader) == samples
+        assert evaluate(loader) == samples
     roles = loaders_by_role(folder)
     training, validation = roles["training"], roles["validation"]
     assert (training.epochs, training.optimizer_steps) == (epochs, epochs * BATCHES)
@@ -121,12 +110,11 @@ def test_a_loader_that_trains_is_evaluated_too(
 
 
 def test_only_training_alternates(tmp_path: Path) -> None:
-    """Though the loader alternates when its iterator is asked for."""
     folder = install("alternate", output=tmp_path / "logs")
     loader = made()
     for _ in range(4):
         train(loader)
-        evaluate_late(loader)
+        evaluate(loader)
     roles = loaders_by_role(folder)
     assert {role: record.mode for role, record in roles.items()} == {
         "training": "alternate",
@@ -139,45 +127,15 @@ def test_only_training_alternates(tmp_path: Path) -> None:
 
 
 def test_a_sanity_check_before_training_is_validation(folder: Path) -> None:
-    """Lightning has one, whose iterator is asked for with gradients on."""
+    """Lightning has one."""
     held = made(20)
-    evaluate_late(held)
+    evaluate(held)
     train(made())
-    evaluate_late(held)
+    evaluate(held)
     roles = loaders_by_role(folder)
     assert roles["validation"].epochs == 2
     assert roles["validation"].mode == "log"
     assert roles["training"].optimizer_steps == BATCHES
-
-
-def test_validation_that_looks_like_training_is_noted_apart(folder: Path) -> None:
-    """A loader like the training one, whose gradients are off when a batch is asked for."""
-    train(made())
-    assert evaluate_late(made()) == list(range(SAMPLES))
-    roles = loaders_by_role(folder)
-    assert (roles["training"].epochs, roles["validation"].epochs) == (1, 1)
-
-
-def test_an_iterator_that_was_asked_for_without_gradients_may_train(folder: Path) -> None:
-    """It is noted with training, where gradients are on once a batch is asked for."""
-    loader = made()
-    train(loader)
-    with torch.no_grad():
-        late = iter(loader)
-    train(late)
-    assert loaders_by_role(folder)["training"].optimizer_steps == 2 * BATCHES
-
-
-def test_an_epoch_that_was_asked_for_beside_another_is_noted(folder: Path) -> None:
-    """Two iterators of one loader, before the first batch of either."""
-    loader = made()
-    first, second = iter(loader), iter(loader)
-    with torch.no_grad():
-        assert len(list(first)) == BATCHES
-        assert len(list(second)) == BATCHES
-    uninstall()
-    (process,) = processes_in(folder)
-    assert sum(read_run(folder / record.log).batches for record in process.loaders) == 2 * BATCHES
 
 
 def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
@@ -209,18 +167,8 @@ def test_what_is_read_before_training_is_other(folder: Path) -> None:
     assert set(loaders_by_role(folder)) == {"other", "training"}
 
 
-def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
-    """It has no batches of another loader to serve."""
-    folder = install("replay", output=tmp_path / "logs")
-    train(made())
-    assert len(evaluate_late(made())) == SAMPLES
-    uninstall()
-    (process,) = processes_in(folder)
-    assert [(record.role, record.epochs) for record in process.loaders] == [("training", 2)]
-
-
-def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> None:
-    """An evaluation, and a checkpoint: with the loader that is trained on, at their time."""
+def test_a_loader_that_is_read_within_a_step_is_noted(folder: Path) -> None:
+    """With the loader that is trained on, at that time."""
     loader, held = made(), made(40)
     model = nn.Linear(1, 1)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -230,55 +178,8 @@ def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> No
         optimiser.step()
         if number == 20:
             evaluate(held)
-            torch.save(model.state_dict(), tmp_path / "model.pt")
     evaluate(held)
-    torch.save(model.state_dict(), tmp_path / "model.pt")
     run = log(folder, loaders_by_role(folder)["training"])
-    assert [(event.kind, event.message) for event in run.events] == [
-        ("within a step", "rank0-validation.jsonl was read"),
-        ("within a step", "torch.save was called"),
-    ]
-    request_ns = run.steps.request_ns
-    assert all(request_ns[20] < event.time_ns < request_ns[21] for event in run.events)
-
-
-def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
-    """Their errors are their own, and the function is torch's again once measuring ends."""
-    original = torch.save
-    install(output=tmp_path / "logs")
-    train(made())
-    path = tmp_path / "model.pt"
-    torch.save({"x": 1}, path)
-    assert torch.load(path) == {"x": 1}
-    assert torch.save.__doc__ == original.__doc__
-    with pytest.raises(RuntimeError, match="does not exist"):
-        torch.save({}, str(tmp_path / "gone" / "model.pt"))
-    uninstall()
-    assert torch.save is original
-
-
-def test_a_save_that_another_tool_replaced_is_left_to_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(output=tmp_path / "logs")
-    train(made())
-
-    def theirs(*_: object) -> None: ...
-
-    with monkeypatch.context() as patched:
-        patched.setattr(torch, "save", theirs)
-        uninstall()
-        assert torch.save is theirs
-
-
-def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child may write a checkpoint in the background."""
-    loader = iter(made())
-    next(loader)
-    session = hook.current()
-    assert session is not None
-    with monkeypatch.context() as patched:
-        patched.setattr(session, "_pid", 1)
-        torch.save({}, folder / "model.pt")
-    del loader
-    assert log(folder, loaders_by_role(folder)["training"]).events == ()
+    (event,) = run.events
+    assert (event.kind, event.message) == ("within a step", "rank0-validation.jsonl was read")
+    assert run.steps.request_ns[20] < event.time_ns < run.steps.request_ns[21]

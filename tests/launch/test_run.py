@@ -17,7 +17,6 @@ from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
 from loadeval.launch.loadeval_inject import FAILED_MARK, PYTHON_MARK, REFUSED_MARK
-from loadeval.launch.refused import SHOWN
 from tests.runs.given import MS
 from tests.runs.measured import record as write_run_log
 
@@ -68,12 +67,15 @@ def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Resu
     monkeypatch.setenv("COLUMNS", "100")
 
     def result_of(does: Command, *options: str) -> Result:
-        def run(_: Sequence[str], settings: RunSettings, __: int | None, **___: object) -> Ended:
-            return does(Path(settings.folder), settings)
+        def run(_: Sequence[str], settings: RunSettings, __: int | None, **given: Any) -> Ended:
+            ended = does(Path(settings.folder), settings)
+            if ended.was_stopped:
+                given["before_end"]()
+            return ended
 
         monkeypatch.setattr("loadeval.cli.run.run_command", run)
         return CliRunner().invoke(
-            app, ["run", "--output", "logs", *options, "--", "train"], catch_exceptions=False
+            app, ["run", "--output", "logs", *options, "--", "true"], catch_exceptions=False
         )
 
     return result_of
@@ -304,7 +306,7 @@ def test_what_a_program_has_said_is_not_said_again(told: Callable[..., Result]) 
     """Which setting its loader does not take."""
 
     def does(folder: Path, _: RunSettings) -> Ended:
-        (folder / REFUSED_MARK).write_text(f"no num_worker\n{SHOWN}\n")
+        (folder / REFUSED_MARK).write_text("no num_worker\n")
         return Ended(1, was_stopped=False)
 
     result = told(does)
@@ -330,7 +332,10 @@ def test_a_program_that_hung_and_was_ended_has_a_code_of_its_own(
 def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]) -> None:
     result = told(lambda *_: Ended(-15, was_stopped=True), "--stop-after", "5")
     assert result.exit_code == 0
-    assert "after the 5 batches of --stop-after" in result.stderr
+    assert (
+        "loadeval: ending the program here, as Ctrl-C does, after the 5 batches of --stop-after\n"
+        in result.stderr
+    )
 
 
 def test_alternating_ends_with_the_program(told: Callable[..., Result]) -> None:
@@ -372,6 +377,7 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     [
         (["--mode", "replay"], "expected log or alternate"),
         (["--set", "num_workers"], "expected NAME=VALUE"),
+        (["--set", "num_wrkers=2"], "did you mean num_workers?"),
         (["--set", "num_workers=-1"], "expected a whole number, 0 or more"),
         (["--set", "batch_size=8"], "pass --allow-changes"),
     ],

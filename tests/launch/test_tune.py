@@ -37,6 +37,7 @@ def tune(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
         (["--space", "num_workers"], "num_workers is ''; expected a whole number, 0 or more"),
         (["--space", "batch_size=4,8"], "batch_size=4 changes the samples of a batch"),
         (["--set", "num_workers"], "--set num_workers has no value"),
+        (["--set", "no_such=1"], "no loader that loadeval knows has the setting no_such"),
     ],
 )
 def test_wrong_options_are_named_before_anything_runs(
@@ -71,7 +72,8 @@ def test_a_program_is_run_with_each_setting_in_turn(tmp_path: Path) -> None:
 
 @pytest.mark.check
 def test_a_program_that_cannot_be_measured_ends_it(tmp_path: Path) -> None:
-    done = tune(tmp_path, "--set", "no_such=1", "--", "python", PROGRAM)
+    done = tune(tmp_path, "--set", "num_threads=1", "--", "python", PROGRAM)
     assert (done.returncode, done.stdout) == (1, "")
     *_, last = done.stderr.splitlines()
-    assert "this DataLoader has no no_such" in last
+    assert last.startswith("Error: Nothing was measured: this DataLoader has no num_threads that")
+    assert last.endswith(". See 01/output.txt")

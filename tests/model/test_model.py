@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from loadeval import read_run
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.model import LIMITS, Model
 from loadeval.model.whatif import whatif
+from tests.recorded import logs_of
 from tests.runs.given import cores_read
 from tests.runs.looked_into import code, logged, looked_into
 from tests.runs.staged import BATCH_BYTES, PREFETCH, SAMPLES, staged, without_stages
@@ -207,6 +211,31 @@ def test_first_workers_load_in_the_background() -> None:
     assert 1.5 < started.value < lives_on.value
     found = whatif(staged(workers=0), num_workers=2)
     assert any("receives a batch from a worker in some" in each for each in found.assumptions)
+
+
+def test_workers_that_come_to_live_on_start_in_an_epoch_that_does_not_count() -> None:
+    """Its two epochs began with 2.3 s of starting them. The lower end counts one of these."""
+    with TemporaryDirectory() as folder:
+        (log,) = logs_of("spawned", Path(folder))
+        model = Model.of(read_run(log))
+    found = model.simulate(Change({"persistent_workers": True}))
+    assert model.gap.speedup is not None
+    assert 0.9 * model.gap.speedup.value < found.value < model.gap.speedup.value
+    assert 1.4 < found.bounds[0] < 2
+
+
+def test_what_the_simulation_leaves_out_may_stay_or_go() -> None:
+    """Steps take 45 ms beside loading of 10, and not 20: the range has both, and that is said."""
+    two = {"cpus_usable": 2, "cpus": 2}
+    run = looked_into(fetch=10, step=20, real=45, transforms={"blur": 0.8}, environment=two)
+    found = whatif(cores_read(run, process=1.0, workers=1.0), faster={"blur": 2.0})
+    low, high = found.speedup.bounds
+    assert low < 1 < found.speedup.value < high
+    assert high > 1.3
+    assert found.assumptions[-1] == (
+        "Of the run as it is, the simulation takes 0.49x the time that was measured. The range "
+        "covers that the rest stays as it is, and that it goes with what loading computes."
+    )
 
 
 def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:

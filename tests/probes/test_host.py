@@ -14,8 +14,10 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import RATES, HostProbe, RateLimit, _grown, cpus_allowed
-from loadeval.probes.usage import Memory, Usage, affinity_of
+from loadeval.probes import host
+from loadeval.probes.host import RATES, HostProbe, RateLimit, UsageRates, cpus_allowed
+from loadeval.probes.limits import affinity_of
+from loadeval.probes.processes import Family, Usage, amounts_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from tests.probes.conftest import Child
 
 MEGABYTE = 2**20
+MEMORIES = {*host.MEMORY, "rss_bytes"}
 
 
 def opened() -> HostProbe:
@@ -72,25 +75,26 @@ def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
     assert (after["pss_file_bytes"] or 0) - (before["pss_file_bytes"] or 0) < 30 * MEGABYTE
 
 
-def test_memory_without_pss(
-    make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [({}, {"rss_bytes": 64}), ({"Pss": 5, "Anonymous": 3}, {"pss_bytes": 0, "anonymous_bytes": 0})],
+)
+def test_memory_of_which_a_part_is_not_told(
+    make_child: Callable[[], Child],
+    monkeypatch: pytest.MonkeyPatch,
+    told: dict[str, int],
+    names: dict[str, int],
 ) -> None:
     """The quantity's name tells that shared memory counts more than once."""
     make_child().ask(f"hold {64 * MEGABYTE}")
-    monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: None)  # noqa: ARG005 - its name
-    workers = opened().read()["workers"]
-    assert "pss_bytes" not in workers
-    assert (workers["rss_bytes"] or 0) > 64 * MEGABYTE
-
-
-def test_memory_of_which_a_part_is_not_told(
-    make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_child()
-    old = Memory(pss_bytes=5, pss_file_bytes=None, anonymous_bytes=3)
-    monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: old)  # noqa: ARG005 - its name
-    workers = opened().read()["workers"]
-    assert [workers[name] for name in old._asdict()] == [5, None, 3]
+    probe = opened()
+    monkeypatch.setattr(
+        host, "amounts_in", lambda text: told if b"Pss" in text else amounts_in(text)
+    )
+    workers = probe.read()["workers"]
+    known = {name: value for name, value in workers.items() if name in MEMORIES and value}
+    assert known.keys() == names.keys()
+    assert all((known[name] or 0) > least * MEGABYTE for name, least in names.items())
 
 
 def test_memory_is_read_now_and_then() -> None:
@@ -109,14 +113,16 @@ def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
     readings = until(lambda: _where_last(opened(), {cpu}))
     assert readings["process"]["allowed_cpus"] == len(os.sched_getaffinity(0))
     workers = readings["workers"]
-    assert (workers["allowed_cpus"], workers["first_allowed_cpu"]) == (1, cpu)
+    assert workers["allowed_cpus"] == 1
     assert (workers["shared_allowed_cpus"], workers["last_cpus"]) == (1, 1)
     assert workers["fewest_allowed_cpus"] == 1
 
 
 def _where_last(probe: HostProbe, cpus: set[int]) -> Any:
     """A reading once the workers ran on `cpus`; where they were started they may run no more."""
-    (usage,) = probe._family.usages().values()
+    family = Family(os.getpid())
+    family.look()
+    (usage,) = family.usages().values()
     return probe.read() if {usage.last_cpu} == cpus and usage.cpu_s else None
 
 
@@ -205,17 +211,17 @@ def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Chil
 
 
 def used(started: float, cpu_s: float, read: int | None = 0) -> Usage:
-    return Usage(1, started, cpu_s, 0, 0, 0, read, read)
+    return Usage(1, started, cpu_s, 0, 0, 0, read, read, 0)
 
 
 @pytest.mark.parametrize(
     ("now", "before", "name", "grown"),
     [
-        ({7: used(2, 5), 8: used(2, 3)}, {7: used(1, 100)}, "cpu_s", 8),
-        ({8: used(1, 52)}, {7: used(1, 100), 8: used(1, 50)}, "cpu_s", 2),
-        ({8: used(1, 0)}, {8: used(1, 0, read=None)}, "read_bytes", None),
-        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "read_bytes", None),
-        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "cpu_s", 0),
+        ({7: used(2, 5), 8: used(2, 3)}, {7: used(1, 100)}, "cpu_cores", 8),
+        ({8: used(1, 52)}, {7: used(1, 100), 8: used(1, 50)}, "cpu_cores", 2),
+        ({8: used(1, 0)}, {8: used(1, 0, read=None)}, "read_bytes_per_s", None),
+        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "read_bytes_per_s", None),
+        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "cpu_cores", 0),
     ],
     ids=[
         "what began since counts from zero, also under a pid of one that ended",
@@ -228,7 +234,10 @@ def used(started: float, cpu_s: float, read: int | None = 0) -> Usage:
 def test_what_workers_used_between_two_readings(
     now: dict[int, Usage], before: dict[int, Usage], name: str, grown: float | None
 ) -> None:
-    assert _grown(now, before, name) == grown
+    clock = iter((100.0, 101.0))
+    rates = UsageRates(lambda: next(clock))
+    rates.since(before)
+    assert rates.since(now)[name] == grown
 
 
 def test_what_is_costly_is_not_due_again_soon() -> None:

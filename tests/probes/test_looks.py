@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.probes import looks
-from loadeval.probes.looks import look_at, memory, with_native_frames
-from loadeval.probes.stacks import StackProblem, StacksError, py_spy
+from loadeval.probes.limits import Cgroup
+from loadeval.probes.looks import look_at, memory, thread_state, with_native_frames
+from loadeval.probes.schedstat import Files
+from loadeval.probes.stacks import NOT_PERMITTED, StacksError, py_spy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,24 +68,22 @@ def test_what_it_waits_in_with_its_variables_and_connections() -> None:
         look = look_at(pid)
     assert look is not None
     training = look.training
-    main = training.state.main
+    main = training.main
     assert main is not None
-    assert main.call is not None
-    assert (main.state, main.call.name) == ("S", "recvfrom")
-    ((_, address),) = (pair for pair in training.connections if pair[0] == main.call.descriptor)
+    assert (main.state, main.call) == ("S", "recvfrom")
+    ((_, address),) = (pair for pair in training.connections if pair[0] == main.descriptor)
     assert address.startswith("127.0.0.1:")
     assert training.stacks is not None
     stack = training.stacks.main
     assert stack is not None
-    (frame,) = (frame for frame in stack.frames if frame.function == "wait")
+    (frame,) = (frame for frame in stack.stacks[0] if frame.function == "wait")
     assert ("index", "42") in frame.variables
-    assert not any(frame.native for frame in stack.frames)
+    assert not any(frame.native for frame in stack.stacks[0])
     assert any(not writes for _, writes in training.pipes)
     assert any(writes for _, writes in training.pipes)
     assert (look.others, look.killed) == ((), ())
-    ((tid, sleeps),) = training.sleeps
-    assert tid == pid
-    assert sleeps > 0
+    assert main.tid == pid
+    assert (main.sleeps or 0) > 0
 
 
 def test_the_path_that_it_opens(tmp_path: Path) -> None:
@@ -93,10 +93,9 @@ def test_the_path_that_it_opens(tmp_path: Path) -> None:
     with waiting(f"open({str(path)!r})") as pid:
         look = look_at(pid)
     assert look is not None
-    assert look.training.state.main is not None
-    call = look.training.state.main.call
-    assert call is not None
-    assert (call.name, call.path) == ("openat", str(path))
+    assert look.training.main is not None
+    main = look.training.main
+    assert (main.call, main.path) == ("openat", str(path))
 
 
 def test_native_frames_where_they_are_asked_for() -> None:
@@ -107,7 +106,7 @@ def test_native_frames_where_they_are_asked_for() -> None:
         assert with_native_frames(look, NOBODY) is look
     assert natively.training.stacks is not None
     assert natively.training.stacks.main is not None
-    assert any(frame.native for frame in natively.training.stacks.main.frames)
+    assert any(frame.native for frame in natively.training.stacks.main.stacks[0])
 
 
 def test_a_process_that_was_stopped_is_read_too() -> None:
@@ -117,8 +116,8 @@ def test_a_process_that_was_stopped_is_read_too() -> None:
         look = look_at(pid)
         os.kill(pid, signal.SIGCONT)
     assert look is not None
-    assert look.training.state.main is not None
-    assert look.training.state.main.state == "T"
+    assert look.training.main is not None
+    assert look.training.main.state == "T"
     assert look.training.stacks is not None
 
 
@@ -128,7 +127,7 @@ def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
     grandchild = int(child.ask("bear"))
     look = look_at(child.pid)
     assert look is not None
-    assert [process.state.pid for process in look.others] == [grandchild]
+    assert [process.pid for process in look.others] == [grandchild]
     assert look_at(NOBODY) is None
 
 
@@ -154,7 +153,7 @@ def test_what_a_forkserver_forks_is_looked_at(tmp_path: Path) -> None:
         worker = int(process.stdout.readline())
         look = look_at(process.pid)
         assert look is not None
-        assert [each.state.pid for each in look.others] == [worker]
+        assert [each.pid for each in look.others] == [worker]
         process.communicate("")
 
 
@@ -169,13 +168,13 @@ def test_a_child_that_was_killed_and_not_asked_about() -> None:
 
 def test_stacks_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
-        raise StacksError(StackProblem.NOT_PERMITTED, "no")
+        raise StacksError(NOT_PERMITTED)
 
     monkeypatch.setattr(looks, "dump", refuse)
     look = look_at(os.getpid())
     assert look is not None
     training = look.training
-    assert (training.stacks, training.problem) == (None, StackProblem.NOT_PERMITTED)
+    assert (training.stacks, training.problem) == (None, NOT_PERMITTED)
 
 
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,14 +184,27 @@ def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.free_shared_bytes is not None
     assert 0 <= known.free_shared_bytes <= known.shared_bytes
 
-    class Group:
-        folder = tmp_path
-
+    monkeypatch.setattr(looks, "groups", lambda _: [Cgroup(tmp_path)])
     (tmp_path / "memory.events").write_text("low 0\noom 5\noom_kill 3\n")
-    monkeypatch.setattr(looks, "groups", lambda _: [Group()])
     assert memory().oom_kills == 3
     (tmp_path / "memory.events").write_text("low 0\n")
     assert memory().oom_kills is not None
     monkeypatch.setattr(looks, "SHARED_MEMORY", str(tmp_path / "gone"))
-    monkeypatch.setattr(looks, "_text", lambda _: "")
+    monkeypatch.setattr(looks, "content_of", lambda _: b"")
     assert memory() == looks.KernelMemory()
+
+
+def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], Child]) -> None:
+    child = make_child()
+    child.tell("burn")
+    deadline_s = time.monotonic() + 10
+    while time.monotonic() < deadline_s:
+        state = thread_state(child.pid, child.pid, Files(child.pid))
+        assert state is not None
+        if state.state == "R" and state.call is None and (state.cpu_ns or 0) > 0:
+            return
+    raise AssertionError(state)
+
+
+def test_of_a_thread_that_is_over_nothing_is_known() -> None:
+    assert thread_state(NOBODY, NOBODY, Files(NOBODY)) is None

@@ -7,19 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
+import pytest
 
-from loadeval.probes.machine import (
-    SHM,
-    _sizes_of,
-    _threads,
-    read_machine,
-)
-
-if TYPE_CHECKING:
-    import pytest
+from loadeval.probes import machine as machines
+from loadeval.probes.machine import SHM, read_machine
 
 
 def facts_after(setting: str) -> str:
@@ -81,13 +74,32 @@ def _default_start_method() -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_variables_for_threads() -> None:
+@pytest.mark.parametrize(
+    ("omp", "mkl", "threads", "source"),
+    [
+        (None, None, None, None),
+        ("8,2", "4", 8, "OMP_NUM_THREADS"),
+        ("", "4", 4, "MKL_NUM_THREADS"),
+        ("0", None, None, None),
+    ],
+)
+def test_variables_for_threads(
+    monkeypatch: pytest.MonkeyPatch,
+    omp: str | None,
+    mkl: str | None,
+    threads: int | None,
+    source: str | None,
+) -> None:
     """The first that holds a number; of nested numbers the first."""
-    assert _threads({}) == (None, None)
-    assert _threads({"OMP_NUM_THREADS": "8,2", "MKL_NUM_THREADS": "4"}) == ("OMP_NUM_THREADS", 8)
-    assert _threads({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "4"}) == ("MKL_NUM_THREADS", 4)
-    assert _threads({"OMP_NUM_THREADS": "0"}) == (None, None)
+    for name, value in (("OMP_NUM_THREADS", omp), ("MKL_NUM_THREADS", mkl)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    machine = read_machine()
+    assert (machine.threads, machine.threads_from) == (threads, source)
 
 
-def test_no_file_system_there() -> None:
-    assert _sizes_of(Path("/no/such/folder")) == (None, None)
+def test_no_shared_memory_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(machines, "SHM", tmp_path / "gone")
+    machine = read_machine()
+    assert (machine.shm_bytes, machine.shm_free_bytes) == (None, None)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
-from loadeval.probes import usage
-from loadeval.probes.usage import Family, Usage, memory_of, usage_by_psutil, usage_of
+from loadeval.probes.processes import Family, Usage, command_of, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,10 +23,9 @@ MEGABYTE = 2**20
 HIGHEST_PID = 2**22
 
 
-@pytest.fixture(params=[True, False], ids=["proc", "psutil"])
-def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Family:
-    """Our own, as Linux tells it, and as psutil does."""
-    monkeypatch.setattr(usage, "HAS_PROC", request.param and usage.HAS_PROC)
+@pytest.fixture
+def family() -> Family:
+    """Our own."""
     return Family(os.getpid())
 
 
@@ -66,16 +65,15 @@ def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -
 
 
 HELPED = """
-import multiprocessing, os, psutil, sys, time
-from loadeval.probes import usage
+import multiprocessing, os, psutil, time
+from loadeval.probes.processes import Family
 
 if __name__ == "__main__":
-    usage.HAS_PROC = sys.argv[1] == "proc"
     context = multiprocessing.get_context("forkserver")
     lock = context.Lock()
     worker = context.Process(target=time.sleep, args=(60,))
     worker.start()
-    family = usage.Family(os.getpid())
+    family = Family(os.getpid())
     family.look()
     print(len(psutil.Process().children(recursive=True)), list(family.usages()) == [worker.pid])
     worker.kill()
@@ -83,13 +81,12 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("source", ["proc", "psutil"])
-def test_helpers_of_multiprocessing_are_no_workers(source: str, tmp_path: Path) -> None:
+def test_helpers_of_multiprocessing_are_no_workers(tmp_path: Path) -> None:
     """Of the tracker, the forkserver and what it has forked, the last is one."""
     program = tmp_path / "program.py"
     program.write_text(HELPED)
     done = subprocess.run(
-        [sys.executable, program, source], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, program], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == ["3", "True"]
 
@@ -127,30 +124,25 @@ def test_bytes_from_the_disk(make_child: Callable[[], Child], tmp_path: Path) ->
     assert from_disk[2] == pytest.approx(from_disk[1], abs=MEGABYTE)
 
 
-def test_both_ways_agree(make_child: Callable[[], Child]) -> None:
-    """On what psutil tells: parent, CPU time and memory."""
+def test_what_psutil_tells_too_is_the_same(make_child: Callable[[], Child]) -> None:
+    """Parent, command, CPU time and memory."""
     child = make_child()
     os.kill(child.pid, signal.SIGSTOP)  # so that nothing changes between the two
     os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-    ours, theirs = usage_of(child.pid), usage_by_psutil(child.pid)
+    ours, theirs = usage_of(child.pid), psutil.Process(child.pid)
     assert ours is not None
-    assert theirs is not None
-    assert (ours.parent, ours.cpu_s) == (theirs.parent, theirs.cpu_s)
-    assert ours.rss_bytes == pytest.approx(theirs.rss_bytes, rel=0.05)  # Linux counts in batches
-    assert theirs.major_faults is None
+    times = theirs.cpu_times()
+    assert (ours.parent, ours.cpu_s) == (theirs.ppid(), times.user + times.system)
+    assert (ours.last_cpu, command_of(child.pid)) == (theirs.cpu_num(), tuple(theirs.cmdline()))
+    rss_bytes = theirs.memory_info().rss
+    assert ours.rss_bytes == pytest.approx(rss_bytes, rel=0.05)  # Linux counts in batches
 
 
-def test_a_process_that_is_not_there() -> None:
+def test_of_a_process_that_is_over_nothing_is_known() -> None:
+    """Nor of one that its parent has not asked about."""
     assert usage_of(HIGHEST_PID) is None
-    assert usage_by_psutil(HIGHEST_PID) is None
-    assert memory_of(HIGHEST_PID) is None
-
-
-def test_what_is_shared_counts_for_less(make_child: Callable[[], Child]) -> None:
-    """The interpreter's code is in the memory of both, and in the sum once."""
-    child = make_child()
-    usage, memory = usage_of(child.pid), memory_of(child.pid)
-    assert usage is not None
-    assert memory is not None
-    assert 0 < memory.pss_bytes < usage.rss_bytes
-    assert 0 < (memory.pss_file_bytes or 0) < memory.pss_bytes
+    assert command_of(HIGHEST_PID) == ()
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert usage_of(process.pid) is None
+    process.wait()

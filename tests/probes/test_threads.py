@@ -13,15 +13,14 @@ import pytest
 from loadeval import LoaderEvaluator
 from loadeval.errors import ProbeError
 from loadeval.probes import probes_named
+from loadeval.probes.schedstat import Files, Times
 from loadeval.probes.threads import (
     LOCK,
     MOST_NAMES,
     OTHERS,
     TRAINING,
-    Files,
     PythonLockProbe,
     ThreadsProbe,
-    Times,
     subject_of,
 )
 
@@ -35,23 +34,23 @@ class Scripted(Files):
     """Threads that have used what a test says; `times` is by their numbers."""
 
     def __init__(self) -> None:
-        self.times: dict[str, Times] = {"self": Times(0, 0)}
-        self.names: dict[str, str] = {}
+        self.times: dict[int, Times] = {}
+        self.names: dict[int, str] = {}
 
-    def threads(self) -> list[str]:
-        return [tid for tid in self.times if tid != "self"]
+    def threads(self) -> list[int]:
+        return list(self.times)
 
-    def times_of(self, tid: str) -> Times | None:
-        return self.times.get(tid)
+    def times_of(self, tid: int) -> Times | None:
+        return self.times.get(tid, Times(0, 0))
 
-    def name_of(self, tid: str) -> str:
+    def name_of(self, tid: int) -> str:
         return self.names[tid]
 
 
 def scripted() -> tuple[ThreadsProbe, Scripted]:
-    probe, files = ThreadsProbe(), Scripted()
+    files = Scripted()
+    probe = ThreadsProbe(files)
     probe.open()
-    probe._files = files
     return probe, files
 
 
@@ -122,7 +121,7 @@ def test_threads_of_a_pool_have_one_subject(name: str, subject: str) -> None:
 
 def test_the_first_reading_has_no_means() -> None:
     probe, files = scripted()
-    files.times["7"], files.names["7"] = Times(10, 10), "decode-1"
+    files.times[7], files.names[7] = Times(10, 10), "decode-1"
     readings = probe.read()
     assert readings["decode"] == {"cpu_cores": None, "run_queue_cores": None, "threads": 1}
 
@@ -132,10 +131,10 @@ def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> No
     clock = [1_000]
     monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
     probe, files = scripted()
-    files.names = {"7": "decode-1", "8": "decode-2"}
-    files.times |= {"7": Times(100, 0), "8": Times(5_000, 900)}
+    files.names = {7: "decode-1", 8: "decode-2"}
+    files.times |= {7: Times(100, 0), 8: Times(5_000, 900)}
     probe.read()
-    files.times |= {"7": Times(600, 250), "8": Times(300, 100)}
+    files.times |= {7: Times(600, 250), 8: Times(300, 100)}
     clock[0] = 2_000
     decoding = probe.read()["decode"]
     assert decoding == {"cpu_cores": 0.8, "run_queue_cores": 0.35, "threads": 2}
@@ -145,10 +144,10 @@ def test_names_beyond_the_most_are_told_together() -> None:
     """The busiest have a name of their own, and keep it."""
     probe, files = scripted()
     for number in range(MOST_NAMES + 3):
-        files.names[str(number)] = f"pool{'x' * number}"
-        files.times[str(number)] = Times(1000 - number, 0)
+        files.names[number] = f"pool{'x' * number}"
+        files.times[number] = Times(1000 - number, 0)
     assert len(probe.read()) == MOST_NAMES + 1
-    files.times[str(MOST_NAMES + 2)] = Times(10**9, 0)
+    files.times[MOST_NAMES + 2] = Times(10**9, 0)
     readings = probe.read()
     assert readings[OTHERS]["threads"] == 3
     assert "pool" in readings
@@ -170,7 +169,7 @@ def test_the_threads_of_this_process_are_named_by_python() -> None:
 
 def test_the_system_names_threads_that_are_not_pythons() -> None:
     files = Files()
-    mine = str(threading.get_native_id())
+    mine = threading.get_native_id()
     assert mine in files.threads()
     assert files.name_of(mine) != "?"
     assert files.times_of(mine) is not None
@@ -178,9 +177,9 @@ def test_the_system_names_threads_that_are_not_pythons() -> None:
 
 def test_a_thread_that_is_over_has_no_times() -> None:
     files = Files()
-    assert files.times_of("0") is None
-    assert files.name_of("0") == "?"
-    assert Files("/no/such/folder").threads() == []
+    assert files.times_of(0) is None
+    assert files.name_of(0) == "?"
+    assert Files(2**22 + 1).threads() == []
 
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +217,14 @@ def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
     ],
 )
 def test_an_evaluator_reads_threads_where_it_looks_inside(
-    options: dict[str, Any], expected: bool
+    options: dict[str, Any], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    evaluator = LoaderEvaluator([1, 2], **options)
-    names = [probe.name for probe in evaluator._measurement.recorder._metrics._waiting]
-    assert ("threads" in names) is expected
+    chosen: list[Any] = []
+
+    def note(*arguments: Any, **named: Any) -> tuple[Any, ...]:
+        chosen.extend(probes_named(*arguments, **named))
+        return ()
+
+    monkeypatch.setattr("loadeval.evaluator.probes_named", note)
+    LoaderEvaluator([1, 2], **options)
+    assert ("threads" in [probe.name for probe in chosen]) is expected

@@ -87,17 +87,6 @@ int nvmlDeviceGetMigMode(device *d, unsigned *current, unsigned *pending) {
     return 0;
 }
 
-TELLS(nvmlDeviceGetMaxMigDeviceCount, unsigned, 7)
-TELLS(nvmlDeviceGetGpuInstanceId, unsigned, d->gpu_instance)
-
-/* The place 0 stays free, as after an instance was destroyed. */
-int nvmlDeviceGetMigDeviceHandleByIndex(device *d, unsigned index, device **found) {
-    ENTER(OF(d));
-    for (int i = 0; i < device_count; i++)
-        if (devices[i].parent == OF(d) && index-- == 1) { *found = &devices[i]; return 0; }
-    return 6;
-}
-
 typedef struct { unsigned pid; unsigned long long memory; unsigned gpu, compute; } process;
 
 int nvmlDeviceGetComputeRunningProcesses_v3(device *d, unsigned *count, process *found) {
@@ -193,21 +182,12 @@ int nvmlGpmSampleFree(sample *s) {
     return 0;
 }
 
-static int taken(device *d, sample *s) {
+int nvmlGpmSampleGet(device *d, sample *s) {
+    ENTER(OF(d));
     s->of = d;
     s->seconds = d->seconds;
     memcpy(s->counted, d->counted, sizeof s->counted);
     return 0;
-}
-
-int nvmlGpmSampleGet(device *d, sample *s) { ENTER(OF(d)); return taken(d, s); }
-
-int nvmlGpmMigSampleGet(device *d, unsigned gpu_instance, sample *s) {
-    ENTER(OF(d));
-    for (int i = 0; i < device_count; i++)
-        if (devices[i].parent == OF(d) && devices[i].gpu_instance == gpu_instance)
-            return taken(&devices[i], s);
-    return 2;
 }
 
 /* What was counted between the two samples; a metric that was never counted is not supported. */

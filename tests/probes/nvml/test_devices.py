@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.probes.gpu import BETWEEN_SAMPLES_NS
 
 if TYPE_CHECKING:
     from loadeval.probes.gpu import GPUProbe
-    from loadeval.testing import FakeClock
     from tests.probes.nvml.stub import Driver
 
 UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
@@ -24,23 +22,6 @@ def three(driver: Driver) -> Driver:
     """A driver of three GPUs of one kind."""
     for uuid in UUIDS:
         driver.add(uuid=uuid)
-    return driver
-
-
-@pytest.fixture
-def divided(driver: Driver) -> Driver:
-    """A GPU, and one that MIG has divided in two."""
-    driver.add("NVIDIA H100", uuid="GPU-whole")
-    driver.add("NVIDIA H100", uuid="GPU-cut", mig_mode=1, gpm=1)
-    for instance, power in ((5, 50_000), (9, 90_000)):
-        driver.add(
-            "NVIDIA H100 MIG 1g.10gb",
-            uuid=f"MIG-{instance}",
-            parent=1,
-            gpu_instance=instance,
-            memory_used=instance,
-            power_mw=power,
-        )
     return driver
 
 
@@ -137,56 +118,14 @@ def test_numbers_of_gpus_that_differ_are_not_guessed(
     assert read_numbers(probe) == [1]
 
 
-@pytest.mark.usefixtures("divided")
-@pytest.mark.parametrize(
-    ("visible", "subjects"),
-    [
-        (None, ["GPU 0 (", "GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
-        ("1", ["GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
-        ("MIG-9", ["GPU 1 MIG 2 ("]),
-        ("GPU-cut", ["GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
-        ("GPU-whole,MIG-5", ["GPU 0 (", "GPU 1 MIG 1 ("]),
-    ],
-)
-def test_the_instances_of_a_divided_gpu_are_devices(
-    probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str | None, subjects: list[str]
-) -> None:
-    """A GPU that MIG has divided is its instances, each with a UUID of its own."""
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    probe.open()
-    read = [subject.partition("NVIDIA")[0] for subject in probe.read()]
-    assert read == subjects
-
-
-def test_an_instance_has_its_own_readings_and_not_its_gpus(
-    divided: Driver, probe: GPUProbe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sm = pynvml.NVML_GPM_METRIC_SM_UTIL
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-9")
-    for function in ("UtilizationRates", "PowerUsage", "ClockInfo", "Temperature", "TemperatureV"):
-        divided.fail(f"nvmlDeviceGet{function}", pynvml.NVML_ERROR_INVALID_ARGUMENT, device=3)
-    divided.devices[3].counted[sm] = 1000
-    probe.open()
-    divided.devices[1].counted[sm] += 99
-    divided.devices[3].counted[sm] += 11
-    clock.advance(BETWEEN_SAMPLES_NS)
-    quantities: Any = probe.read()["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
-    assert quantities == {
-        "memory_used_bytes": 9,
-        "power_slowdown_flag": 0,
-        "thermal_slowdown_flag": 0,
-        "hardware_slowdown_flag": 0,
-        "sm_busy_percent": 11,
-    }
-
-
-def test_an_instance_where_the_process_computes_is_the_one_that_is_read(
-    divided: Driver, probe: GPUProbe
-) -> None:
-    divided.devices[3].pid = os.getpid()
-    probe.open()
-    assert list(probe.read()) == ["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
+def test_a_gpu_that_mig_has_divided_is_not_read(driver: Driver, probe: GPUProbe) -> None:
+    """Others are."""
+    driver.add(mig_mode=1)
+    with pytest.raises(ProbeError) as caught:
+        probe.open()
+    assert str(caught.value) == "GPU 0 is divided by MIG, and its parts are not read"
+    driver.add()
+    assert read_numbers(probe) == [1]
 
 
 def test_a_gpu_that_cannot_be_divided_is_whole(driver: Driver, probe: GPUProbe) -> None:

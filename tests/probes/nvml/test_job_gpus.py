@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 
-from loadeval.probes.job_gpus import JobGPUs
+from loadeval.probes.gpu import JobGPUs
 
 if TYPE_CHECKING:
     from tests.probes.nvml.stub import Driver

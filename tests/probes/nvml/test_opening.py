@@ -67,51 +67,21 @@ def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> 
     assert list(probe.read()) == [A100.format(1)]
 
 
-def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -> None:
-    driver.add()
-    driver.add(power_mw=5000)
-    probe.open()
-    driver.fail("*", LOST, device=0)
-    readings = probe.read()
-    assert readings[A100.format(0)] == "GPU is lost"
-    assert list(probe.read()) == [A100.format(1)]
-
-
 @pytest.mark.parametrize(
     "code", [LOST, pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_RESET_REQUIRED]
 )
-def test_once_all_are_gone_the_probe_ends(driver: Driver, probe: GPUProbe, code: int) -> None:
+@pytest.mark.parametrize("function", ["*", "nvmlDeviceGetPcieThroughput"])
+def test_once_a_gpu_is_gone_the_probe_ends(
+    driver: Driver, probe: GPUProbe, function: str, code: int
+) -> None:
     driver.add()
     driver.add()
     probe.open()
-    probe.read()
-    driver.fail("*", code)
+    driver.fail(function, code, device=0)
     with pytest.raises(ProbeError) as caught:
         probe.read()
-    why = str(pynvml.NVMLError(code))
-    assert str(caught.value) == f"{A100.format(0)}: {why}; {A100.format(1)}: {why}"
+    assert str(caught.value) == f"{A100.format(0)}: {pynvml.NVMLError(code)}"
     probe.close()
-
-
-def test_a_gpu_that_is_lost_while_pcie_is_watched_is_found_at_the_next_reading(
-    driver: Driver, probe: GPUProbe
-) -> None:
-    """What was read of it before is kept."""
-    driver.add(kernel_busy=9)
-    probe.open()
-    driver.fail("nvmlDeviceGetPcieThroughput", LOST)
-    (quantities,) = probe.read().values()
-    assert isinstance(quantities, dict)
-    assert quantities["kernel_busy_percent"] == 9
-
-
-def test_pcie_of_a_lost_gpu_is_not_asked(driver: Driver, probe: GPUProbe) -> None:
-    driver.add()
-    driver.add()
-    probe.open()
-    driver.fail("*", LOST, device=0)
-    probe.read()
-    assert driver.calls("nvmlDeviceGetPcieThroughput") == []
 
 
 def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:

@@ -1,0 +1,257 @@
+"""Looks regularly in which line of code a thread is, and whether it runs there or is blocked."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import linecache
+import os
+import sys
+import sysconfig
+import threading
+import time
+from collections import Counter
+from contextlib import closing, contextmanager, suppress
+from itertools import cycle, islice
+from types import BuiltinFunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data._utils import fetch
+
+from loadeval_adapters.torch_trace.kernel import ThreadState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import CodeType, FrameType
+
+INTERVAL_S, INTERVAL_IN_TRAINING_S = 0.05, 0.1
+SWITCH_S = 0.0001
+"""How long code may keep Python's lock from others at the moment when it is looked at.
+
+Else it would mostly be seen where it gives the lock up by itself, not where it spends its time. At
+any other moment it keeps the lock as ever, for the training process waits for it to receive.
+"""
+BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
+"""The thread may not keep the lock for so long before a look, in turns: then it is anywhere."""
+FLUSH_NS = 500_000_000
+PLACES = 200
+"""How many places are counted separately."""
+CAN_COLLECT_WHILE_READING = sys.version_info[:2] == (3, 11)
+"""There a frame is made when it is first read, and making it may collect garbage.
+
+A finalizer lets the thread that is looked at run on, and so free what is being read: the process
+ends by a segmentation fault or hangs (python/cpython#97002 and #106883). Mended in Python 3.12.
+"""
+COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}  # until Python 3.11
+NOT_THEIRS = (os.path.dirname(os.path.abspath(__file__)), fetch.__file__)  # noqa: PTH100, PTH120 - frames have such names
+LIBRARIES = tuple(
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    if (path := sysconfig.get_path(name))
+)
+
+
+class CodeSampler:
+    """Counts, from `start` on, in its own thread, where a thread is while `busy[0]` is that one.
+
+    `counts` has by stage how often it was "running" and "blocked" in `FOLDER/FILE:LINE FUNCTION >
+    WHAT`, and both as "calls", `FOLDER/FILE:LINE FUNCTION > MODULE.FUNCTION`, which that line
+    called. A stage counts by itself, for its share of the time is known from clocks: a thread that
+    gives up Python's lock is seen more often than one that keeps it. `stage` tells the present one,
+    `until` is the code of the frame that calls what is looked at, and `flush` is called each half
+    second in which something was found. `in_training` tells that the process is the one that
+    trains: there it looks less often, and does not make others give up Python's lock earlier.
+    """
+
+    def __init__(
+        self,
+        busy: list[int],
+        stage: Callable[[], str],
+        until: CodeType,
+        flush: Callable[[], object],
+        *,
+        in_training: bool = False,
+    ) -> None:
+        self.counts: dict[str, dict[str, Counter[str]]] = {
+            stage: {kind: Counter() for kind in ("running", "blocked", "calls")}
+            for stage in ("fetch", "collate")
+        }
+        self.is_started = False
+        self._busy, self._stage, self._until, self._flush = busy, stage, until, flush
+        self._in_training = in_training
+        self._until_stopped = threading.Lock()  # an Event may not be set by a finalizer
+        self._until_stopped.acquire()
+        self._flushed_ns = 0
+        self._called_in: dict[tuple[CodeType, int], str] = {}
+
+    def most_common(self, most: int | None) -> dict[str, dict[str, dict[str, int]]]:
+        """The counts of the most frequent places; None is all of them."""
+        return {
+            stage: {kind: dict(counts.copy().most_common(most)) for kind, counts in kinds.items()}
+            for stage, kinds in self.counts.items()
+        }
+
+    def start(self, thread: int, native: int) -> None:
+        """Begin to look at a thread: its identifier, and that of the kernel."""
+        self.is_started = True
+        self._thread = thread
+        self._state = ThreadState(thread, native)
+        # In a free-threaded Python other threads do not stand still while they are looked at.
+        is_gil_enabled = getattr(sys, "_is_gil_enabled", lambda: True)
+        if not self._state.tells or not is_gil_enabled():
+            self._state.close()
+            return
+        try:
+            threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
+        except RuntimeError:  # there can be no more threads
+            self._state.close()
+            raise
+
+    def stop(self) -> None:
+        """Stop looking, for good."""
+        with suppress(RuntimeError):  # it was stopped before
+            self._until_stopped.release()
+
+    def _look(self) -> None:
+        self._flushed_ns = time.perf_counter_ns()
+        # If it fails, only lines of code are missing. No other thread closes what this one reads.
+        with suppress(Exception), closing(self._state):
+            if self._in_training:
+                while not self._until_stopped.acquire(timeout=INTERVAL_IN_TRAINING_S):
+                    self._count()
+                return
+            for short_s in cycle(BEFORE_LOOKING_S):
+                if self._until_stopped.acquire(timeout=INTERVAL_S):
+                    return
+                if self._busy[0] == self._thread:
+                    with short_switches():
+                        if self._until_stopped.acquire(timeout=short_s):
+                            return
+                        self._count()
+
+    def _count(self) -> None:
+        if self._busy[0] != self._thread:
+            return
+        with nothing_collected():
+            counts = self.counts[self._stage()]  # before the frames: both of one moment
+            place, leaf, call = self._place()
+        blocked_in = self._state.blocked_in()
+        if not place:
+            return
+        kind, what = ("running", leaf) if blocked_in is None else ("blocked", blocked_in or leaf)
+        if isinstance(call, tuple):
+            call = self._called_by(*call)
+        for counter, name in ((counts[kind], what), (counts["calls"], call)):
+            spot = f"{place} > {name}" if name else place
+            is_told = name or counter is not counts["calls"]
+            if is_told and (spot in counter or len(counter) < PLACES):
+                counter[spot] += 1
+        now_ns = time.perf_counter_ns()
+        if now_ns - self._flushed_ns > FLUSH_NS:
+            self._flushed_ns = now_ns
+            self._flush()
+
+    def _place(self) -> tuple[str, str, str | tuple[CodeType, int, dict[str, Any]]]:
+        """The innermost line that is not a library's, the function it waits for, and what it calls.
+
+        The last is an instruction of that line, and the global names that it sees, where what it
+        calls is not written in Python.
+        """
+        frame: FrameType | None = sys._current_frames().get(self._thread)  # noqa: SLF001 - the one way
+        innermost = own = called = None
+        while frame is not None and frame.f_code is not self._until:
+            path = frame.f_code.co_filename
+            if not path.startswith(NOT_THEIRS):
+                innermost = innermost or frame
+                if not ("-packages" in path or path.startswith((*LIBRARIES, "<"))):
+                    own = frame
+                    break
+                called = frame
+            frame = frame.f_back
+        if innermost is None:
+            return "", "", ""
+        call: str | tuple[CodeType, int, dict[str, Any]] = ""
+        if own is not None and called is not None:
+            call = f"{called.f_globals.get('__name__', '')}.{_qualified(called.f_code)}"
+        elif own is not None:
+            call = own.f_code, own.f_lasti, own.f_globals
+        line = own or innermost
+        leaf = "" if innermost is line else _qualified(innermost.f_code)
+        outer: FrameType | None = line
+        while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
+            outer = outer.f_back
+        path = "/".join(line.f_code.co_filename.replace("\\", "/").split("/")[-2:])
+        return f"{path}:{line.f_lineno} {_qualified((outer or line).f_code)}", leaf, call
+
+    def _called_by(self, code: CodeType, offset: int, names: dict[str, Any]) -> str:
+        if (code, offset) not in self._called_in and len(self._called_in) < PLACES:
+            self._called_in[code, offset] = called_by(code, offset, names)
+        return self._called_in.get((code, offset), "")
+
+
+def called_by(code: CodeType, offset: int, names: dict[str, Any]) -> str:
+    """The function that an instruction calls, by its name in the source: `torch.tensor`.
+
+    A name that stands for a module or a compiled function is told by its own in full. "" where
+    nothing is called, or its source is not known, as before Python 3.11.
+    """
+    positions = getattr(code, "co_positions", tuple)
+    first, last, begin, end = next(islice(positions(), offset // 2, None), (None,) * 4)
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    lines = linecache.getlines(code.co_filename)[first - 1 : last]
+    text = "".join(lines)
+    if not text or "\\" in text:  # an escape may be warned of
+        return ""
+    source = text.encode()
+    try:
+        call = ast.parse(source[begin : len(source) - len(lines[-1].encode()) + end], mode="eval")
+    except (SyntaxError, ValueError):  # of a file that has changed since
+        return ""
+    if not isinstance(call.body, ast.Call):
+        return ""
+    parts, function = [], call.body.func
+    while isinstance(function, ast.Attribute):
+        parts.append(function.attr)
+        function = function.value
+    if isinstance(function, ast.Name):
+        value = names.get(function.id)
+        if isinstance(value, ModuleType):
+            parts.append(value.__name__)
+        elif isinstance(value, BuiltinFunctionType):
+            parts.append(f"{value.__module__ or 'builtins'}.{value.__name__}")
+        else:
+            parts.append(function.id)
+    return ".".join(reversed(parts))
+
+
+@contextmanager
+def short_switches() -> Iterator[None]:
+    """Let threads have Python's lock sooner."""
+    users_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH_S, users_s))
+    ours_s = sys.getswitchinterval()  # in whole microseconds
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours_s:
+            sys.setswitchinterval(users_s)
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Collect no garbage where that may free the frames of other threads while they are read."""
+    is_collecting = CAN_COLLECT_WHILE_READING and gc.isenabled()
+    if is_collecting:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _qualified(code: CodeType) -> str:
+    """The function's name, with its class from Python 3.11 on: `Texts.__getitem__`."""
+    name = str(getattr(code, "co_qualname", code.co_name))
+    return name.rpartition("<locals>.")[2]

@@ -1,0 +1,254 @@
+"""What the kernel tells of a thread and of this process, and what a batch was fetched with."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import get_ident
+from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+from loadeval_adapters.torch_trace.channel import UNKNOWN
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+Figures = tuple[int, ...]
+"""CPU time, that of other threads, time waiting for a CPU, bytes read, from disk, faults with the
+disk, faults without it, CPU time in the kernel."""
+UNKNOWN_FIGURES: Figures = (UNKNOWN,) * 8
+BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+UNREAD = (UNKNOWN, UNKNOWN)
+LEAST_GAP_NS, MOST_GAP_NS, NEVER = 500_000_000, 30 * 10**9, 1 << 63
+MEMORY_SHARE = 0.01
+"""The most of its time that a worker reads about its memory."""
+MOST_RESIDENT = 16 << 30
+"""In a process with more memory it would take over 0.2 s, and is not read."""
+MOSTLY = 0.95
+"""A thread that was on a CPU so much since the look before is taken to be on one."""
+
+UNCOUNTED = (UNKNOWN,) * 3
+OPENS = (io.open, os.open)  # the former is the builtin, too
+REQUEST = HTTPConnection.putrequest.__code__
+"""urllib, urllib3, requests and botocore all come by it."""
+EVENT_NS = 500
+"""What seeing a call, or its return, takes."""
+INTERNET = (socket.AF_INET, socket.AF_INET6)
+
+
+class KernelFile:
+    """A file of /proc that stays open, since it is read for many batches.
+
+    A program that becomes a daemon closes descriptors that it does not know, and may open files of
+    its own under the same numbers: those are not closed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._identity: tuple[int, int] | None = None
+        self._file = UNKNOWN
+        with suppress(OSError):  # the kernel has no such file
+            self._file = os.open(path, os.O_RDONLY)
+            self._identity = _identity(self._file)
+
+    def read(self) -> bytes:
+        """What it says now, b"" where there is none. Raises OSError where the program closed it."""
+        return os.pread(self._file, 512, 0) if self._file >= 0 else b""
+
+    def close(self) -> None:
+        """Close it, unless the program has."""
+        file, self._file = self._file, UNKNOWN
+        with suppress(OSError):  # the program has
+            if file >= 0 and _identity(file) == self._identity:
+                os.close(file)
+
+
+def _identity(file: int) -> tuple[int, int]:
+    state = os.fstat(file)
+    return state.st_dev, state.st_ino
+
+
+class Consumption:
+    """What the kernel says this thread, and this process, have used."""
+
+    def __init__(self) -> None:
+        self._own_bytes = 0  # the kernel counts what is read of its files, too
+        self._open()
+
+    def _open(self) -> None:
+        self._thread = get_ident()
+        self._last: Figures = ()
+        self._sched = KernelFile("/proc/thread-self/schedstat")
+        self._io = KernelFile("/proc/self/io")
+
+    def close(self) -> None:
+        """Close the kernel's files."""
+        self._sched.close()
+        self._io.close()
+
+    def start(self) -> int:
+        """The CPU time of this thread; `since` counts all else from this moment."""
+        self._last = self._so_far()
+        return self._last[0]
+
+    def _so_far(self) -> Figures:
+        if get_ident() != self._thread:
+            self.close()
+            self._open()
+        queued = read = disk = major = minor = system = UNKNOWN
+        sched, used_bytes = self._sched.read(), self._io.read()
+        if sched:
+            queued = int(sched.split()[1])
+        if used_bytes:
+            lines = used_bytes.split()
+            read, disk = int(lines[1]) - self._own_bytes - len(sched), int(lines[9])
+        self._own_bytes += len(sched) + len(used_bytes)
+        if BY_THREAD is not None:
+            used = resource.getrusage(BY_THREAD)
+            major, minor, system = used.ru_majflt, used.ru_minflt, int(used.ru_stime * 1e9)
+        return thread_time_ns(), process_time_ns(), queued, read, disk, major, minor, system
+
+    def since(self, began: int, took_ns: int) -> Figures:
+        """What a batch has used, which began when this thread's CPU time was `began`.
+
+        All but this thread's CPU time is counted since the kernel was last asked: before this
+        batch, or before quick ones. Of these, no time is longer than the batch took.
+        """
+        now = self._so_far()
+        last, self._last = self._last, now
+        if not last:
+            return (now[0] - began, *UNKNOWN_FIGURES[1:])
+        own, every, queued, *rest = [
+            b - a if b >= 0 else UNKNOWN for a, b in zip(last, now, strict=True)
+        ]
+        others = min(took_ns, max(0, every - own))  # the clocks are read one after the other
+        return now[0] - began, others, min(queued, took_ns), *rest
+
+
+class OwnMemory:
+    """What of this process' memory is its own, and what it shares with the process it began in.
+
+    The kernel walks all pages for it, some 15 ms a GB. So it is read when this is made, and then at
+    intervals that double up to MOST_GAP_NS, longer where reading takes long.
+    """
+
+    def __init__(self) -> None:
+        self._began_ns = self._due_ns = perf_counter_ns()
+
+    def take(self) -> tuple[int, int]:
+        """Its private and its shared bytes that were written to; UNREAD where none are due."""
+        if perf_counter_ns() < self._due_ns:
+            return UNREAD
+        cost_ns = thread_time_ns()
+        try:
+            pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+            is_small = pages * os.sysconf("SC_PAGE_SIZE") <= MOST_RESIDENT
+            lines = Path("/proc/self/smaps_rollup").read_bytes().splitlines() if is_small else []
+        except OSError:  # the kernel does not tell
+            lines = []
+        if not lines:
+            self._due_ns = NEVER
+            return UNREAD
+        kilobytes = {name: int(value) for name, value, *_ in map(bytes.split, lines[1:])}
+        cost_ns, now_ns = thread_time_ns() - cost_ns, perf_counter_ns()
+        doubled_ns = min(now_ns - self._began_ns, MOST_GAP_NS)
+        self._due_ns = now_ns + max(LEAST_GAP_NS, doubled_ns, int(cost_ns / MEMORY_SHARE))
+        return kilobytes[b"Private_Dirty:"] * 1024, kilobytes[b"Shared_Dirty:"] * 1024
+
+
+class ThreadState:
+    """What the kernel says of a thread: whether it is blocked, and in what."""
+
+    def __init__(self, thread: int, native: int) -> None:
+        task = f"/proc/self/task/{native}"
+        self._stat = KernelFile(f"{task}/stat")
+        self.tells = bool(self._stat.read())
+        self._schedstat = KernelFile(f"{task}/schedstat")
+        self._wchan = KernelFile(f"{task}/wchan")
+        self._clock = getattr(time, "pthread_getcpuclockid", lambda _: None)(thread)
+        self._queued_ns = self._queued()
+        self._before = self._moment()
+
+    def close(self) -> None:
+        """Close the kernel's files; nothing can be asked afterwards. Called once."""
+        for file in (self._stat, self._schedstat, self._wchan):
+            file.close()
+
+    def blocked_in(self) -> str | None:
+        """What the thread is blocked in, "" where the kernel does not tell, and None while it runs.
+
+        A thread that waits for Python's lock, which ours has, runs: since the look before it was
+        on a CPU, or waited for one, most of the time.
+        """
+        before, self._before = self._before, self._moment()
+        active, passed = (b - a for a, b in zip(before, self._before, strict=True))
+        if active >= MOSTLY * passed:
+            return None  # to read a file would take Python's lock from it once more
+        state = self._stat.read().rpartition(b") ")[2][:1]
+        queued, self._queued_ns = self._queued_ns, self._queued()
+        if state == b"R":
+            return None
+        where = self._wchan.read().decode().strip().removesuffix("\0")
+        where = "" if where == "0" else where
+        active += self._queued_ns - queued
+        if state == b"S" and (not where or "futex" in where) and 2 * active > passed:
+            return None
+        return where
+
+    def _queued(self) -> int:
+        """Nanoseconds that the thread has waited for a CPU."""
+        fields = self._schedstat.read().split()
+        return int(fields[1]) if fields else 0
+
+    def _moment(self) -> tuple[int, int]:
+        """Nanoseconds that the thread was on a CPU, and the time."""
+        on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
+        return on_cpu, perf_counter_ns()
+
+
+class CallCounter:
+    """Counts the files that this thread opens, its connections and HTTP requests, in one batch.
+
+    Meanwhile each call takes 0.2 to 1 us longer, so it takes up to half of the batch's time. An
+    audit hook would see all threads, but it stays for good, and is called for each `id()`.
+    """
+
+    def __init__(self) -> None:
+        self._opened = self._connected = self._requested = self._left = 0
+        self._profile = self._count
+
+    def start(self, batch_ns: int) -> None:
+        """Count in a batch that takes some `batch_ns`, unless somebody profiles this thread."""
+        self._left = batch_ns // (2 * EVENT_NS)
+        if sys.getprofile() is None:
+            sys.setprofile(self._profile)
+
+    def stop(self) -> tuple[int, int, int]:
+        """Files, connections and requests. UNCOUNTED after too many calls, or another profiler."""
+        if sys.getprofile() is not self._profile:
+            return UNCOUNTED
+        sys.setprofile(None)
+        return self._opened, self._connected, self._requested
+
+    def _count(self, frame: FrameType, event: str, called: Any) -> None:
+        self._left -= 1
+        if self._left < 0:
+            sys.setprofile(None)
+        elif event == "c_call":
+            if called in OPENS:
+                self._opened += 1
+            elif called.__name__ in {"connect", "connect_ex"}:
+                of_socket = getattr(called, "__self__", None)
+                self._connected += getattr(of_socket, "family", None) in INTERNET
+        elif event == "call" and frame.f_code is REQUEST:
+            self._requested += 1

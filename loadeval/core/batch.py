@@ -1,0 +1,651 @@
+"""What is inside a batch: walk it, rebuild it, count it, and copy it.
+
+A batch may hold anything, itself included. So no container is entered twice, no more than
+MOST_NODES nodes are looked at, and what a container holds is read as Python keeps it: no method of
+its class is called, but to copy it.
+"""
+
+from __future__ import annotations
+
+import copy
+import mmap
+import operator
+import sys
+import weakref
+from collections import UserDict, UserList
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from operator import attrgetter, itemgetter
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from loadeval.data.columns import UNKNOWN
+
+Array = np.ndarray[Any, Any]
+Step = tuple["type[itemgetter[Any] | attrgetter[Any]]", Any]
+"""It leads from a container to what it holds: by item or by attribute, and by which."""
+
+SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+VALUES = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None)})
+MOST_NODES = 100_000
+"""No more nodes of one batch are looked at; that takes some 0.1 s."""
+DEEPEST = 100
+"""No more containers may lie in one another in a batch that is copied."""
+LARGEST_COUNT = 2**40
+"""No batch is believed to have more samples, or bytes."""
+
+
+class TooLargeError(ValueError):
+    """A batch has more nodes than are looked at, or is nested deeper than can be copied."""
+
+
+def is_array(node: Any) -> bool:
+    """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
+    kind: Any = type(node)
+    if is_array_type(kind):
+        try:
+            return hasattr(node, "shape")
+        except Exception:  # noqa: BLE001 - a nested tensor of torch raises its own error
+            return False
+    own = _own_attributes(node)
+    return all(name in own or hasattr(kind, name) for name in ("shape", "dtype", "nbytes"))
+
+
+@lru_cache(maxsize=256)
+def is_array_type(kind: Any) -> bool:
+    """Whether objects of `kind` are arrays as a rule: a nested tensor of torch has no shape."""
+    if hasattr(kind, "__dataclass_fields__") or issubclass(kind, (dict, list, tuple)):
+        return False
+    return hasattr(kind, "shape") and hasattr(kind, "dtype") and hasattr(kind, "nbytes")
+
+
+@lru_cache(maxsize=256)
+def is_shared_type(kind: Any) -> bool:
+    """Whether objects of `kind` are no part of a batch that has them, such as torch's modules."""
+    return issubclass(kind, SHARED) or any(
+        (base.__module__, base.__qualname__) == ("torch.nn.modules.module", "Module")
+        for base in kind.__mro__
+    )
+
+
+def is_container(node: Any) -> bool:
+    """Whether `node` holds other nodes: everything that `map_leaves` makes anew."""
+    kind: Any = type(node)
+    if kind in VALUES or is_array_type(kind):
+        return False
+    if issubclass(kind, (dict, list, tuple)) or hasattr(kind, "__dataclass_fields__"):
+        return True
+    return bool(_own_attributes(node)) and not (is_shared_type(kind) or is_array(node))
+
+
+def attributes_of(node: Any) -> dict[str, Any]:
+    """The attributes of an object, those in a dataclass's slots included."""
+    kind: Any = type(node)
+    attributes = dict(_own_attributes(node))
+    for name in getattr(kind, "__dataclass_fields__", ()):
+        slot = getattr(kind, name, None)
+        if type(slot) is MemberDescriptorType:
+            try:
+                attributes[name] = slot.__get__(node)
+            except AttributeError:  # it was never set
+                continue
+    return attributes
+
+
+def _own_attributes(node: Any) -> dict[str, Any]:
+    """The `__dict__` of an object; empty where it has none, or its class makes one up."""
+    try:
+        attributes = object.__getattribute__(node, "__dict__")
+    except Exception:  # noqa: BLE001 - it may be a property, of anybody's class
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
+def parts(node: Any) -> list[tuple[Step, Any]]:
+    """What a container holds, and the step to each."""
+    kind = type(node)
+    if issubclass(kind, dict):
+        return [((itemgetter, key), child) for key, child in dict.items(node)]
+    if issubclass(kind, (list, tuple)):
+        base = list if issubclass(kind, list) else tuple
+        return [((itemgetter, place), child) for place, child in enumerate(base.__iter__(node))]
+    return [((attrgetter, name), child) for name, child in attributes_of(node).items()]
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Every node of `tree` that is no container, depth first, in the order of `map_leaves`.
+
+    A container that is met again has been walked. Raises ValueError after MOST_NODES nodes.
+
+    >>> list(leaves({"x": [1, 2], "y": 3}))
+    [1, 2, 3]
+    """
+    waiting = [tree]
+    walked: dict[int, Any] = {}  # held, so that no other object gets the number of one
+    nodes = 0
+    while waiting:
+        node = waiting.pop()
+        nodes += 1
+        if not is_container(node):
+            yield node
+        elif id(node) not in walked:
+            walked[id(node)] = node
+            waiting.extend(child for _, child in reversed(parts(node)))
+        if nodes > MOST_NODES:
+            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+
+
+def route_to(
+    tree: Any, wanted: Callable[[Any], bool], is_open: Callable[[Any], bool] = lambda _: True
+) -> tuple[list[Step], Any] | None:
+    """The way to the first node of `tree` that is `wanted`, and that node; None: there is none.
+
+    A container is entered if it `is_open`, and within DEEPEST others at most. Raises ValueError
+    after MOST_NODES nodes.
+    """
+    waiting: list[tuple[list[Step], Any]] = [([], tree)]
+    walked: dict[int, Any] = {}
+    nodes = 0
+    while waiting:
+        steps, node = waiting.pop()
+        nodes += 1
+        if wanted(node):
+            return steps, node
+        is_shallow = len(steps) < DEEPEST
+        if is_shallow and is_container(node) and id(node) not in walked and is_open(node):
+            walked[id(node)] = node
+            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
+        if nodes > MOST_NODES:
+            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+    return None
+
+
+def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
+    """A new tree of fresh containers, with `change(leaf)` in each leaf's place.
+
+    Containers are dicts, lists, tuples and named tuples, sets excepted, dataclasses, and other
+    objects with attributes (a `UserDict`, say); subclasses keep their class. What is met twice
+    stays one object. A container that cannot be copied stays as it is.
+
+    Raises ValueError for a tree of more than MOST_NODES nodes, or deeper than DEEPEST.
+
+    >>> map_leaves(lambda leaf: leaf * 10, {"x": [1, 2], "y": 3})
+    {'x': [10, 20], 'y': 30}
+    """
+    return _Rebuilding(change).rebuilt(tree)
+
+
+_BEING_MADE = object()
+
+
+class _Rebuilding:
+    """Makes one tree anew; `kept` has the classes of containers that had to stay as they were."""
+
+    def __init__(self, change: Callable[[Any], Any]) -> None:
+        self.kept: list[str] = []
+        self._change = change
+        # What was made of each node by its identity, and the node, so that it keeps that.
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._depth = 0
+
+    def rebuilt(self, node: Any) -> Any:
+        if type(node) in VALUES:
+            return self._change(node)
+        made, _ = self._made.get(id(node), (None, None))
+        if made is _BEING_MADE:
+            raise TooLargeError("a tuple holds itself")
+        if made is not None:
+            return made
+        if len(self._made) > MOST_NODES or self._depth > DEEPEST:
+            raise TooLargeError(
+                f"the batch has more than {MOST_NODES:,} nodes, or is nested deeper than {DEEPEST}"
+            )
+        self._depth += 1
+        made = self._container(node) if is_container(node) else self._change(node)
+        self._depth -= 1
+        self._made[id(node)] = made, node
+        return made
+
+    def _container(self, node: Any) -> Any:
+        kind: Any = type(node)
+        if issubclass(kind, tuple):
+            return self._tuple(node, kind)
+        fresh: Any = {} if kind is dict else [] if kind is list else self._copy(node)
+        if fresh is node:
+            return node
+        self._made[id(node)] = fresh, node  # before what it holds, which may be itself
+        if issubclass(kind, dict):
+            for key, value in list(dict.items(node)):
+                dict.__setitem__(fresh, key, self.rebuilt(value))
+        elif issubclass(kind, list):
+            items = [self.rebuilt(item) for item in list.__iter__(node)]
+            list.__setitem__(fresh, slice(None), items)
+        self._fill(fresh, attributes_of(node))
+        return fresh
+
+    def _tuple(self, node: Any, kind: Any) -> Any:
+        self._made[id(node)] = _BEING_MADE, node
+        before = list(tuple.__iter__(node))
+        items = [self.rebuilt(item) for item in before]
+        attributes = attributes_of(node)
+        if kind is not tuple and not attributes and all(map(operator.is_, items, before)):
+            return node  # some, such as torch's sizes, cannot be made like this
+        try:
+            fresh = tuple.__new__(kind, items)
+        except TypeError:
+            return self._as_it_is(node)
+        self._fill(fresh, attributes)
+        return fresh
+
+    def _copy(self, node: Any) -> Any:
+        try:
+            fresh = copy.copy(node)
+        except Exception:  # noqa: BLE001 - a class may copy itself in its own way, and fail at it
+            return self._as_it_is(node)
+        own = _own_attributes(fresh)
+        is_faithful = type(fresh) is type(node) and (not own or own is not _own_attributes(node))
+        return fresh if is_faithful else self._as_it_is(node)
+
+    def _as_it_is(self, node: Any) -> Any:
+        self.kept.append(type(node).__qualname__)
+        return node
+
+    def _fill(self, fresh: Any, attributes: dict[str, Any]) -> None:
+        own = _own_attributes(fresh)
+        for name, value in attributes.items():
+            made = self.rebuilt(value) if type(value) is not weakref.ref else self._reference(value)
+            if name in own:
+                own[name] = made
+            else:
+                object.__setattr__(fresh, name, made)
+
+    def _reference(self, reference: weakref.ref[Any]) -> weakref.ref[Any]:
+        """A weak reference to what is made anew, such as a parent; else the same one."""
+        made, _ = self._made.get(id(reference()), (None, None))
+        return reference if made is None or made is _BEING_MADE else weakref.ref(made)
+
+
+# How many samples and bytes
+
+BYTES = (bytes, bytearray)
+COMPRESSED_ROWS = ("crow_indices", "col_indices", "values")
+COMPRESSED_COLUMNS = ("ccol_indices", "row_indices", "values")
+SPARSE = {
+    "torch.sparse_coo": ("_indices", "_values"),  # the public ones want it coalesced
+    "torch.sparse_csr": COMPRESSED_ROWS,
+    "torch.sparse_bsr": COMPRESSED_ROWS,
+    "torch.sparse_csc": COMPRESSED_COLUMNS,
+    "torch.sparse_bsc": COMPRESSED_COLUMNS,
+}
+"""The methods, by layout, that return the tensors of which a sparse one is made."""
+OWN_COUNTS = ("num_graphs", "batch_size", "batch_sizes")
+"""A batch tells its samples in one of these attributes: those of PyTorch Geometric and DGL, of
+TensorDict, of torchtext, and of torch's packed sequences."""
+
+
+def survey(batch: Any) -> tuple[int | None, int | None, int]:
+    """A batch's samples and bytes, None where that is not known, and how many leaves it has.
+
+    Samples are what `route_to_samples` leads to. Bytes are those of all arrays and byte strings,
+    and not known when those of one of them are not.
+    """
+    sizes: list[int] = []
+    number = 0
+    try:
+        for leaf in leaves(batch):
+            number += 1
+            kind: Any = type(leaf)
+            if kind in BYTES:
+                sizes.append(len(leaf))
+            elif kind is memoryview:
+                sizes.append(leaf.nbytes)
+            elif kind not in VALUES and (is_array_type(kind) or is_array(leaf)):
+                sizes.append(_nbytes(leaf))
+        route = route_to_samples(batch)
+        samples = None if route is None else samples_of(route[1])
+    except Exception:  # noqa: BLE001 - it is too large, or a class of anybody's fails at something
+        return None, None, number
+    is_known = sizes and UNKNOWN not in sizes and sum(sizes) <= LARGEST_COUNT
+    return samples, sum(sizes) if is_known else None, number
+
+
+def _nbytes(array: Any) -> int:
+    try:
+        parts_of = _sparse_parts(getattr(array, "layout", None))
+        if parts_of:
+            return sum(getattr(array, part)().nbytes for part in parts_of)
+        return as_count(array.nbytes)
+    except Exception:  # noqa: BLE001 - each kind of array without a size raises its own error
+        return UNKNOWN
+
+
+@lru_cache(maxsize=16)
+def _sparse_parts(layout: object) -> tuple[str, ...]:
+    return SPARSE.get(str(layout), ())
+
+
+def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
+    """The way to what tells how many samples `batch` has; None where nothing does.
+
+    That is the first object with a count of its own, or the first array that has dimensions, of
+    which the first one is that of the samples in nearly every collection. Not so in an object whose
+    class is anybody's, such as a graph: there all arrays must agree in it.
+    """
+    return route_to(
+        batch,
+        lambda node: samples_of(node) is not None,
+        lambda node: (
+            is_collection_type(type(node))
+            or len({first_dimension(leaf) for leaf in leaves(node)} - {None}) <= 1
+        ),
+    )
+
+
+def samples_of(node: Any) -> int | None:
+    """The samples that `node` tells: see `route_to_samples`."""
+    if not is_container(node):
+        return first_dimension(node)
+    name = own_count_name(node)
+    return None if name is None else by_own_count(name)(node)
+
+
+def by_own_count(name: str) -> Callable[[Any], int]:
+    """A function that reads a batch's own count; it raises where there is none."""
+
+    def own_count(node: Any) -> int:
+        count = getattr(node, name)
+        # A TensorDict has the shape of a batch there, and a packed sequence those of its steps.
+        return as_count(count[0] if hasattr(type(count), "__getitem__") else count)
+
+    return own_count
+
+
+def own_count_name(node: Any) -> str | None:
+    """The attribute in which `node` tells its samples; None where it does not.
+
+    One that `__getattr__` makes up does not count: a lazy object would load what it stands for.
+    """
+    kind: Any = type(node)
+    if kind in (dict, list, tuple) or not is_container(node) or _is_keyed(kind):
+        return None
+    own = _own_attributes(node)
+    for name in OWN_COUNTS:
+        if name not in own and not hasattr(kind, name):
+            continue
+        try:
+            by_own_count(name)(node)
+        except Exception:  # noqa: BLE001, S112 - a class may raise what it likes
+            continue
+        return name
+    return None
+
+
+def _is_keyed(kind: Any) -> bool:
+    """Whether what is read as an attribute may be an item of the user's."""
+    return issubclass(kind, (dict, list, UserDict, UserList))
+
+
+def is_collection_type(kind: Any) -> bool:
+    """Whether containers of `kind` are what people collect arrays of samples in."""
+    return _is_keyed(kind) or issubclass(kind, tuple) or hasattr(kind, "__dataclass_fields__")
+
+
+def first_dimension(leaf: Any) -> int | None:
+    """The first dimension of an array; None where it has none, and for everything else."""
+    if type(leaf) in VALUES or not is_array(leaf):
+        return None
+    try:
+        shape = leaf.shape
+        return as_count(shape[0]) if len(shape) else None
+    except Exception:  # noqa: BLE001 - each kind of array without a shape raises its own error
+        return None
+
+
+def as_count(number: Any) -> int:
+    """`number` as a count of samples or bytes.
+
+    Raises TypeError, ValueError or OverflowError for what is none: what is no number, has a
+    fraction, is negative or larger than LARGEST_COUNT.
+    """
+    if isinstance(number, (bool, np.bool_, str, bytes)):
+        raise TypeError(f"{number!r} is no count")
+    try:
+        count = operator.index(number)
+    except TypeError:
+        count = int(number)
+        if count != float(number):
+            raise ValueError(f"{number!r} is no whole number") from None
+    if not 0 <= count <= LARGEST_COUNT:
+        raise ValueError(f"{count:.3g} is not a count between 0 and {LARGEST_COUNT}")
+    return count
+
+
+# Copies
+
+LARGE = 128 * 1024
+"""From so many bytes on the C library asks the system for memory (glibc's M_MMAP_THRESHOLD)."""
+ALIGNMENT = 64
+"""Bytes of a cache line: no type of numbers has to begin at a rounder address."""
+PRIVATE: dict[str, Any] = {"flags": mmap.MAP_PRIVATE} if hasattr(mmap, "MAP_PRIVATE") else {}
+"""A forked process must not write to its parent's regions; Windows has neither forks nor flags."""
+
+
+class Regions:
+    """Memory outside the C library's heap, reused as soon as nothing refers to it any more.
+
+    On the heap, holding and freeing copies would change how often the memory of the training step
+    is returned to the system, and so how many page faults the step has.
+    """
+
+    def __init__(self) -> None:
+        self._free: dict[int, list[mmap.mmap]] = {}
+
+    def take(self, nbytes: int) -> Array | None:
+        """`nbytes` bytes of any content, or more; None for fewer than LARGE, or if memory is short.
+
+        They are in use until the last view of the returned array is gone.
+        """
+        if nbytes < LARGE:
+            return None
+        # Batches of varying size then reuse regions: pages that nobody touched take no memory.
+        size = 1 << (nbytes - 1).bit_length()
+        free = self._free
+        try:
+            region = free.setdefault(size, []).pop()
+        except IndexError:
+            try:
+                region = mmap.mmap(-1, size, **PRIVATE)
+            except OSError:
+                return None
+        memory = np.frombuffer(region, np.uint8)
+        weakref.finalize(memory, self._put_back, region, free).atexit = False
+        return memory
+
+    def release(self) -> None:
+        """Unmap all regions: the unused ones now, the others as soon as nothing refers to them."""
+        self._free = {}
+
+    def _put_back(self, region: mmap.mmap, free: dict[int, list[mmap.mmap]]) -> None:
+        if free is self._free:  # else it was released, and is unmapped with its last reference
+            free[len(region)].append(region)
+
+
+REGIONS = Regions()
+"""All measurements of this process share these."""
+
+
+def clone(batch: Any) -> Any:
+    """A copy of `batch`: see `copied`."""
+    return copied(batch)[0]
+
+
+def copied(batch: Any) -> tuple[Any, list[str]]:
+    """A copy of `batch` in memory of its own, and the classes of what in it is still the same.
+
+    Leaves keep their class, values, layout, device and pinning, and those that lie in the same
+    memory, such as a tensor and a view of it, do so in the copy. Tensors are cut from the shared
+    memory of the worker that sent them. Large arrays and tensors are copied into REGIONS, so they
+    do not own their memory, and cannot be resized in place.
+
+    What has a meaning beyond its values is still the same: tensors that require gradients,
+    torch's modules, functions; and so is what cannot be copied. Where that is `batch` itself, it
+    has too many nodes, or is nested too deep.
+    """
+    kept: list[str] = []
+    memo = _Memo()
+
+    def cloned(leaf: Any) -> Any:
+        kind: Any = type(leaf)
+        if (kind in VALUES and kind is not bytearray) or issubclass(kind, SHARED):
+            return leaf
+        if id(leaf) in together:
+            return together[id(leaf)]
+        try:
+            made = _copy_of(leaf, kind, memo)
+            if type(made) is kind:
+                return made
+        except Exception as error:  # each library and class has its own errors
+            if _is_short_of_memory(error):
+                raise
+        kept.append(kind.__qualname__)
+        return leaf
+
+    try:
+        together = _copies_in_regions(batch)
+        rebuilding = _Rebuilding(cloned)
+        return rebuilding.rebuilt(batch), [*kept, *rebuilding.kept]
+    except Exception as error:
+        if _is_short_of_memory(error):
+            raise
+        return batch, [type(batch).__qualname__]  # a class may fail at being copied in its own way
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Whether there is no room for a copy, on the host or on a device."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+
+
+class _Memo(dict[int, Any]):
+    """What copy.deepcopy has copied of one batch: not more than MOST_NODES objects."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        if len(self) > MOST_NODES:
+            raise TooLargeError(f"more than {MOST_NODES:,} objects belong to it")
+        super().__setitem__(key, value)
+
+
+def _copy_of(leaf: Any, kind: Any, memo: _Memo) -> Any:
+    """A copy of one leaf by its own rules; None for what has none."""
+    if issubclass(kind, np.ndarray) and not leaf.dtype.hasobject:
+        return leaf.copy(order="K")
+    if hasattr(kind, "clone") and hasattr(kind, "detach"):
+        if getattr(leaf, "requires_grad", False):  # its identity or graph may matter
+            return None
+        made, attributes = _clone_of(leaf.detach(), leaf), getattr(leaf, "__dict__", None)
+        if attributes:
+            vars(made).update({**attributes, **vars(made)})
+        return made
+    if kind is memoryview:
+        view = np.array(leaf).data
+        return None if view.format != leaf.format else view.toreadonly() if leaf.readonly else view
+    return None if is_shared_type(kind) else copy.deepcopy(leaf, memo)
+
+
+def _clone_of(source: Any, tensor: Any) -> Any:
+    """A clone of `source`, pinned as `tensor` is, and a conjugated or negated view if that is."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(tensor, "is_conj", bool)():
+        return _clone_of(source.conj(), tensor.conj()).conj()
+    if getattr(tensor, "is_neg", bool)():
+        return torch._neg_view(_clone_of(torch._neg_view(source), torch._neg_view(tensor)))  # noqa: SLF001 - there is no public name
+    cloned = source.clone()
+    return cloned.pin_memory() if tensor.is_pinned() else cloned
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Whether `tensor` is of torch's own class, and no more than numbers in memory."""
+    torch: Any = sys.modules.get("torch")
+    return (
+        type(tensor) is getattr(torch, "Tensor", None)
+        and tensor.layout is torch.strided
+        and not tensor.is_nested
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        and not any(getattr(tensor, "names", ()))  # newer versions of torch have none
+    )
+
+
+def _copies_in_regions(batch: Any) -> dict[int, Any]:
+    """Copies of large arrays and tensors of `batch`, and of those in one memory, by identity."""
+    arrays = {id(leaf): leaf for leaf in leaves(batch) if is_array(leaf)}
+    places = [(*place, leaf) for leaf in arrays.values() if (place := _place_of(leaf))]
+    groups: list[list[tuple[str, int, int, Any]]] = []
+    reached = 0
+    for device, first, end, leaf in sorted(places, key=itemgetter(0, 1)):
+        if groups and groups[-1][0][0] == device and first < reached:
+            groups[-1].append((device, first, end, leaf))
+            reached = max(reached, end)
+        else:
+            groups.append([(device, first, end, leaf)])
+            reached = end
+    made: dict[int, Any] = {}
+    for group in groups:
+        device, first, _, leaf = group[0]
+        if len(group) > 1:
+            made |= _cut_from_one_copy(group, first - first % ALIGNMENT)  # so that what was is
+        elif leaf.nbytes >= LARGE and device == "cpu":
+            made |= _cut_from_one_copy(group, first)
+    return made
+
+
+def _place_of(leaf: Any) -> tuple[str, int, int] | None:
+    """Where the elements of an array or tensor lie: its memory, their first address and their end.
+
+    None for what is no mere view of numbers: a class of its own, or one that overlaps itself.
+    """
+    if type(leaf) is np.ndarray and not leaf.dtype.hasobject:
+        device, first, size, steps = "cpu", leaf.ctypes.data, leaf.itemsize, leaf.strides
+    elif _is_plain(leaf) and not leaf.requires_grad and leaf.device.type != "meta":
+        device = "pinned" if leaf.is_pinned() else str(leaf.device)
+        first, size = leaf.data_ptr(), leaf.element_size()
+        steps = tuple(step * size for step in leaf.stride())
+    else:
+        return None
+    if 0 in leaf.shape or any(step == 0 < n - 1 for n, step in zip(leaf.shape, steps, strict=True)):
+        return None
+    reach = [(n - 1) * step for n, step in zip(leaf.shape, steps, strict=True)]
+    first += sum(min(bytes_, 0) for bytes_ in reach)
+    return device, first, first + sum(map(abs, reach)) + size
+
+
+def _cut_from_one_copy(places: list[tuple[str, int, int, Any]], begin: int) -> dict[int, Any]:
+    """A copy of each leaf, as they lie in the memory from `begin` on; one with gaps has none."""
+    torch: Any = sys.modules.get("torch")
+    device, *_, leaf = places[0]
+    size = max(end for _, _, end, _ in places) - begin
+    has_gaps = len(places) == 1 and size > leaf.nbytes
+    size = leaf.nbytes if has_gaps else size
+    if device != "cpu":
+        on = "cpu" if device == "pinned" else device
+        memory = torch.empty(size, dtype=torch.uint8, device=on, pin_memory=device == "pinned")
+    else:
+        region = REGIONS.take(size)
+        memory = np.empty(size, np.uint8) if region is None else region[:size]
+    made: dict[int, Any] = {}
+    for _, first, _, leaf in places:
+        if type(leaf) is np.ndarray:
+            # Of an array that is read backwards, the first element has the last address.
+            offset = 0 if has_gaps else leaf.ctypes.data - begin
+            strides = None if has_gaps else leaf.strides
+            view = np.ndarray(leaf.shape, leaf.dtype, np.asarray(memory), offset, strides)
+            view[...] = leaf
+        else:
+            strides = torch.empty_like(leaf, device="meta").stride() if has_gaps else leaf.stride()
+            storage = torch.as_tensor(memory, device=leaf.device).untyped_storage()
+            view = torch.empty(0, dtype=leaf.dtype, device=leaf.device)
+            view.set_(storage, (first - begin) // leaf.element_size(), leaf.shape, strides)
+            view.copy_(leaf)
+            vars(view).update(vars(leaf))
+        made[id(leaf)] = view
+    return made

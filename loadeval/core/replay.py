@@ -1,0 +1,307 @@
+"""Replay: batches that are kept once, and served again and again as if loading were free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from itertools import chain, count, cycle, islice
+from math import inf, isinf
+from typing import Any
+
+import numpy as np
+
+from loadeval.adapter import Adapter, begun
+from loadeval.core.batch import (
+    TooLargeError,
+    clone,
+    is_container,
+    is_shared_type,
+    leaves,
+    map_leaves,
+    parts,
+)
+from loadeval.core.counting import Counter
+from loadeval.core.loop import Span, chunk_sizes, restarting
+from loadeval.core.recorder import Count
+from loadeval.data.columns import UNKNOWN
+from loadeval.errors import CacheError, warn
+
+SAMPLED_ELEMENTS = 64
+"""So many elements of a NumPy array are compared."""
+BATCHES_PER_SAMPLE = 16
+"""Comparing a sample of an array takes as long as handing out a batch, or longer."""
+
+AGAIN = (
+    "replay cannot serve a batch that holds a {}: training would change it, or follow its graph a "
+    "second time. Use mode='alternate' or mode='log', or detach() it in the loader"
+)
+TOO_LARGE = (
+    "{}, so replay cannot keep it. Use mode='alternate' or mode='log', or let the loader return "
+    "fewer, larger arrays"
+)
+CHANGED = (
+    "the training step changes its batch in place, so replay would feed it its own output: "
+    "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
+    "arm includes the cost of copying"
+)
+
+
+class KeptBatch:
+    """One kept batch: `tree` is never handed out itself, only its leaves in new containers.
+
+    PyTorch increments the version of a tensor at every in-place change. Of a NumPy array `sampled`
+    elements are noted, evenly spread, so that a change of few others can go unnoticed.
+    """
+
+    def __init__(self, tree: Any, counted: Count, sampled: float = SAMPLED_ELEMENTS) -> None:
+        self.tree = tree
+        self.count = counted
+        self.fresh = refresher(tree)
+        self.versions: list[tuple[Any, int]] = []
+        self.samples: list[tuple[np.ndarray[Any, Any], bytes]] = []
+        for leaf in leaves(tree):
+            if issubclass(type(leaf), np.ndarray):  # an object may lie about its class
+                flat = leaf.ravel(order="K")
+                if leaf.size and not leaf.dtype.hasobject and np.shares_memory(flat, leaf):
+                    elements = flat[:: int(max(1, leaf.size // sampled))]
+                    self.samples.append((elements, elements.tobytes()))
+                continue
+            try:
+                self.versions.append((leaf, leaf._version))  # noqa: SLF001 - it has no public name
+            except Exception:  # noqa: BLE001, S112 - a tensor made in inference mode; or anybody's
+                continue
+
+    def has_changed(self) -> bool:
+        """Whether a leaf was changed in place."""
+        return any(
+            tensor._version != version  # noqa: SLF001 - it has no public name
+            for tensor, version in self.versions
+        ) or any(elements.tobytes() != content for elements, content in self.samples)
+
+
+class BatchCache:
+    """The batches that replay serves over and over.
+
+    `exhausted` tells that the loader had no more batches than these. Once a step has changed a
+    batch in place, what is served `is_copied`.
+    """
+
+    def __init__(self, trees: list[Any], counts: list[Count], *, exhausted: bool) -> None:
+        self.exhausted = exhausted
+        self.is_copied = False
+        interned = {counted: counted for counted in counts}  # the hot loop compares by identity
+        self.kept = [
+            KeptBatch(tree, interned[counted]) for tree, counted in zip(trees, counts, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        counts = [kept.count for kept in self.kept]
+        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
+
+    @property
+    def batches(self) -> list[Any]:
+        """The kept batches themselves."""
+        return [kept.tree for kept in self.kept]
+
+    @property
+    def nbytes(self) -> int | None:
+        """The size of the kept batches in bytes; None if some are unknown."""
+        sizes = [kept.count[1] for kept in self.kept]
+        return None if UNKNOWN in sizes else sum(sizes)
+
+    def unmeasured(self, number: float) -> Iterator[Any]:
+        """The first `number` batches (math.inf: without end) of an epoch, as copies.
+
+        For when something here has failed: what cannot be copied is served as it is.
+        """
+        return map(self.unmeasured_batch, numbers(number))
+
+    def unmeasured_batch(self, number: int) -> Any:
+        """Batch `number` of an epoch: see `unmeasured`."""
+        tree = self.kept[number % len(self.kept)].tree
+        try:
+            return clone(tree)
+        except Exception:  # noqa: BLE001 - it is served as it is
+            return tree
+
+
+def numbers(batches: float) -> Iterator[int]:
+    """As many numbers from 0 on; math.inf is without end. Several threads may take them."""
+    return count() if isinf(batches) else iter(range(int(batches)))
+
+
+class ReplayEpoch:
+    """An epoch of `batches` kept batches (math.inf: without end): see EpochPlan.
+
+    A served batch shares its arrays with the kept one, so a step that works in place would get its
+    own output. Each batch is therefore looked at when the next one is asked for, and all of them
+    at the end of a pass. From the first change on every batch is a copy, and changed ones are
+    dropped; `note` is told so once. A consumer that reads ahead runs its step later, so the first
+    batch of an epoch is a copy, which is compared whole.
+    """
+
+    asked_ns: int | None = None
+
+    def __init__(self, cache: BatchCache, batches: float, note: Callable[[str], None]) -> None:
+        self.rest: Iterator[Any] | None = None
+        self._cache = cache
+        self._note = note
+        self._numbers = numbers(batches)
+        self._count: Count = cache.kept[0].count
+
+    def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
+        """See EpochPlan."""
+        source = restarting(self._served)
+        for size in chunk_sizes():
+            span = Span(source, size, "ideal", is_ours=True)
+            yield span
+            if span.fell_short:
+                return
+
+    def remainder(self) -> Iterator[Any]:
+        """See EpochPlan."""
+        return map(self._cache.unmeasured_batch, self._numbers)
+
+    def counter_for(self, _batch: Any) -> Callable[[Any], Count]:
+        """Batches were counted when they were kept."""
+        return lambda _: self._count
+
+    def _served(self) -> Iterator[Any]:
+        for kept in self._in_order():
+            batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
+            if next(self._numbers, None) is None:
+                return
+            self._count = kept.count
+            yield batch
+
+    def _in_order(self) -> Iterator[KeptBatch]:
+        """The kept batches over and over."""
+        cache = self._cache
+        if not cache.is_copied:
+            yield from self._until_one_changes()
+            cache.is_copied = True
+            self._note(CHANGED)
+            warn(CHANGED)
+        while True:
+            for kept in list(cache.kept):
+                if len(cache.kept) > 1 and kept.has_changed():
+                    cache.kept.remove(kept)
+                else:
+                    yield kept
+
+    def _until_one_changes(self) -> Iterator[KeptBatch]:
+        kept = self._cache.kept
+        if any(each.has_changed() for each in kept):
+            return
+        original, *others = kept
+        whole = KeptBatch(clone(original.tree), original.count, sampled=inf)
+        yield whole
+        if whole.has_changed():
+            return
+        first = last = KeptBatch(whole.tree, whole.count)
+        samples = cycle(list(chain.from_iterable(each.samples for each in kept)))
+        while True:
+            for each in (*others, original):
+                for tensor, version in last.versions:
+                    if tensor._version != version:  # noqa: SLF001 - it has no public name
+                        return
+                if first is not original and (first.has_changed() or last.has_changed()):
+                    return
+                yield each
+                last = each
+            first = original  # the copy has gone
+            due = islice(samples, max(len(kept) // BATCHES_PER_SAMPLE, 1))
+            if any(elements.tobytes() != content for elements, content in due):
+                return
+
+
+def refresher(tree: Any) -> Callable[[], Any]:
+    """A function that returns `tree` in fresh containers around the same leaves, each time.
+
+    As `map_leaves` does, but what to copy of dicts, lists and tuples is determined only once.
+    """
+    seen: set[int] = set()
+
+    def maker(node: Any) -> Callable[[], Any] | None:
+        """None where nothing in `node` can be replaced."""
+        if not is_container(node):
+            return None
+        kind = type(node)
+        if id(node) in seen or kind not in (dict, list, tuple):
+            raise NotImplementedError
+        seen.add(id(node))
+        inner = [(key, make) for (_, key), child in parts(node) if (make := maker(child))]
+        copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
+
+        def fresh() -> Any:
+            made = copy()
+            for key, make in inner:
+                made[key] = make()
+            return made
+
+        if kind is tuple:
+            return (lambda: tuple(fresh())) if inner else None
+        return fresh
+
+    try:
+        make = maker(tree)
+    except (NotImplementedError, RecursionError):
+        return partial(map_leaves, lambda leaf: leaf, tree)
+    return make or (lambda: tree)
+
+
+def fill(
+    adapter: Adapter, loader: Any, counter: Counter, batches: int, max_bytes: int
+) -> BatchCache:
+    """Keep the first `batches` batches of `loader`, read no more, and stop its workers.
+
+    Raises CacheError if they take more than `max_bytes`, cannot be copied, or if there are none.
+    """
+    epoch = adapter.epoch(loader)
+    trees: list[Any] = []
+    counts: list[Count] = []
+    total = 0
+    try:
+        for batch in islice(begun(epoch), batches):
+            counts.append(counter.count(batch))
+            total += max(counts[-1][1], 0)
+            _check_can_be_repeated(batch)
+            if total > max_bytes:
+                raise CacheError(
+                    f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
+                    f"max_cache_bytes={max_bytes:,}; keep {len(trees)} or fewer with "
+                    f"num_cached_batches=, or raise max_cache_bytes to some "
+                    f"{total * batches // len(counts):,}"
+                )
+            try:
+                trees.append(adapter.keep(batch))
+            except Exception as error:
+                raise CacheError(
+                    f"batch {len(counts)} of {batches} could not be copied for replay: {error}; if "
+                    "memory is short, keep fewer with num_cached_batches="
+                ) from error
+            del batch  # its memory is the loader's, which is about to be released
+    finally:
+        adapter.release(loader, epoch)
+    if not trees:
+        raise CacheError(
+            "the loader gave no batch to keep for replay; if it is an iterator that was read "
+            "before, pass a new one, or a callable that returns one"
+        )
+    return BatchCache(trees, counts, exhausted=len(trees) < batches)
+
+
+def _check_can_be_repeated(batch: Any) -> None:
+    """Raises CacheError if training would change a batch, or follow its graph, each time."""
+    try:
+        for leaf in leaves(batch):
+            kind: Any = type(leaf)
+            if is_shared_type(kind) and hasattr(kind, "requires_grad_"):
+                raise CacheError(AGAIN.format(kind.__name__))
+            if hasattr(kind, "requires_grad") and getattr(leaf, "requires_grad", False) is True:
+                raise CacheError(AGAIN.format(f"{kind.__name__} that requires gradients"))
+    except TooLargeError as error:
+        raise CacheError(TOO_LARGE.format(error)) from None

@@ -1,0 +1,332 @@
+"""Which blocks an alternating run has, and who is served when: pairs of arms, rounds of sources."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import sub
+from typing import TypeVar
+
+import numpy as np
+
+from loadeval.core.loop import Span
+from loadeval.data.blocks import (
+    INSTRUMENTED_EVERY,
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    block_for,
+    head_for,
+    two_blocks_for,
+    with_instruments,
+)
+from loadeval.data.lines import Arm
+from loadeval.data.run import SECOND_NS
+
+Source = TypeVar("Source")
+
+BLOCK_NS = SECOND_NS // 10
+"""An ideal block is to last so long that what its first steps lose after the pause is little.
+
+The loader is waited for before an ideal block; meanwhile CPU caches go cold and the core sleeps.
+"""
+WARMUP_NS = SECOND_NS // 20
+"""A warm-up is to last so long: after a switch or a pause, steps are slow for tens of ms."""
+LONGEST_BLOCK_NS = 10 * SECOND_NS
+"""No block is to last longer, so that both arms of a pair see the same machine."""
+REAL_PER_IDEAL = 3
+"""The real arm is the noisy one: it has stalls that few batches do not show."""
+PAIRS = 8
+"""The batches of a run are to suffice for so many pairs, those for the instruments included."""
+BATCHES_OF_UNKNOWN_EPOCH = 200
+"""An epoch whose length is not known is taken to have so many batches."""
+FIXED_REAL_BLOCK = 32
+"""A real block has so many counted batches where sizes may not depend on what is measured.
+
+Those of the first pairs double up to it, so that a short run has pairs too.
+"""
+SHORT_IN_A_ROW = 2
+"""After so many epochs in a row that are too short for two blocks, the next ones will be too."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBlock:
+    """One arm's block of a pair: its warm-up batches, and then its counted ones.
+
+    Where it is `instrumented`, stages, stacks and /proc are read in it, and its times do not count.
+    """
+
+    pair: int
+    arm: Arm
+    warmup: int
+    counted: int
+    instrumented: bool = False
+
+
+def arms_of(seed: int, pair: int) -> list[Arm]:
+    """Both arms, in the order in which they have their blocks of a pair.
+
+    It is random in the first of two pairs, and reversed in the second: a steady drift favours each
+    arm as often. Pairs that may be for the instruments are two of their own, whether or not there
+    are any: ranks may differ in that, and all have the same order.
+    """
+    order: list[Arm] = ["real", "ideal"]
+    number, place = divmod(pair, INSTRUMENTED_EVERY)
+    is_instruments = place == INSTRUMENTED_EVERY - 1
+    number = number if is_instruments else 2 * number + place
+    random.Random(f"{seed}/{is_instruments}/{number // 2}").shuffle(order)  # noqa: S311 - no secret
+    return order[::-1] if number % 2 else order
+
+
+class Schedule:
+    """Decides the blocks of an alternating run, and follows them.
+
+    A pair's blocks are sized when it begins, from how long the iterations of both arms took last;
+    the order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs
+    that count, or with the first pair to reach `batches` served ones; None is no limit. `length` is
+    how many batches an epoch has, if that is known. Where `counted` is given it `is_one_round` of
+    several: each block counts so many, and the first pair is number `first`.
+
+    `served` are all batches so far, and `left` those that the block still has to count. Where
+    epochs are too short for two blocks each is a block: `whole` is how many batches they have, and
+    otherwise 0. Where it is `fixed` sizes depend on no measurement: in distributed training all
+    ranks must switch arms at the same batch. Where it `has_instruments` some pairs are for these.
+    After `is_enough` no pair begins; `is_over` tells that the last one is complete.
+    """
+
+    is_enough = is_over = fixed = has_instruments = False
+
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        pairs: int | None = None,
+        batches: int | None = None,
+        prefetch_depth: int = 0,
+        length: int | None = None,
+        counted: int | None = None,
+        first: int = 0,
+    ) -> None:
+        self._seed = seed
+        self._pairs = pairs
+        self._batches = batches
+        self._depth = prefetch_depth
+        self._length = length
+        self._counted = counted
+        self.is_one_round = counted is not None
+        self._first = self._pair = first
+        self._next: list[PlannedBlock] = []  # of the pair that is under way
+        self._block: PlannedBlock | None = None
+        self.served = self.left = 0
+        # Of the block that is under way, and of the last one of each arm.
+        self._iterations = self._elapsed_ns = 0
+        self._last_ns: dict[Arm, float] = {}
+        self._heads_ns: dict[Arm, list[int]] = {"real": [], "ideal": []}
+        self._epochs = self._epoch_began = self._longest_epoch = 0
+        self._latest: deque[int] = deque(maxlen=SHORT_IN_A_ROW)
+        self._has_room = True
+        self.whole = self._batches_if_short()
+
+    @property
+    def block(self) -> PlannedBlock | None:
+        """The block that is under way, or else the next one; None if all are complete."""
+        if self._block is None and not self.is_over:
+            self._next = self._next or self._planned(self._pair)
+            self._block = self._next.pop(0)
+            self.left = self._block.counted
+        return self._block
+
+    def advance(self, served: int, times_ns: Sequence[int] = ()) -> None:
+        """Note counted batches of the block; it ends with its last one.
+
+        `times_ns` are when they were asked for, and when the last step ended unless it was broken
+        off.
+        """
+        self.served += served
+        self.left -= served
+        self._iterations += max(len(times_ns) - 1, 0)
+        self._elapsed_ns += times_ns[-1] - times_ns[0] if times_ns else 0
+        if self.left <= 0:
+            self._end_block()
+
+    def skip(self) -> None:
+        """The batches that the block was still to count were served, and do not count."""
+        self.left = 0
+        self._end_block()
+
+    def limit(self, batches: int) -> None:
+        """The block ends with the `batches` that memory has room for, if it is large enough."""
+        self._has_room = self._has_room and not self.whole
+        if self.block is not None and not self.fixed:
+            counted = self.block.counted - self.left
+            self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
+
+    def end_epoch(self) -> None:
+        """The epoch ends, or is broken off, and with it the block that it is, if any counted."""
+        if self.whole and self._iterations:
+            self._end_block()
+
+    def _end_block(self) -> None:
+        block, self._block = self._block, None
+        if block is None:
+            return
+        if self._iterations and not block.instrumented:
+            self._last_ns[block.arm] = self._elapsed_ns / self._iterations
+        self._iterations = self._elapsed_ns = 0
+        if not self._next:
+            self._pair = block.pair + 1
+            done = self._pair - self._first
+            counting = done - done // INSTRUMENTED_EVERY * self.has_instruments
+            is_full = self._batches is not None and self.served >= self._batches
+            self.is_over = self.is_enough or is_full or counting == self._pairs
+
+    def begin_epoch(self, head: int) -> None:
+        """An epoch begins, with a head of so many batches.
+
+        Where epochs come out shorter or longer than before, a new pair begins.
+        """
+        ended = self.served - self._epoch_began
+        self._epochs += 1
+        self._latest += [ended] if ended else []
+        if ended > head:  # no mere look at the first batch
+            self._longest_epoch = max(self._longest_epoch, ended)
+        self._epoch_began = self.served
+        whole = self._batches_if_short()
+        if bool(whole) != bool(self.whole) and (self._block is not None or self._next):
+            self._block, self._next = None, []
+            self._iterations = self._elapsed_ns = 0
+            self._pair += 1
+        self.whole = whole
+        if whole and self._block is not None:
+            self.left = self._counted_of_whole()
+
+    @property
+    def is_warmup_epoch(self) -> bool:
+        """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
+        return self.served < min(self.whole, 2)
+
+    def longest_warmup(self, head: int) -> float:
+        """Half of what an epoch has after its head, so that also short epochs have counted batches.
+
+        Judged by the longest one so far; infinite in the first epoch.
+        """
+        if not self._longest_epoch:
+            return math.inf
+        return (max(self._longest_epoch, self.served - self._epoch_began) - head) / 2
+
+    def note_head(self, span: Span) -> None:
+        """Until both arms have had a block, times are taken from the real batches of heads."""
+        if len(self._last_ns) < len(self._heads_ns):
+            ends_ns = [*span.marks[2::2], span.asked_ns]
+            self._heads_ns["real"] += map(sub, ends_ns, span.marks[::2])
+            self._heads_ns["ideal"] += map(sub, ends_ns, span.marks[1::2])
+
+    def looks_next(self) -> bool:
+        """Whether instruments are read from the start of the next epoch on.
+
+        That is where it is a block for them. Of longer ones it is the first, and one in three from
+        the second on, up to the first block: what workers and samplers do at a start is seen
+        nowhere else.
+        """
+        if self.whole:
+            return self._is_instrumented(self._pair)
+        return self.has_instruments and self._epochs % INSTRUMENTED_EVERY == min(self._epochs, 1)
+
+    def _is_instrumented(self, pair: int) -> bool:
+        return self.has_instruments and pair % INSTRUMENTED_EVERY == INSTRUMENTED_EVERY - 1
+
+    def _batches_if_short(self) -> int:
+        """How many batches an epoch has that is too short for two blocks; 0 where it is not.
+
+        As its length tells, or some epochs in a row: one may be a mere look at the first batch.
+        """
+        if self.fixed or self._counted or not self._has_room:  # ranks may differ in their epochs
+            return 0
+        shortest = two_blocks_for(self._depth)
+        known = [self._length] if self._length and self._length < shortest else []
+        if not known and len(self._latest) < SHORT_IN_A_ROW:
+            return 0
+        longest = max([*known, *self._latest])
+        return longest if longest < shortest else 0
+
+    def _counted_of_whole(self) -> int:
+        """How many batches to count: one more than follow the first, as the epoch's end shows."""
+        return self.whole + 1 - min(self.whole - 1, 1)
+
+    def _planned(self, pair: int) -> list[PlannedBlock]:
+        real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
+        instrumented = self._is_instrumented(pair)
+        blocks: dict[Arm, PlannedBlock] = {
+            "real": PlannedBlock(pair, "real", real_warmup, real, instrumented),
+            "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal, instrumented),
+        }
+        return [blocks[arm] for arm in arms_of(self._seed, pair)]
+
+    def _sizes(self, pair: int) -> tuple[int, int, int, int]:
+        """Counted batches of a pair's real and ideal blocks, and the warm-ups of both."""
+        if self.whole:
+            counted, warmup = self._counted_of_whole(), min(self.whole - 1, 1)
+            return counted, counted, warmup, warmup
+        least = block_for(self._depth)
+        real_warmup, ideal_warmup = head_for(self._depth), SHORTEST_WARMUP
+        if self._counted:
+            return self._counted, self._counted, real_warmup, ideal_warmup
+        if self.fixed:
+            fixed = min(SMALLEST_BLOCK << min(pair, 8), FIXED_REAL_BLOCK)
+            return fixed, least, real_warmup, ideal_warmup
+        real_ns, ideal_ns = (
+            max(self._last_ns.get(arm) or float(np.median(self._heads_ns[arm] or 1)), 1.0)
+            for arm in self._heads_ns
+        )
+        pairs = self._pairs or 0
+        pairs = max(PAIRS, with_instruments(pairs) if self.has_instruments else pairs)
+        room = max(
+            self._batches_for_pairs() // pairs - real_warmup - ideal_warmup,
+            SMALLEST_BLOCK + least,
+        )
+        spare = (room - SMALLEST_BLOCK - least) // 4
+        real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
+        ideal_longer = max(min(math.ceil(WARMUP_NS / ideal_ns) - ideal_warmup, spare), 0)
+        room -= real_longer + ideal_longer
+        ideal = max(least, math.ceil(BLOCK_NS / ideal_ns))
+        real = REAL_PER_IDEAL * ideal
+        if real + ideal > room:
+            ideal = max(room // (1 + REAL_PER_IDEAL), least)
+            real = room - ideal
+        return (
+            max(min(real, int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),
+            max(min(ideal, int(LONGEST_BLOCK_NS / ideal_ns)), least),
+            real_warmup + real_longer,
+            ideal_warmup + ideal_longer,
+        )
+
+    def _batches_for_pairs(self) -> int:
+        """How many batches there are for the pairs.
+
+        Of one epoch, or of twice what was served: before this epoch, for it is to have enough
+        pairs too, or so far, where its length is not known. That is without the head of an epoch,
+        and without what was taken out of the queue and is left at its end.
+        """
+        if self._length:
+            likely = max(self._length, 2 * self._epoch_began)
+        else:
+            likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
+        return (self._batches or likely) - head_for(self._depth) - self._depth
+
+
+def in_rounds(
+    orders: Iterable[Sequence[Source]],
+    serve: Callable[[int, Source], Exception | None],
+    failed: dict[Source, Exception],
+) -> None:
+    """Serve each source once in each round, in the order of that round.
+
+    One for which `serve` returns an error has `failed`, and is left out from then on.
+    """
+    for number, order in enumerate(orders):
+        for source in order:
+            error = None if source in failed else serve(number, source)
+            if error is not None:
+                failed[source] = error

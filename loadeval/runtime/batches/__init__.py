@@ -1,1 +1,0 @@
-"""What is inside a batch: `tree.py` walks its containers and leaves, `copies.py` copies them."""

@@ -1,0 +1,175 @@
+"""Counting the files, connections and requests of a batch."""
+
+from __future__ import annotations
+
+import cProfile
+import os
+import socket
+import sys
+import time
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from torch.utils.data import DataLoader, Dataset
+
+from loadeval import LoaderEvaluator
+from loadeval_adapters.torch_trace.kernel import UNCOUNTED, CallCounter
+from tests.runs.tables import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.runs.tables import Rows
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers with nothing."""
+
+    def do_GET(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where a server answers."""
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def counted(call: Callable[[], object], batch_ns: int = 10**9) -> tuple[int, ...]:
+    """What is counted while it is called."""
+    counter = CallCounter()
+    counter.start(batch_ns)
+    call()
+    return counter.stop()
+
+
+def open_three(folder: Path) -> None:
+    with (folder / "a").open("wb") as file:
+        np.save(file, np.zeros(3))
+    np.load(folder / "a")
+    os.close(os.open(folder / "a", os.O_RDONLY))
+
+
+def connect_to_file(folder: Path) -> None:
+    """A socket that is none of a network's."""
+    with socket.socket(socket.AF_UNIX) as listening, socket.socket(socket.AF_UNIX) as other:
+        listening.bind(str(folder / "s"))
+        listening.listen()
+        other.connect(str(folder / "s"))
+
+
+def test_files_count_however_python_opens_them(tmp_path: Path) -> None:
+    assert counted(lambda: open_three(tmp_path)) == (3, 0, 0)
+
+
+def test_a_request_counts_and_its_connection(port: int) -> None:
+    url = f"http://127.0.0.1:{port}/"
+    urllib.request.urlopen(url).close()  # what it imports and reads at first
+    assert counted(lambda: urllib.request.urlopen(url).close()) == (0, 1, 1)
+
+
+def test_a_connection_counts_by_itself(port: int) -> None:
+    address = ("127.0.0.1", port)
+    assert counted(lambda: socket.create_connection(address).close()) == (0, 1, 0)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no such sockets")
+def test_a_socket_within_the_machine_is_no_connection(tmp_path: Path) -> None:
+    assert counted(lambda: connect_to_file(tmp_path))[1] == 0
+
+
+def test_a_batch_of_many_calls_is_not_counted(tmp_path: Path) -> None:
+    """It would take more than half as long again: 40 us for 80 calls and returns."""
+    assert counted(lambda: open_three(tmp_path), batch_ns=80_000) == UNCOUNTED
+    assert sys.getprofile() is None
+
+
+def test_a_profiler_of_the_users_goes_on() -> None:
+    """Nothing is counted then."""
+
+    def ours(*_: Any) -> None:
+        pass
+
+    sys.setprofile(ours)
+    try:
+        assert counted(lambda: None) == UNCOUNTED
+        assert sys.getprofile() is ours
+    finally:
+        sys.setprofile(None)
+
+
+def test_a_profiler_that_begins_meanwhile_goes_on() -> None:
+    """What was counted until then is not told, unless it does not ask for all calls."""
+    profile = cProfile.Profile()
+    found = counted(profile.enable)
+    profile.disable()
+    assert found == (UNCOUNTED if sys.version_info < (3, 12) else (0, 0, 0))
+    assert sys.getprofile() is None
+
+
+class Files(Dataset[Any]):
+    """Opens a list of names once in each worker, and two files for each sample."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names: list[str] = []
+
+    def __len__(self) -> int:
+        return 48
+
+    def __getitem__(self, index: int) -> int:
+        if not self.names:
+            self.names = self.path.read_text().split()
+        time.sleep(0.001)
+        for _ in range(2):
+            self.path.read_bytes()
+        return index
+
+
+def looked_into(loader: Any, epochs: int = 1) -> tuple[Rows, ...]:
+    """The stages of some whole epochs."""
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for _ in range(epochs):
+            for _batch in evaluator:
+                pass
+    return rows_of(evaluator.recorded())
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_the_second_batch_of_each_first_worker_is_counted(
+    tmp_path: Path, *, persistent: bool
+) -> None:
+    """No other one, nor any of workers that are started later."""
+    path = tmp_path / "names"
+    path.write_text("a b")
+    loader = DataLoader(Files(path), batch_size=4, num_workers=2, persistent_workers=persistent)
+    first, second = looked_into(loader, epochs=2)
+    known = first.opened_files >= 0
+    assert first.opened_files[known].tolist() == [8, 8]
+    assert sorted(first.worker[known]) == [0, 1]
+    assert [np.flatnonzero(known & (first.worker == worker))[0] for worker in (0, 1)] == [
+        np.flatnonzero(first.worker == worker)[1] for worker in (0, 1)
+    ]
+    assert first.connections[known].tolist() == first.requests[known].tolist() == [0, 0]
+    assert (second.opened_files < 0).all()
+
+
+def test_the_training_process_counts_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "names"
+    path.write_text("a b")
+    (stages,) = looked_into(DataLoader(Files(path), batch_size=4))
+    assert (stages.opened_files < 0).all()

@@ -1,0 +1,885 @@
+"""What is found inside a DataLoader: rows, transforms, lines of code, starts and deaths."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import mmap
+import multiprocessing
+import multiprocessing.queues
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+import warnings
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from time import sleep
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
+from torch.utils.data._utils import fetch, pin_memory, signal_handling
+from torch.utils.data._utils import worker as torch_workers
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+from loadeval import LoaderEvaluator, StageNote, StageTimes, install, read_run
+from loadeval_adapters.torch_trace import kernel
+from loadeval_adapters.torch_trace import stages as torch_stages
+from loadeval_adapters.torch_trace import worker as torch_worker
+from loadeval_adapters.torch_trace.code import CodeSampler, short_switches
+from loadeval_adapters.torch_trace.transforms import Transforms
+from tests.adapters import stage_datasets as some
+from tests.adapters.stage_datasets import needs_in_order, stateful
+from tests.runs.tables import rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval import Run
+
+Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
+GET_ITERATOR = vars(DataLoader)["_get_iterator"]
+
+
+def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
+    """The run of some whole epochs, looked into."""
+    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
+        for _ in range(epochs):
+            for _batch in evaluator:
+                pass
+    return evaluator.recorded()
+
+
+def messages(run: Run, kind: str = "stages missing") -> list[str]:
+    return [event.message for event in run.events if event.kind == kind]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    yield
+    gc.collect()
+    gc.freeze()  # what lives need not be looked at again by the next test
+    assert vars(DataLoader)["_get_iterator"] is GET_ITERATOR
+    assert fetch._MapDatasetFetcher.fetch.__module__ == fetch.__name__
+    assert pin_memory._pin_memory_loop.__module__ == pin_memory.__name__
+
+
+def test_each_batch_has_a_row() -> None:
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2))
+    (stages,) = rows_of(run)
+    assert stages.batch.tolist() == [0, 1, 2, 3, 4]
+    assert stages.worker.tolist() == [0, 1, 0, 1, 0]
+    assert stages.samples.tolist() == [8] * 5
+    assert (stages.pin_ns == -1).all()
+
+
+def test_the_log_has_them_too(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=2), log_file=log)
+    read = read_run(log)
+    assert rows_of(read)[0].fetch_ns.tolist() == rows_of(run)[0].fetch_ns.tolist()
+    assert read.worker_starts == run.worker_starts
+    assert set(rows_of(read)[0].transform_ns) == set(rows_of(run)[0].transform_ns)
+
+
+def test_three_epochs_of_persistent_workers() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
+    run = recorded(loader, epochs=3)
+    assert [(stages.epoch, len(stages)) for stages in rows_of(run)] == [(0, 5), (1, 5), (2, 5)]
+    assert all((stages.fetch_ns >= 0).all() for stages in rows_of(run))
+    assert [(start.epoch, start.worker) for start in run.worker_starts] == [(0, 0), (0, 1)]
+
+
+def test_workers_start_in_each_epoch() -> None:
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2), epochs=2)
+    starts = run.worker_starts
+    assert [(start.epoch, start.worker) for start in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(start.start_ns < start.ready_ns and start.init_ns >= 0 for start in starts)
+    assert all(start.starting_ns > 0 for start in starts)
+
+
+def test_an_epoch_broken_off_by_persistent_workers() -> None:
+    loader = DataLoader(Tensors, batch_size=4, num_workers=2, persistent_workers=True)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        assert len(list(islice(evaluator, 2))) == 2
+        assert len(list(evaluator)) == 10
+    first, second = rows_of(evaluator.recorded())
+    assert (len(first), len(second)) == (2, 10)
+    assert second.slowest_index.min() >= 0
+    assert (second.slowest_index // 4).tolist() == list(range(10))
+
+
+def test_two_iterators_at_once() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for _ in zip(evaluator, evaluator, strict=True):
+            pass
+    assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5, 5]
+
+
+def test_two_iterators_at_once_without_workers() -> None:
+    dataset = some.Picky()
+    with LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True) as evaluator:
+        for _ in zip(evaluator, evaluator, strict=True):
+            pass
+    assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5, 5]
+    assert "__wrapped__" not in vars(some.Doubled.__call__)
+
+
+def test_an_iterator_whose_end_is_never_asked_for() -> None:
+    """Lightning never asks for it."""
+    with LoaderEvaluator(DataLoader(some.Picky(), batch_size=8), stages=True) as evaluator:
+        first = iter(evaluator)
+        for _ in range(5):
+            next(first)
+        for _ in evaluator:
+            pass
+        del first
+    transforms = evaluator.recorded().transforms
+    assert transforms
+    assert all(set(calls.epoch.tolist()) == {0, 1} for calls in transforms.values())
+
+
+def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with LoaderEvaluator(DataLoader(Tensors, num_workers=2), stages=True) as evaluator:
+            batches = iter(evaluator)
+            next(batches)
+            del batches
+            assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
+    assert len(rows_of(evaluator.recorded())[0]) == 1
+
+
+def test_a_stateful_loader_is_resumed() -> None:
+    def make() -> Any:
+        return stateful(some.Countdown(), batch_size=4, num_workers=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = LoaderEvaluator(make(), stages=True)
+        list(islice(first, 2))
+        resumed = make()
+        resumed.load_state_dict(first.state_dict())
+        first.close()
+        with LoaderEvaluator(resumed, stages=True) as evaluator:
+            assert [batch.tolist()[0] for batch in evaluator] == [8, 12, 16, 20]
+    (stages,) = rows_of(evaluator.recorded())
+    assert stages.batch.tolist() == [0, 1, 2, 3]
+    assert (stages.fetch_ns > 0).all()
+
+
+def test_a_state_asked_for_before_the_epoch() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = stateful(Tensors, batch_size=8, num_workers=1)
+        with LoaderEvaluator(loader, stages=True) as evaluator:
+            list(evaluator)
+            evaluator.state_dict()
+            loader._iterator = None
+            loader.state_dict()
+            list(evaluator)
+    assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5, 5]
+
+
+class SlowToBegin(Sampler[int]):
+    """Takes 50 ms before its first index."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[int]:
+        sleep(0.05)
+        yield from range(8)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"num_workers": 1}, {"num_workers": 2, "persistent_workers": True}]
+)
+def test_what_a_sampler_takes_before_its_first_index(settings: dict[str, Any]) -> None:
+    """It is with the first batch of each epoch, whoever loads; torch's class is as it was after."""
+    draw = _BaseDataLoaderIter._next_index
+    loader = DataLoader(
+        TensorDataset(torch.arange(8)), batch_size=2, sampler=SlowToBegin(), **settings
+    )
+    evaluator = LoaderEvaluator(loader, stages=True)
+    for _ in range(3):
+        assert len(list(evaluator)) == 4
+    run = evaluator.recorded()
+    evaluator.close()
+    for times in rows_of(run):
+        assert times.index_ns[0] >= 50e6
+        assert (times.index_ns[1:] < 50e6).all()
+    assert _BaseDataLoaderIter._next_index is draw
+
+
+@needs_in_order
+def test_batches_that_overtake_one_another() -> None:
+    loader = DataLoader(some.Slow(), batch_size=1, num_workers=2, in_order=False)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        served = [int(batch) for batch in evaluator]
+    (stages,) = rows_of(evaluator.recorded())
+    assert served != sorted(served)
+    assert stages.slowest_index.tolist() == served
+
+
+def test_a_record_that_was_written_over_is_unknown() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        batches = iter(evaluator)
+        next(batches)
+        inside = torch_stages._all
+        (channel,) = [iterator._channel for each in inside for iterator in each.iterators]
+        assert channel is not None
+        for _ in range(1, 5):
+            for slot in range(channel.slots):  # as the batch of another worker would
+                channel.words[channel.slot(slot)] += channel.slots
+            next(batches)
+    (stages,) = rows_of(evaluator.recorded())
+    assert (stages.delivered_ns > 0).all()
+    assert -1 in stages.fetch_ns
+
+
+class TestTransforms:
+    """Names and times of transforms."""
+
+    def test_names_are_those_that_a_user_knows(self) -> None:
+        run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
+        (stages,) = rows_of(run)
+        assert list(stages.transform_ns) == [
+            *("Doubled", "Slotted.__call__", "abs", "shifted", "shifted (2)", "Identity"),
+            *("Doubled (2)", "Doubled (3)", "Registered", "Composed.__call__", "Doubled (4)"),
+        ]
+        assert all((calls == 8).all() for calls in stages.transform_calls.values())
+
+    def test_a_transform_does_not_count_what_is_inside_it(self) -> None:
+        transforms = Transforms()
+        outer = some.Slotted()
+        transforms.find(SimpleNamespace(transform=outer))
+        transforms.thread[0] = threading.get_ident()
+        assert outer(3) == 6
+        transforms.restore()
+        assert transforms.names == ["Doubled", "Slotted.__call__"]
+        assert transforms.spent[1:4:2] == [1, 1]
+
+    def test_other_threads_do_not_count(self) -> None:
+        transforms = Transforms()
+        transform = some.Doubled()
+        transforms.find(SimpleNamespace(transform=transform))
+        assert transform(3) == 6
+        transforms.restore()
+        assert transforms.spent[:2] == [0, 0]
+
+    def test_no_more_than_twenty_four_are_told_apart(self) -> None:
+        transforms = Transforms()
+        doubling = [some.Doubled() for _ in range(60)]
+        transforms.find(SimpleNamespace(transforms=doubling))
+        assert len(transforms.names) == 24
+        assert all(transform(2) == 4 for transform in doubling)
+        transforms.restore()
+
+    def test_everything_is_restored(self) -> None:
+        dataset = some.Picky()
+        before = list(dataset.transforms)
+        transforms = Transforms()
+        transforms.find(dataset)
+        assert any(a is not b for a, b in zip(before, dataset.transforms, strict=True))
+        transforms.restore()
+        assert all(a is b for a, b in zip(before, dataset.transforms, strict=True))
+        assert "__wrapped__" not in vars(some.Registered.__call__)
+
+    def test_a_stand_in_behaves_as_what_it_stands_for(self) -> None:
+        model: Any = some.Backwards(torch.nn.Identity(), torch.nn.ReLU())
+        holder = SimpleNamespace(transform=model, transforms=(abs, len), loader={"a": some.shifted})
+        transforms = Transforms(in_training=True)
+        transforms.find(holder)
+        stand_in: Any = holder.transform
+        assert stand_in is not model
+        assert len(stand_in) == 2
+        assert stand_in[1] is model[1]
+        assert repr(stand_in) == repr(model)
+        stand_in.noted = True
+        assert model.noted
+        del stand_in.noted
+        assert not hasattr(model, "noted")
+        assert isinstance(stand_in, torch.nn.Sequential)
+        assert pickle.loads(pickle.dumps(holder.loader["a"])) is some.shifted
+        assert holder.transforms[0](-2) == 2
+        transforms.restore()
+        assert holder.transforms == (abs, len)
+        assert holder.loader["a"] is some.shifted
+
+    @pytest.mark.parametrize("in_training", [True, False])
+    def test_modules_in_containers_have_names(self, in_training: bool) -> None:
+        inner = torch.nn.ModuleDict({"a": torch.nn.ReLU(), "b": some.Backwards()})
+        outer = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Sequential(torch.nn.ReLU()))
+        held = torch.nn.Module()
+        held.transforms = torch.nn.ModuleList([inner, outer])
+        held.transform = torch.nn.Tanh()
+        holder = SimpleNamespace(transforms=[held, outer])
+        transforms = Transforms(in_training=in_training)
+        transforms.find(holder)
+        assert transforms.names == [
+            *("ReLU", "Backwards", "Identity", "ReLU (2)", "Tanh"),
+            "Module.__call__",
+        ]
+        transforms.thread[0] = threading.get_ident()
+        assert outer(torch.tensor(-1.0)) == 0
+        transforms.restore()
+        assert transforms.spent[1:10:2] == [0, 0, 1, 1, 0]
+        assert type(outer[0]) is torch.nn.Identity
+        assert type(held.transform) is torch.nn.Tanh
+
+    def test_a_model_that_trains_keeps_its_modules(self) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+        transforms = Transforms(in_training=True)
+        transforms.find(SimpleNamespace(transform=model))
+        assert not transforms.names
+
+    @pytest.mark.parametrize("one", [some.Called(), some.called])
+    def test_arguments_are_passed_on(self, one: Any) -> None:
+        holder = SimpleNamespace(transform=one)
+        transforms = Transforms()
+        transforms.find(holder)
+        timed = holder.transform
+        for _ in range(2):
+            assert timed() == ((), {})
+            assert timed(1) == ((1,), {})
+            assert timed(1, 2) == ((1, 2), {})
+            assert timed(1, x=2) == ((1,), {"x": 2})
+            assert timed(x=1) == ((), {"x": 1})
+            assert timed(self=1, call=2) == ((), {"self": 1, "call": 2})
+            transforms.thread[0] = threading.get_ident()
+        transforms.restore()
+        assert transforms.spent[1] == 6
+
+    def test_a_models_classes_are_left_alone_in_training(self) -> None:
+        class OfModel(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return x
+
+        transforms = Transforms(in_training=True)
+        holder = SimpleNamespace(transform=OfModel())
+        transforms.find(holder)
+        assert "__call__" not in vars(OfModel)
+        assert holder.transform(1) == 1
+        transforms.restore()
+
+
+def test_a_line_is_seen_in_its_stage() -> None:
+    """However often: what gives up Python's lock is seen more often than what keeps it."""
+    loader = DataLoader(some.Busy(), batch_size=8, num_workers=1, collate_fn=some.slowly)
+    seen = {
+        (sampled.stage, place.partition(" ")[2])
+        for sampled in recorded(loader).code
+        for place in (*sampled.running, *sampled.blocked)
+    }
+    assert {stage for stage, function in seen if function.startswith("slowly")} == {"collate"}
+    assert {stage for stage, function in seen if function.startswith("Busy")} == {"fetch"}
+
+
+def test_lines_of_code_are_told() -> None:
+    run = recorded(DataLoader(some.Busy(), batch_size=8, num_workers=1))
+    (code,) = [sampled for sampled in run.code if sampled.running][:1]
+    place = max(code.running, key=lambda name: code.running[name])
+    assert "stage_datasets.py:" in place
+    assert "__getitem__" in place
+
+
+def test_lines_of_code_are_told_without_workers() -> None:
+    run = recorded(DataLoader(some.Busy(), batch_size=8))
+    places = [place for sampled in run.code for place in sampled.running]
+    assert {sampled.worker for sampled in run.code} == {None}
+    assert any("stage_datasets.py:" in place and "__getitem__" in place for place in places)
+
+
+def test_functions_that_lines_call_are_told() -> None:
+    run = recorded(DataLoader(some.Parsed(), batch_size=8, num_workers=1))
+    calls = {place.partition(" > ")[2] for sampled in run.code for place in sampled.calls}
+    assert "json.loads" in calls
+    assert sys.version_info < (3, 11) or "torch.tensor" in calls
+
+
+def test_code_that_keeps_pythons_lock_is_told() -> None:
+    run = recorded(DataLoader(some.Greedy(), batch_size=8, num_workers=1))
+    counts = {name: n for sampled in run.code for name, n in sampled.running.items()}
+    assert sum(n for name, n in counts.items() if "keep_lock" in name) > 0.5 * sum(counts.values())
+
+
+def sampler_of_this() -> CodeSampler:
+    """What looks at this thread, which fetches for ever."""
+    busy, nowhere = [threading.get_ident()], sampler_of_this.__code__
+    return CodeSampler(busy, lambda: "fetch", nowhere, lambda: None, in_training=True)
+
+
+def end(sampler: CodeSampler) -> None:
+    """Stop it, and wait for its thread."""
+    sampler.stop()
+    for thread in threading.enumerate():
+        if thread.name == "loadeval-code":
+            thread.join(10)
+
+
+@pytest.mark.check
+def test_a_compiled_tokeniser_is_told_by_the_line_that_calls_it() -> None:
+    """It has no frame of Python's own, so its name is what the line calls."""
+    from bench.zoo.texts import bpe, text
+
+    tokenizer, written = bpe(), text(0)
+    sampler = sampler_of_this()
+    sampler.start(threading.get_ident(), threading.get_native_id())
+    while sum(sampler.counts["fetch"]["calls"].values()) < 3:
+        tokenizer.encode(written)
+    end(sampler)
+    assert any(place.endswith(" > tokenizer.encode") for place in sampler.counts["fetch"]["calls"])
+
+
+class TestSwitchInterval:
+    """How long code may keep Python's lock, while a worker is looked at."""
+
+    @pytest.fixture(autouse=True)
+    def _is_restored(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        yield
+        assert sys.getswitchinterval() == before
+
+    def test_it_is_short_and_restored(self) -> None:
+        with short_switches():
+            assert sys.getswitchinterval() == pytest.approx(1e-4)
+
+    def test_it_stays_what_a_user_has_set_meanwhile(self) -> None:
+        before = sys.getswitchinterval()
+        with short_switches():
+            sys.setswitchinterval(0.002)
+        assert sys.getswitchinterval() == pytest.approx(0.002)
+        sys.setswitchinterval(before)
+
+    def test_it_is_left_alone_in_training(self) -> None:
+        before, unchanged = sys.getswitchinterval(), []
+        sampler = sampler_of_this()
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        while sum(sampler.counts["fetch"]["running"].values()) < 3:
+            unchanged.append(sys.getswitchinterval() == before)
+        end(sampler)
+        assert all(unchanged)
+
+
+class TestReadingFrames:
+    """A thread that runs on while its frames are read may free them, which ends the process."""
+
+    def look(self) -> None:
+        sampler = sampler_of_this()
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        while not sampler.counts["fetch"]["running"]:
+            pass
+        end(sampler)
+
+    @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="not of this Python")
+    def test_nothing_is_collected_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Not even with as many new objects as make Python look for garbage several times."""
+        current_frames, collections = sys._current_frames, list[int]()
+
+        def with_many_objects() -> Any:
+            before = gc.get_stats()[0]["collections"]
+            assert [[] for _ in range(10 * gc.get_threshold()[0])]
+            collections.append(gc.get_stats()[0]["collections"] - before)
+            return current_frames()
+
+        monkeypatch.setattr(sys, "_current_frames", with_many_objects)
+        self.look()
+        assert set(collections) == {0}
+        assert gc.isenabled()
+
+    def test_who_collects_no_garbage_still_does_not(self) -> None:
+        gc.disable()
+        try:
+            self.look()
+            assert not gc.isenabled()
+        finally:
+            gc.enable()
+
+    def test_without_a_lock_of_pythons_nothing_is_read(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+        before = threading.enumerate()
+        sampler = sampler_of_this()
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        assert not set(threading.enumerate()) - set(before)
+
+
+def descriptors() -> list[str]:
+    """What is open here.
+
+    Without pipes: torch closes those of its queues later, in threads. And without the memory of
+    multiprocessing, which keeps some of it for its next user.
+    """
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the folder itself
+            names.append(str(descriptor.readlink()))
+    return [name for name in names if not name.startswith("pipe:") and "/pym-" not in name]
+
+
+def left() -> list[str]:
+    """What is open once what looked at code has ended."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "loadeval-code":
+            thread.join(10)
+    return descriptors()
+
+
+def left_of_kernel() -> list[str]:
+    return [name for name in left() if name.startswith("/proc/")]
+
+
+@needs_proc
+class TestDescriptors:
+    """Files that are open in the training process. Each batch is slow enough to be looked at."""
+
+    @pytest.fixture(autouse=True)
+    def _all_are_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch_worker, "WORTH_NS", 0)
+
+    @pytest.mark.parametrize("how", [{}, {"num_workers": 2}], ids=["training", "workers"])
+    def test_they_do_not_grow_with_epochs(self, how: dict[str, Any]) -> None:
+        loader = DataLoader(Tensors, batch_size=8, **how)
+        recorded(loader)
+        before = left()
+        recorded(loader, epochs=5)
+        assert len(left()) <= len(before)
+
+    def test_none_of_the_kernels_is_left_after_an_epoch(self) -> None:
+        before = left_of_kernel()
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            batches = iter(evaluator)
+            next(batches)
+            during = {name.rpartition("/")[2] for name in descriptors()}
+            list(batches)
+            assert left_of_kernel() == before
+        assert during >= {"stat", "schedstat", "io"}
+
+    def test_none_of_the_kernels_is_left_after_an_epoch_that_was_broken_off(self) -> None:
+        before = left_of_kernel()
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            assert len(list(islice(evaluator, 2))) == 2
+            assert left_of_kernel() == before
+
+    def test_none_of_the_kernels_is_left_of_an_iterator_that_outlives_the_evaluator(self) -> None:
+        before = left_of_kernel()
+        evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True)
+        batches = iter(evaluator)
+        next(batches)
+        evaluator.close()
+        assert len(list(batches)) == 4
+        del batches
+        assert left_of_kernel() == before
+
+    def test_an_iterator_keeps_its_own_while_another_one_begins(self) -> None:
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            for _ in zip(evaluator, evaluator, strict=True):
+                pass
+        first, second = rows_of(evaluator.recorded())
+        assert (first.run_queue_ns[1:] >= 0).all()
+        assert (second.run_queue_ns[1:] >= 0).all()
+
+    def test_none_is_left_if_no_thread_can_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        before = left_of_kernel()
+        sampler = sampler_of_this()
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError, match="can't start"):
+                sampler.start(threading.get_ident(), threading.get_native_id())
+        assert left_of_kernel() == before
+
+    def test_none_is_left_of_a_thread_of_which_the_kernel_tells_nothing(self) -> None:
+        before = left_of_kernel()
+        sampler = sampler_of_this()
+        sampler.start(threading.get_ident(), 0)  # no thread has this number
+        assert left_of_kernel() == before
+
+
+@needs_proc
+def test_a_forked_worker_copies_the_pages_of_objects_that_it_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it shared when it started it has as its own in the end, page by page."""
+    monkeypatch.setattr(kernel, "LEAST_GAP_NS", 0)
+    monkeypatch.setattr(kernel, "MEMORY_SHARE", math.inf)
+    loader = DataLoader(some.Strings(), batch_size=8, num_workers=1, multiprocessing_context="fork")
+    (stages,) = rows_of(recorded(loader))
+    first, *_, last = (stages.private_bytes >= 0).nonzero()[0].tolist()
+    copied = stages.shared_bytes[first] - stages.shared_bytes[last]
+    assert copied > 0.6 * some.Strings.COUNT * mmap.PAGESIZE * last / len(stages)
+    assert stages.private_bytes[last] - stages.private_bytes[first] >= 0.8 * copied
+    assert stages.minor_faults[: last + 1].sum() * mmap.PAGESIZE >= 0.6 * copied
+    assert stages.system_ns[1:].sum() > 0
+
+
+def test_a_slow_batch_after_quick_ones_has_the_kernels_figures() -> None:
+    run = recorded(DataLoader(some.Late(), batch_size=2, num_workers=1))
+    (stages,) = rows_of(run)
+    assert stages.cpu_ns[-1] >= 0
+    assert stages.run_queue_ns[-1] >= 0
+    assert stages.cpu_ns[-1] + stages.run_queue_ns[-1] <= 2 * stages.fetch_ns[-1]
+
+
+def test_blocked_lines_are_told() -> None:
+    run = recorded(DataLoader(some.Blocked(), batch_size=2, num_workers=1))
+    blocked = {name: n for sampled in run.code for name, n in sampled.blocked.items()}
+    running = {name: n for sampled in run.code for name, n in sampled.running.items()}
+    assert sum(blocked.values()) > sum(running.values())
+    assert "stage_datasets.py:" in max(blocked, key=lambda name: blocked[name])
+
+
+def test_a_killed_worker_is_told() -> None:
+    dataset = some.Dying()
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, collate_fn=some.as_list)
+    evaluator = LoaderEvaluator(loader, stages=True)
+
+    def train() -> None:
+        for number, _ in enumerate(evaluator):
+            if number == 1:
+                dataset.had.release()
+
+    with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+        train()
+    evaluator.close()
+    (message,) = messages(evaluator.recorded(), "worker died")
+    assert message.startswith("worker 0 (pid ")
+    assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_looking_is_paused_and_goes_on_over_epochs(workers: int) -> None:
+    """Batches have the numbers that they have in their epoch; while it is paused none is noted."""
+
+    class Plain(Dataset[torch.Tensor]):
+        """Tells whether its transform is as it was found."""
+
+        def __init__(self) -> None:
+            self.transform = Doubling()
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            is_timed = Doubling.__call__ is not FOUND
+            return torch.tensor([self.transform(index), is_timed])
+
+    loader = DataLoader(Plain(), batch_size=2, num_workers=workers)
+    stages = torch_stages.DataLoaderStages(lambda loader: loader)
+    looks, timed = False, []
+    stages.look(looks)
+    for number in range(3):
+        known = stages.begin(loader)
+        iterator = iter(loader)
+        known(number)
+        for at, batch in enumerate(iterator):
+            timed.append((number, at, bool(batch[0, 1])))
+            if at in (4, 11):
+                looks = not looks
+                stages.look(looks)
+        del iterator  # and it is not taken from at once
+    taken = stages.take()
+    stages.close()
+    assert not [each for each in taken if isinstance(each, StageNote)]
+    rows = [each for each in taken if isinstance(each, StageTimes)]
+    assert [(each.epoch, each.batch) for each in rows] == [
+        (number, list(range(5, 12))) for number in range(3)
+    ]
+    if not workers:  # with some, it depends on what they had loaded ahead
+        assert [(n, at) for n, at, is_timed in timed if is_timed] == [
+            (n, at) for n in range(3) for at in range(5, 12)
+        ]
+
+
+class Doubling:
+    def __call__(self, index: int) -> int:
+        return 2 * index
+
+
+FOUND = Doubling.__call__
+
+
+KILLED_BEFORE = """
+import os, signal
+from torch.utils.data import DataLoader, Dataset
+from loadeval import StageNote
+from loadeval_adapters.torch_trace.stages import DataLoaderStages
+
+begun, waits = os.pipe(), os.pipe()
+
+class Waiting(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 1:
+            os.write(begun[1], b"x")
+            os.read(waits[0], 1)
+        return index
+
+loader = DataLoader(Waiting(), num_workers=1, persistent_workers=True)
+next(iter(loader))
+stages = DataLoaderStages(lambda loader: loader)
+stages.begin(loader)
+stages.take()
+(worker,) = loader._iterator._workers
+os.read(begun[0], 1)  # it reads a sample, and holds no lock of torch's
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler would raise, here
+worker.kill()
+os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+taken = stages.take()
+stages.close()
+message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
+assert taken == [StageNote(message, "worker died")], taken
+print("told", flush=True)
+os._exit(0)  # past torch's own waiting for the worker
+"""
+
+
+def test_a_killed_worker_that_was_started_before_is_told() -> None:
+    """In a process of its own."""
+    command = [sys.executable, "-c", KILLED_BEFORE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_workers_that_torch_ends_have_not_died() -> None:
+    loader = DataLoader(Tensors, num_workers=2)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        next(iter(evaluator))
+    assert not messages(evaluator.recorded(), "worker died")
+
+
+def test_a_fork_in_training_changes_nothing() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for number, _ in enumerate(evaluator):
+            if number == 2:
+                child = os.fork()
+                if child == 0:
+                    code = 0 if not torch_stages._begun else 1
+                    os._exit(code)
+                assert os.waitpid(child, 0)[1] == 0
+    assert len(rows_of(evaluator.recorded())[0]) == 5
+
+
+def test_closing_while_an_iterator_lives() -> None:
+    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=4, num_workers=1), stages=True)
+    batches = iter(evaluator)
+    next(batches)
+    evaluator.close()
+    assert vars(DataLoader)["_get_iterator"] is GET_ITERATOR
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(list(batches)) == 9
+    assert len(rows_of(evaluator.recorded())[0]) == 1
+
+
+def test_a_loader_can_be_copied_and_pickled_while_it_is_measured() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1, worker_init_fn=some.seed_numpy)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        batches = iter(evaluator)
+        next(batches)
+        for twin in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+            assert twin.worker_init_fn is some.seed_numpy
+            assert len(list(twin)) == 5
+        list(batches)
+    assert [len(stages) for stages in rows_of(evaluator.recorded())] == [5]
+
+
+def test_in_place() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    evaluator = install(loader, stages=True)
+    assert len(list(loader)) == 5
+    evaluator.close()
+    assert len(rows_of(evaluator.recorded())[0]) == 5
+
+
+def test_persistent_workers_that_were_started_before() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1, persistent_workers=True)
+    list(loader)
+    run = recorded(loader)
+    assert messages(run) == [torch_stages.STARTED_BEFORE]
+    (stages,) = rows_of(run)
+    assert (stages.fetch_ns == -1).all()
+    assert (stages.delivered_ns > 0).all()
+
+
+class ThreadContext(multiprocessing.context.SpawnContext):
+    """Its processes are threads, as MONAI's ThreadDataLoader makes them."""
+
+    class Process(threading.Thread):  # type: ignore[assignment]
+        """A thread that has what torch asks of a process."""
+
+        pid = os.getpid() + 1  # nobody's
+
+    Event = threading.Event  # type: ignore[assignment]
+
+    def Queue(self, maxsize: int = 0) -> Any:  # noqa: N802 - as multiprocessing has it
+        made: Any = queue.Queue(maxsize)
+        made.cancel_join_thread = made.close = lambda: None
+        return made
+
+
+def test_threads_as_workers_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their batches are right, and so are the classes of the process that trains."""
+    monkeypatch.setattr(torch_workers, "_worker_info", None)  # a worker sets it, here too
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+    monkeypatch.setattr(signal_handling, "_set_worker_signal_handlers", lambda: None)
+    fetches = {kind: vars(kind)["fetch"] for kind in torch_worker.FETCHERS}
+    loader = DataLoader(Tensors, batch_size=8, num_workers=2)
+    vars(loader)["_DataLoader__multiprocessing_context"] = ThreadContext()
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        served = []
+        for numbers, _ in evaluator:
+            served += numbers.tolist()
+            assert {kind: vars(kind)["fetch"] for kind in torch_worker.FETCHERS} == fetches
+    run = evaluator.recorded()
+    assert served == Tensors.tensors[0].tolist()
+    assert messages(run) == [torch_worker.IN_THREADS]
+    assert (rows_of(run)[0].fetch_ns == -1).all()
+
+
+def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Any = fetch._MapDatasetFetcher.fetch
+
+    def another(self: Any, index: Any) -> Any:
+        return original(self, list(index))
+
+    monkeypatch.setattr(fetch._MapDatasetFetcher, "fetch", another)
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=1))
+    assert messages(run) == [torch_worker.UNEXPECTED]
+    (stages,) = rows_of(run)
+    assert (stages.fetch_ns > 0).all()
+    assert (stages.slowest_ns == -1).all()
+    monkeypatch.undo()
+
+
+def test_a_failure_of_ours_ends_looking_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(kernel.Consumption, "since", fail)
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        assert len(list(evaluator)) == 5
+    (message,) = messages(evaluator.recorded())
+    assert message.endswith("(ValueError: planted)")

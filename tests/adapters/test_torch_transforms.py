@@ -1,0 +1,384 @@
+"""Which transforms of a dataset are timed, and that a program sees its own objects all the same."""
+
+from __future__ import annotations
+
+import functools
+import random
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from loadeval import LoaderEvaluator
+from loadeval_adapters.torch_trace.transforms import MANY, MOST_LOOKED_AT, Transforms, elements_of
+from tests.adapters import stage_datasets as some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+class Holder:
+    """A transform that holds whatever it is given."""
+
+    def __init__(self, **held: Any) -> None:
+        vars(self).update(held)
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Scaled(torch.nn.Module):
+    """A model, with a module that has no parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = torch.nn.Parameter(torch.ones(()))
+        self.child = some.Halved()
+
+
+class Secretive(torch.nn.Module):
+    """A module that must not be asked for its parameters or modules."""
+
+    def parameters(self, recurse: bool = True) -> Any:
+        raise RuntimeError(f"asked for parameters ({recurse})")
+
+    def forward(self, x: Any) -> Any:
+        return x
+
+
+class Loose(torch.nn.Module):
+    """A module whose `__init__` forgot torch's."""
+
+    def __init__(self) -> None:
+        self.stages = [some.Doubled()]
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Lazy:
+    """Stands for what it computes as soon as somebody asks for it, if only for its class."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("computed")
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Unsized(torch.Tensor):
+    """A tensor that tells nothing of itself."""
+
+    @classmethod
+    def __torch_function__(cls, *_: Any, **__: Any) -> Any:
+        raise RuntimeError("not told")
+
+    def __repr__(self, **_: Any) -> str:  # type: ignore[override]
+        return "Unsized"
+
+
+class Cropped:
+    """The upper half."""
+
+    def __call__(self, x: Any) -> Any:
+        return x[: len(x) // 2]
+
+
+class Croppings(torch.utils.data.Dataset[Any]):
+    def __init__(self) -> None:
+        self.transform = some.Composed([Cropped(), some.shifted])
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        return self.transform(torch.zeros(8, 8))
+
+
+@pytest.fixture(name="found")
+def _found() -> Iterator[Callable[..., Transforms]]:
+    """Looks into a dataset whose transform is given, and restores it at the end."""
+    every: list[Transforms] = []
+
+    def find(transform: Any, **how: Any) -> Transforms:
+        every.append(Transforms(**how))
+        every[-1].find(SimpleNamespace(transform=transform))
+        return every[-1]
+
+    yield find
+    for transforms in every:
+        transforms.restore()
+
+
+class TestWhatIsTimed:
+    """The innermost parts, by their names, and the code of what calls them."""
+
+    @pytest.mark.parametrize(
+        ("held", "names"),
+        [
+            ({"anything": [some.Doubled(), some.shifted]}, ["Doubled", "shifted"]),
+            ({"anything": (some.Doubled(), abs)}, ["Doubled", "abs"]),
+            ({"anything": {"a": some.Doubled(), "b": [abs]}}, ["Doubled", "abs"]),
+            ({"anything": [(some.Doubled(), 0.5), ("b", some.shifted)]}, ["Doubled", "shifted"]),
+            ({"anything": torch.nn.Sequential(some.Halved())}, ["Halved"]),
+            ({"anything": torch.nn.ModuleList([torch.nn.ReLU()])}, ["ReLU"]),
+            ({"anything": some.Halved()}, ["Halved"]),
+            (
+                {"anything": [Holder(others=[some.Doubled()])]},
+                ["Doubled", "Holder.__call__"],
+            ),
+        ],
+    )
+    def test_what_a_transform_holds(
+        self, found: Callable[..., Transforms], held: dict[str, Any], names: list[str]
+    ) -> None:
+        """In a list, a tuple, a dict or a container of torch's, nested too, or as a module."""
+        whole = "Holder.__call__ (2)" if "Holder.__call__" in names else "Holder.__call__"
+        assert found(Holder(**held)).names == [*names, whole]
+
+    def test_the_children_of_a_module(self, found: Callable[..., Transforms]) -> None:
+        """Torch's own are none: a user knows the module that has them."""
+        assert found(some.Steady()).names == ["shifted", "abs", "Halved", "Steady.forward"]
+
+    @pytest.mark.parametrize(
+        "held",
+        [
+            {"mean": [0.5, 0.5], "modes": ("a", "b"), "kinds": [int, Holder]},
+            {"op": some.Doubled(), "draw": random.random},  # it may be called for each pixel
+            {"many": [some.shifted] * (MANY + 1)},
+            {"model": Scaled()},
+            {"model": torch.nn.Sequential(torch.nn.Linear(1, 1))},
+            {"net": torch.nn.AvgPool2d(2)},
+        ],
+    )
+    def test_what_is_no_part(self, found: Callable[..., Transforms], held: dict[str, Any]) -> None:
+        """Values and classes, single functions, long lists, models, torch's own modules."""
+        assert found(Holder(**held)).names == ["Holder"]
+
+    def test_a_model_is_one_transform(self, found: Callable[..., Transforms]) -> None:
+        """Whatever modules it has."""
+        assert found(Scaled()).names == ["Scaled"]
+
+    def test_own_methods_are_no_parts(self, found: Callable[..., Transforms]) -> None:
+        """They are its own code, whatever lists it keeps of them."""
+        holder = Holder()
+        holder.by_target = {"image": holder.__call__}  # type: ignore[attr-defined]
+        assert found(holder).names == ["Holder"]
+
+    def test_a_part_of_two_transforms(self, found: Callable[..., Transforms]) -> None:
+        """Both have it, and it counts once."""
+        shared = [some.Doubled(), some.shifted]
+        two = [Holder(anything=shared), Holder(anything=shared), Holder(anything=shared[:])]
+        assert found(Holder(anything=two)).names == [
+            *("Doubled", "shifted", "Holder.__call__", "Holder.__call__ (2)"),
+            *("Holder.__call__ (3)", "Holder.__call__ (4)"),
+        ]
+
+    def test_own_code_is_apart(self, found: Callable[..., Transforms]) -> None:
+        """What a transform takes is without its parts, which count their own calls."""
+        composed = some.Composed([some.Doubled(), some.shifted])
+        transforms = found(composed)
+        transforms.thread[0] = threading.get_ident()
+        assert composed(3) == 7
+        assert transforms.names == ["Doubled", "shifted", "Composed.__call__"]
+        assert transforms.spent[1:6:2] == [1, 1, 1]
+        assert all(ns > 0 for ns in transforms.spent[0:6:2])
+
+
+class TestOddObjects:
+    """Nothing is asked of what a transform holds."""
+
+    def test_no_property_is_read(self, found: Callable[..., Transforms]) -> None:
+        """Nor is `__getattr__` called."""
+        names = found(some.Tailor()).names
+        assert names == [
+            *("Doubled", "shifted", "Doubled (2)", "Composed.__call__", "Registered"),
+            *("abs", "Halved", "Steady.forward", "Tailor.__call__"),
+        ]
+
+    def test_an_object_that_computes_its_class(self, found: Callable[..., Transforms]) -> None:
+        """It is not asked for it."""
+        assert found(Holder(anything=[Lazy(), some.Doubled()])).names == [
+            *("Lazy", "Doubled", "Holder.__call__"),
+        ]
+
+    def test_cycles(self, found: Callable[..., Transforms]) -> None:
+        """A list in itself, and a transform in its own list."""
+        endless: list[Any] = [some.Doubled()]
+        holder = Holder(anything=endless)
+        endless += [endless, holder, {"again": endless}, (endless,)]
+        assert found(holder).names == ["Doubled", "Holder.__call__"]
+
+    def test_no_deeper_than_one_would_nest(self, found: Callable[..., Transforms]) -> None:
+        """What is deeper counts as what holds it."""
+        nested: Any = some.Doubled()
+        for _ in range(50):
+            nested = Holder(anything=[nested])
+        names = found(nested).names
+        assert names[0] == "Holder"
+        assert len(names) < 10
+
+    @pytest.mark.parametrize(
+        ("more", "names"), [(-10, ["Doubled", "Holder.__call__"]), (10, ["Holder"])]
+    )
+    def test_no_more_objects_than_take_a_moment(
+        self, found: Callable[..., Transforms], more: int, names: list[str]
+    ) -> None:
+        """The rest is not timed."""
+        many = {f"a{number}": number for number in range(MOST_LOOKED_AT + more)}
+        assert found(Holder(**many, last=[some.Doubled()])).names == names
+
+    def test_no_items_once_there_are_too_many(self, found: Callable[..., Transforms]) -> None:
+        """The items of a list count, too."""
+        many = {f"a{number}": number for number in range(MOST_LOOKED_AT - 10)}
+        assert found(Holder(**many, last=[some.Doubled()] * 20)).names == ["Holder"]
+
+    def test_a_module_that_is_none(self, found: Callable[..., Transforms]) -> None:
+        """Its `__init__` forgot torch's."""
+        assert found(Loose()).names == ["Doubled", "Loose.__call__"]
+
+    def test_modules_that_hold_each_other(self, found: Callable[..., Transforms]) -> None:
+        """They are looked at once, and none of their methods is called."""
+        inner, outer = Secretive(), Secretive()
+        inner.add_module("outer", outer)
+        outer.add_module("inner", inner)
+        assert found(Holder(module=outer)).names == [
+            *("Secretive", "Secretive.forward", "Holder.__call__")
+        ]
+
+
+class TestSizes:
+    """How many numbers go into a transform and come out, of one batch of each worker."""
+
+    @pytest.mark.parametrize(
+        ("x", "elements"),
+        [
+            (Image.new("RGB", (5, 4)), 60),
+            (Image.new("L", (5, 4)), 20),
+            (np.zeros((3, 4)), 12),
+            (torch.zeros(3, 4), 12),
+            (torch.nn.Parameter(torch.zeros(3)), 3),
+            (b"abc", None),
+            ([1, 2], None),
+            (Unsized(), None),
+        ],
+        ids=["RGB", "grey", "array", "tensor", "parameter", "bytes", "list", "unsized"],
+    )
+    def test_of_what(self, x: Any, elements: int | None) -> None:
+        """Pixels times channels; nothing else has a size that says what work it is."""
+        assert elements_of(x) == elements
+
+    def test_of_one_batch(self, found: Callable[..., Transforms]) -> None:
+        """On average of its calls, in their order; what has none is left out."""
+        cropped, taken = Cropped(), [Cropped(), some.shifted, len]
+        composed = some.Composed(taken)
+        transforms = found([cropped, composed])
+        transforms.sizing[0] = True
+        transforms.thread[0] = threading.get_ident()
+        for side in (4, 8):
+            assert composed(torch.zeros(side, side)) == side // 2
+        assert cropped(x=[1, 2]) == [1]
+        transforms.sizing[0] = False
+        composed(torch.zeros(100, 100))
+        sizes = transforms.sizes()
+        assert sizes["elements_before"] == {"Cropped (2)": 40, "shifted": 20}
+        assert sizes["elements_after"] == {"Cropped (2)": 20, "shifted": 20}
+        calls = dict(zip(transforms.names, transforms.spent[1::2], strict=False))
+        assert set(calls.values()) == {1, 3}
+        assert calls["Cropped"] == 1
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("persistent", [False, True])
+    def test_in_a_run(self, workers: int, persistent: bool) -> None:
+        """Once for each start of a worker, or epoch without any."""
+        dataset = Croppings()
+        loader = DataLoader(
+            dataset,
+            batch_size=2,
+            num_workers=workers,
+            persistent_workers=persistent and workers > 0,
+        )
+        with LoaderEvaluator(loader, stages=True) as evaluator:
+            for _ in range(2):
+                for _batch in evaluator:
+                    pass
+        run = evaluator.recorded()
+        assert list(run.sizes) == ["Composed.__call__", "Cropped", "shifted"]
+        assert run.sizes["Cropped"] == (64, 32)
+        assert (run.transforms["Cropped"].calls == 2).all()
+
+    def test_an_error_ends_it(self) -> None:
+        """It is the program's own, and its batch has none."""
+        dataset = Croppings()
+        dataset.transform.transforms.append(functools.partial(int, base=3))
+        loader = LoaderEvaluator(DataLoader(dataset, batch_size=2), stages=True)
+        with pytest.raises(TypeError):
+            list(loader)
+        loader.close()
+        assert not len(loader.recorded().stages)
+
+
+class TestTheProgramsOwnObjects:
+    """What a program sees of its transforms where it loads without workers."""
+
+    def test_between_batches_they_are_there(self) -> None:
+        """And so they are after the run; the lists are the same ones."""
+        dataset = some.Tailored()
+        tailor = dataset.transform
+        held = {name: vars(tailor)[name] for name in ("stages", "by_chance", "last")}
+        before = {name: list(value) for name, value in held.items()}
+        inner = tailor.stages[2].transforms
+        evaluator = LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True)
+        for _ in range(2):
+            for _ in evaluator:
+                for name, value in held.items():
+                    assert vars(tailor)[name] is value
+                assert {id(stage) for stage in tailor.stages} == set(map(id, before["stages"]))
+                assert [pair[0] for pair in tailor.by_chance] == [
+                    pair[0] for pair in before["by_chance"]
+                ]
+                assert inner[1] is some.shifted
+        evaluator.close()
+        assert {id(stage) for stage in tailor.stages} == set(map(id, before["stages"]))
+        for name in ("by_chance", "last"):
+            assert all(map(lambda a, b: a is b, held[name], before[name]))
+        calls = evaluator.recorded().transforms["shifted"].where(epoch=0).calls
+        assert calls.sum() >= 80  # the function is in three lists
+
+    def test_a_list_that_it_changes(self) -> None:
+        """What was added, removed or moved between batches stays so, and so does a new list."""
+        dataset = some.Picky()
+        composed = some.Composed([some.shifted, some.Doubled(), abs])
+        dataset.transforms.append(composed)
+        loader = LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True)
+        batches = iter(loader)
+        next(batches)
+        own = composed.transforms
+        own.insert(0, abs)
+        own.remove(some.shifted)
+        next(batches)
+        assert own == [abs, own[1], abs]
+        assert own[0] is own[2] is abs
+        composed.transforms = new = [some.shifted]
+        assert len(list(batches)) == 3
+        loader.close()
+        assert composed.transforms is new
+        assert new == [some.shifted]
+        assert type(own[0]) is type(abs)
+
+    def test_after_an_error_they_are_back(self) -> None:
+        """An error of a transform is the program's own, too."""
+        dataset = some.Tailored()
+        dataset.transform.stages.append(functools.partial(dict.__getitem__, {}))
+        before = set(map(id, dataset.transform.stages))
+        loader = LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True)
+        with pytest.raises(KeyError):
+            next(iter(loader))
+        assert set(map(id, dataset.transform.stages)) == before
+        loader.close()

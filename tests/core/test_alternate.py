@@ -1,0 +1,727 @@
+"""Alternating runs: what is served, what counts, and to the nanosecond when."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections import Counter
+from itertools import chain, islice, pairwise, repeat
+from mmap import PAGESIZE, mmap
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadeval import LoaderEvaluator
+from loadeval.core.alternate import Alternation
+from loadeval.core.rounds import FIXED_REAL_BLOCK, Schedule, arms_of
+from loadeval.data.blocks import SMALLEST_BLOCK, block_for, whole_epochs
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
+from loadeval.testing import FakeClock
+from tests.scripted import SerialAdapter, SerialLoader, register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval.data.run import Run
+
+MS = 1_000_000
+LOAD_NS, STEP_NS = 150 * MS, 100 * MS
+
+FIRST_REAL = next(seed for seed in range(9) if arms_of(seed, 0)[0] == "real")
+"""A seed with which the run begins with a real block."""
+pytestmark = pytest.mark.usefixtures("serial")
+
+
+def alternating(
+    length: int, prefetched: int = 0, **options: Any
+) -> tuple[LoaderEvaluator, SerialLoader, FakeClock]:
+    """By default without instruments: with some, one pair in three is for these."""
+    clock = FakeClock(1000)
+    loader = SerialLoader(range(length), [LOAD_NS] * length, clock)
+    loader.prefetched = prefetched
+    options = {"probes": ()} | options
+    return LoaderEvaluator(loader, mode="alternate", clock=clock, **options), loader, clock
+
+
+def train(evaluator: LoaderEvaluator, clock: FakeClock, epochs: int = 1) -> list[int]:
+    served = []
+    for _ in range(epochs):
+        for batch in evaluator:
+            served.append(batch)
+            clock.advance(STEP_NS)
+    return served
+
+
+def rows(run: Run) -> Counter[tuple[int, int]]:
+    """How many batches each arm of each pair has."""
+    return Counter(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+
+
+def counted(run: Run, arm: str) -> Any:
+    steps = run.steps
+    return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))
+
+
+def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
+    evaluator, _, clock = alternating(300)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    steps = run.steps
+    real, ideal = counted(run, "real"), counted(run, "ideal")
+    assert set(steps.wait_ns[real].tolist()) == {LOAD_NS}
+    assert set(steps.wait_ns[ideal].tolist()) == {0}
+    assert set(steps.step_ns[real | ideal].tolist()) == {STEP_NS}
+    assert ideal.sum() >= 4 * 8
+    assert real.sum() > 2 * ideal.sum()
+
+
+def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
+    evaluator, _, clock = alternating(300, pairs=5, seed=3)
+    train(evaluator, clock)
+    windows = evaluator.recorded().windows
+    expected = [(pair, arm) for pair in range(5) for arm in arms_of(3, pair)]
+    assert [(window.pair, window.arm) for window in windows] == expected
+    sizes = rows(evaluator.recorded())
+    each_ns = {"real": LOAD_NS + STEP_NS, "ideal": STEP_NS}
+    for window in windows:
+        batches = sizes[window.pair, ARMS.index(window.arm)]
+        assert window.elapsed_ns == batches * each_ns[window.arm]
+
+
+@pytest.mark.parametrize("length", [2000, 5])
+def test_no_batch_counts_that_was_served_while_instruments_were_read(length: int) -> None:
+    """They are read in every third pair, its warm-ups included, and before the first block."""
+    looks = [(True, 0)]
+
+    class Looking:
+        """Looks into the loader, and notes what it is told after how many batches."""
+
+        def begin(self, _: Any) -> Any:
+            return lambda _: None
+
+        def take(self) -> list[Any]:
+            return []
+
+        def close(self) -> None:
+            looks.append((False, loader.asked))
+
+        def look(self, on: bool) -> None:
+            looks.append((on, loader.asked))
+
+    class Adapter(SerialAdapter):
+        def stages(self, _: Any) -> Any:
+            return Looking()
+
+    clock = FakeClock(1000)
+    loader = SerialLoader(range(length), [LOAD_NS] * length, clock)
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch, SerialLoader.__module__, Adapter)
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, probes=(), pairs=8)
+    train(evaluator, clock, epochs=1 if length > 100 else 30)
+    run = evaluator.recorded()
+    asked = np.zeros(loader.asked + 1, bool)
+    for (on, since), (_, until) in pairwise(looks):
+        asked[since:until] = on
+    numbers = np.arange(len(run.steps))  # without prefetched batches, they come in order
+    assert (asked[numbers] == run.steps.instrumented).all()
+    assert run.steps.instrumented.sum() > 2 * 8
+    assert not (run.steps.instrumented & (run.steps.pair != UNKNOWN)).any()
+    assert sorted({*run.steps.pair.tolist()} - {UNKNOWN}) == [0, 1, 3, 4, 6, 7, 9, 10]
+    assert {each.pair for each in run.prefetches if each.instrumented} == {2, 5, 8}
+
+
+def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits and steps of a counted block add up to its window, fences included."""
+    fence_ns, clocks = 1000, list[FakeClock]()
+    monkeypatch.setattr(SerialAdapter, "fence", lambda _: clocks[0].advance(fence_ns))
+    evaluator, _, clock = alternating(120, pairs=3)
+    clocks.append(clock)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    steps = run.steps
+    for window in run.windows:
+        of_block = (steps.pair == window.pair) & (steps.arm == ARMS.index(window.arm))
+        assert (steps.wait_ns[of_block] + steps.step_ns[of_block]).sum() == window.elapsed_ns
+        *others, last = steps.step_ns[of_block].tolist()
+        assert set(others) == {STEP_NS}
+        assert last == STEP_NS + fence_ns
+
+
+def test_the_prefetch_times_the_loader_alone() -> None:
+    evaluator, _, clock = alternating(200, pairs=4)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    assert len(run.prefetches) == 4
+    assert all(
+        prefetch.elapsed_ns == prefetch.timed * LOAD_NS == 11 * LOAD_NS
+        for prefetch in run.prefetches
+    )
+    assert run.steps.wait_ns[run.steps.pair != UNKNOWN].max() == LOAD_NS
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
+    """Batches that were in the queue have one too; batch N takes N ns more to load."""
+    clock = FakeClock()
+    loader = SerialLoader(range(300), range(LOAD_NS, LOAD_NS + 300), clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    train(evaluator, clock)
+    prefetches = [prefetch for prefetch in evaluator.recorded().prefetches if prefetch.batches]
+    assert len(prefetches) >= 4
+    for prefetch in prefetches:
+        first_ns = prefetch.waits_ns[0]
+        assert prefetch.waits_ns == list(range(first_ns, first_ns + prefetch.batches))
+        assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
+
+
+def test_a_prefetch_tells_how_long_the_end_of_an_epoch_took() -> None:
+    """It is known only where the loader found its end in the prefetch."""
+    evaluator, loader, clock = alternating(45)
+    loader.end_ns = 500
+    train(evaluator, clock, epochs=12)
+    prefetches = evaluator.recorded().prefetches
+    last = {prefetch.epoch: prefetch for prefetch in prefetches}
+    assert {prefetch.end_ns for prefetch in prefetches} == {None, 500}
+    assert all(
+        last[prefetch.epoch] is prefetch for prefetch in prefetches if prefetch.end_ns is not None
+    )
+
+
+def test_a_window_tells_page_faults() -> None:
+    """They are those of the counted part: each step touches a page that it has just got."""
+    loader = SerialLoader(range(60), [0] * 60, FakeClock())
+    for _ in (evaluator := LoaderEvaluator(loader, mode="alternate")):
+        with mmap(-1, 32 * PAGESIZE) as memory:
+            for page in range(32):
+                memory[page * PAGESIZE] = 1
+    run = evaluator.recorded()
+    assert run.windows
+    for window in run.windows:
+        batches = int(((run.steps.pair == window.pair) & counted(run, window.arm)).sum())
+        assert (window.minor_faults or 0) >= batches
+
+
+def test_page_faults_are_unknown_without_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has none that counts them."""
+    monkeypatch.setitem(sys.modules, "resource", None)
+    evaluator, _, clock = alternating(60)
+    train(evaluator, clock)
+    windows = evaluator.recorded().windows
+    assert windows
+    assert {window.minor_faults for window in windows} == {None}
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_an_epoch_begins_in_plain_order_and_uncounted(prefetched: int) -> None:
+    """With as many batches as the queue holds and one, three at least, and as without loadeval."""
+    head = max(3, prefetched + 1)
+    evaluator, _, clock = alternating(40, prefetched)
+    for _ in range(4):
+        assert train(evaluator, clock)[:head] == list(range(head))
+    steps = evaluator.recorded().steps
+    heads = steps.batch < head
+    assert (steps.pair[heads] == UNKNOWN).all()
+    assert (steps.arm[heads] == ARMS.index("real")).all()
+    assert set(steps.wait_ns[heads].tolist()) == {LOAD_NS}
+
+
+@pytest.mark.parametrize(("queue_is_full", "warmup"), [(False, 0), (True, 5)])
+def test_the_head_of_an_epoch_is_warm_up_of_a_real_block(queue_is_full: bool, warmup: int) -> None:
+    """Unless the queue was emptied after it, which has to be refilled before anything counts."""
+    evaluator, loader, _ = alternating(60, prefetched=4)
+    shared = evaluator._measurement.alternation
+    assert shared is not None
+    shared.schedule = Schedule(seed=FIRST_REAL, pairs=1, prefetch_depth=4, counted=10)
+    spans = shared.epoch(iter(loader), 0, queue_is_full=queue_is_full).spans(0)
+    sizes = []
+    for span in islice(spans, 3):
+        sizes.append(span.size)
+        for batch in islice(span.source, span.size):
+            span.marks += [batch, batch]
+    assert sizes[: 3 if warmup else 2] == [5, *([warmup] if warmup else []), 10]
+
+
+def test_epochs_carry_blocks_over() -> None:
+    evaluator, _, clock = alternating(20)
+    assert train(evaluator, clock, epochs=10) == list(range(20)) * 10
+    run = evaluator.recorded()
+    assert all(rows(run)[pair, arm] >= 8 for pair in (0, 1) for arm in (0, 1))
+    assert {window.epoch for window in run.windows if window.pair == 0} >= {0, 1}
+
+
+@pytest.mark.parametrize("prefetched", [0, 4, 16])
+def test_short_epochs_alternate_whole(prefetched: int) -> None:
+    """In order, each batch once. The first is warm-up, and of others the first batch counts not."""
+    evaluator, loader, clock = alternating(5, prefetched)
+    loader.end_ns = 700
+    assert train(evaluator, clock, epochs=9) == list(range(5)) * 9
+    run = evaluator.recorded()
+    assert loader.asked == 9 * 5
+    assert set(rows(run)) == {
+        (UNKNOWN, 0),
+        (UNKNOWN, 1),
+        *((p, a) for p in range(4) for a in (0, 1)),
+    }
+    assert [(window.pair, window.arm) for window in run.windows] == [
+        (pair, arm) for pair in range(4) for arm in arms_of(0, pair)
+    ]
+    assert {window.epoch for window in run.windows} == set(range(1, 9))
+    assert whole_epochs(run) == {window.epoch: window.pair for window in run.windows}
+    assert (run.steps.pair[run.steps.batch == 0] == UNKNOWN).all()
+    assert set(run.steps.wait_ns[counted(run, "real")].tolist()) == {LOAD_NS}
+    assert set(run.steps.wait_ns[counted(run, "ideal")].tolist()) == {0}
+    assert {(prefetch.batches, prefetch.end_ns) for prefetch in run.prefetches} == {(5, 700)}
+    ideal = {prefetch.epoch for prefetch in run.prefetches}
+    assert {end.wait_ns for end in run.ends if end.epoch not in ideal} == {700}
+
+
+def test_an_epoch_of_one_batch_alternates_whole() -> None:
+    evaluator, _, clock = alternating(1)
+    assert train(evaluator, clock, epochs=9) == [0] * 9
+    run = evaluator.recorded()
+    assert rows(run) == {(UNKNOWN, 0): 1, **{(p, a): 1 for p in range(4) for a in (0, 1)}}
+    assert set(run.steps.wait_ns[counted(run, "ideal")].tolist()) == {0}
+
+
+def test_epochs_that_training_leaves_early_alternate_whole() -> None:
+    """The first two show how long they are. One that goes on is served to its end."""
+    evaluator, _, clock = alternating(60)
+    for _ in range(8):
+        for _ in islice(evaluator, 6):
+            clock.advance(STEP_NS)
+    run = evaluator.recorded()
+    assert set(whole_epochs(run)) == set(range(2, 8))
+    assert train(evaluator, clock) == list(range(60))
+    assert train(evaluator, clock) == list(range(60))
+
+
+def test_a_short_epoch_that_begins_after_the_last_pair_is_served() -> None:
+    """It was asked for before."""
+    evaluator, _, clock = alternating(5, batches=30)
+    train(evaluator, clock)
+    waiting = iter(evaluator)
+    train(evaluator, clock, epochs=9)
+    assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
+    assert list(waiting) == list(range(5))
+
+
+def test_an_epoch_without_room_in_memory_is_served_in_blocks() -> None:
+    clock = FakeClock()
+    loader = SerialLoader([bytes(100)] * 10, [LOAD_NS] * 10, clock)
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
+    assert len(train(evaluator, clock, epochs=12)) == 120
+    run = evaluator.recorded()
+    assert max(prefetch.batches for prefetch in run.prefetches) == 3
+    assert any(rows(run)[pair, 0] >= 8 for pair in range(1, 9))
+
+
+@pytest.mark.parametrize("fails_at", [0, 1, 3])
+def test_an_error_in_a_whole_epoch_comes_after_the_batches_before_it(fails_at: int) -> None:
+    evaluator, loader, clock = alternating(4)
+    train(evaluator, clock)
+    for _ in range(4):
+        batches: list[Any] = [*range(fails_at), OSError("disk gone"), *range(fails_at, 3)]
+        loader.batches = batches
+        served: list[int] = []
+        with pytest.raises(OSError, match="disk gone"):
+            served.extend(evaluator)
+        assert served == list(range(fails_at))
+    evaluator.close()
+
+
+def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
+    evaluator, _, clock = alternating(100, pairs=1)
+    assert train(evaluator, clock) == list(range(100))
+    assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
+    assert train(evaluator, clock) == list(range(100))
+    run = evaluator.recorded()
+    assert len(run.steps) < 30
+    assert [end.cause for end in run.ends] == ["unmeasured"]
+
+
+def test_no_pair_begins_after_the_budget_of_batches() -> None:
+    evaluator, _, clock = alternating(300, batches=50)
+    train(evaluator, clock)
+    assert 50 <= len(evaluator.recorded().steps) < 80
+
+
+def environment() -> dict[str, Any]:
+    return dict(alternating(1)[0].recorded().header.environment)
+
+
+def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ranks of torch.distributed are seen, and which this is, without a launcher's word."""
+    torch_distributed = pytest.importorskip("torch.distributed")
+    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 1)):
+        monkeypatch.setattr(torch_distributed, name, lambda value=value: value)
+    assert (environment()["rank"], environment()["world_size"]) == (1, 2)
+
+
+def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert (environment()["rank"], environment()["world_size"]) == (3, 4)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert "rank" not in environment()
+
+
+def test_a_real_block_begins_with_an_empty_queue() -> None:
+    """What was prefetched is taken before a real block, and served in the next ideal one."""
+    evaluator, _, clock = alternating(200, prefetched=4)
+    served = train(evaluator, clock)
+    assert served != list(range(200))
+    assert sorted(served) == list(range(200))
+    assert max(batch - place for place, batch in enumerate(served)) == 4
+
+
+@pytest.mark.parametrize("fails_at", range(1, 40, 3))
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_the_loaders_error_comes_after_the_batches_before_it(
+    fails_at: int, prefetched: int
+) -> None:
+    clock = FakeClock()
+    batches: list[Any] = [*range(fails_at), OSError("disk gone")]
+    loader = SerialLoader(batches, [LOAD_NS] * len(batches), clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    served: list[int] = []
+
+    def run() -> None:
+        for batch in evaluator:
+            served.append(batch)
+            clock.advance(STEP_NS)
+
+    with pytest.raises(OSError, match="disk gone"):
+        run()
+    assert sorted(served) == list(range(fails_at))
+    assert evaluator.recorded().ends[0].cause == "failed"
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 17, 18, 31, 44, 99])
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
+    evaluator, loader, clock = alternating(length + 1, prefetched)
+    for _ in range(3):
+        served = train(evaluator, clock)
+        assert (sorted(served) if prefetched else served) == list(range(length + 1))
+    assert loader.asked == 3 * (length + 1)
+    assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
+
+
+def test_an_epoch_can_be_broken_off_anywhere() -> None:
+    evaluator, _, clock = alternating(60)
+    for stop in range(1, 50, 3):
+        for number, _ in enumerate(evaluator):
+            clock.advance(STEP_NS)
+            if number == stop:
+                break
+    run = evaluator.recorded()
+    assert {end.cause for end in run.ends} == {"broken off"}
+    assert any(rows(run)[pair, 0] >= 8 and rows(run)[pair, 1] >= 8 for pair in range(9))
+
+
+def test_a_prefetch_stays_within_the_caches_bound() -> None:
+    clock = FakeClock()
+    loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
+    assert len(train(evaluator, clock)) == 200
+    run = evaluator.recorded()
+    assert {prefetch.batches for prefetch in run.prefetches} <= {0, 1, 2, 3}
+    assert rows(run)[0, 1] == 8
+
+
+def test_memory_for_a_block_that_is_large_enough_is_all_it_takes() -> None:
+    """With 30 batches in memory a block of 250 is one of 15, after as many to warm up."""
+    clock = FakeClock()
+    loader = SerialLoader([bytes(100)] * 9000, [MS] * 9000, clock)
+    evaluator = LoaderEvaluator(
+        loader, mode="alternate", clock=clock, max_cache_bytes=3000, pairs=4, probes=()
+    )
+    for _ in evaluator:
+        clock.advance(MS)
+    run = evaluator.recorded()
+    assert {prefetch.batches for prefetch in run.prefetches} == {30}
+    assert {rows(run)[window.pair, 1] for window in run.windows if window.arm == "ideal"} == {15}
+
+
+def test_what_was_taken_out_of_the_queue_counts_towards_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is taken out before a real block, and waits in memory for the next ideal one."""
+    copies: list[weakref.ref[Any]] = []
+
+    def keep(_: object, batch: int) -> Any:
+        copy = np.full(100, batch, np.int8)
+        copies.append(weakref.ref(copy))
+        return copy
+
+    monkeypatch.setattr(SerialAdapter, "keep", keep)
+    clock = FakeClock()
+    loader = SerialLoader([np.zeros(100, np.int8)] * 200, [LOAD_NS] * 200, clock)
+    loader.prefetched = 4
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=700)
+    for _ in evaluator:
+        clock.advance(STEP_NS)
+        assert sum(copy() is not None for copy in copies) <= 7
+    assert rows(evaluator.recorded())[0, 1]
+
+
+class Reusing(SerialLoader):
+    """Writes each batch over the one before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = np.zeros(2)
+        for number in super().__iter__():
+            buffer[:] = number
+            yield buffer
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+@pytest.mark.parametrize("fits", [0, 2])
+def test_a_batch_that_cannot_be_copied_is_served_itself(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int, fits: int
+) -> None:
+    """Before the loader is asked for the next one, which may come in the same memory."""
+    copied = 0
+    keep = SerialAdapter.keep
+
+    def keep_some(adapter: SerialAdapter, batch: Any) -> Any:
+        nonlocal copied
+        copied += 1
+        if copied % (fits + 1) == 0:
+            raise MemoryError("out of memory")
+        return keep(adapter, batch)
+
+    monkeypatch.setattr(SerialAdapter, "keep", keep_some)
+    clock = FakeClock()
+    loader = Reusing(range(200), [LOAD_NS] * 200, clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    served = []
+    for batch in evaluator:
+        served.append(int(batch[1]))
+        clock.advance(STEP_NS)
+    assert (sorted(served) if prefetched else served) == list(range(200))
+    run = evaluator.recorded()
+    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(fits + 2))
+    assert [event.message for event in run.events if "could not be copied" in event.message] == [
+        "a batch could not be copied, so that fewer are prefetched: out of memory"
+    ]
+
+
+def test_prefetched_batches_are_in_memory_of_their_own() -> None:
+    buffer = np.zeros(2)
+
+    def reusing() -> Iterator[Any]:
+        for number in range(60):
+            buffer[:] = number
+            yield buffer
+
+    served = [float(batch[0]) for batch in LoaderEvaluator(reusing, mode="alternate")]
+    assert served == list(range(60))
+
+
+def test_a_batch_is_the_consumers_to_free() -> None:
+    """What a step makes of its batch is freed with the batch, in the ideal arm too."""
+    made: list[weakref.ref[Any]] = []
+    most_alive = 0
+    for batch in LoaderEvaluator(lambda: ({} for _ in range(60)), mode="alternate"):
+        batch["made"] = np.ones(4)
+        made.append(weakref.ref(batch["made"]))
+        del batch
+        most_alive = max(most_alive, sum(reference() is not None for reference in made))
+    assert most_alive <= 1
+
+
+def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
+    """Its iterator, and so the loader's workers, are gone without the garbage collector."""
+    gone = []
+
+    class Batches:
+        def __iter__(self) -> Iterator[int]:
+            try:
+                yield from range(100)
+            finally:
+                gone.append(True)
+
+    evaluator = LoaderEvaluator(Batches(), mode="alternate")
+    gc.disable()
+    try:
+        for number in evaluator:
+            if number == 50:
+                break
+        assert gone == [True]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+@pytest.mark.parametrize("length", [20, 29, 37, 44, 59])
+def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
+    """However long the loader takes to find that it has no more, as to stop its workers."""
+    evaluator, loader, clock = alternating(length, prefetched)
+    loader.end_ns = 500
+    train(evaluator, clock, epochs=6)
+    run = evaluator.recorded()
+    assert set(run.steps.step_ns.tolist()) == {STEP_NS}
+    steps = run.steps
+    for pair, arm in rows(run):
+        windows = [
+            window for window in run.windows if (window.pair, ARMS.index(window.arm)) == (pair, arm)
+        ]
+        of_block = (steps.pair == pair) & (steps.arm == arm)
+        if pair != UNKNOWN:
+            recorded_ns = (steps.wait_ns + steps.step_ns)[of_block].sum()
+            assert recorded_ns == sum(window.elapsed_ns for window in windows)
+
+
+@pytest.mark.parametrize(
+    ("prefetched", "said"),
+    [
+        (4, "alternating changes the order of batches, so losses differ"),
+        (0, "alternating loads ahead, so random numbers may differ"),
+    ],
+)
+def test_what_it_changes_of_a_training_is_said_once_in_a_process(
+    prefetched: int,
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In one short line, however many loaders alternate; it is no warning."""
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    for _ in range(2):
+        evaluator, _, clock = alternating(40, prefetched)
+        train(evaluator, clock, epochs=2)
+    assert [record.message for record in caplog.records] == [
+        f"loadeval: {said}; mode='log' does not"
+    ]
+
+
+@pytest.mark.parametrize(("rank", "times"), [("0", 1), ("1", 0)])
+def test_of_several_ranks_the_first_says_what_it_changes(
+    rank: str, times: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr(Alternation, "has_logged", False)
+    evaluator, _, clock = alternating(40, 4)
+    train(evaluator, clock)
+    assert len(caplog.records) == times
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_all_ranks_switch_arms_at_the_same_batch(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int
+) -> None:
+    """However long each of them loads and computes, over short epochs too."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    columns = []
+    for wait_ns, step_ns in ((0, 0), (LOAD_NS, STEP_NS), (1000, MS)):
+        clock = FakeClock()
+        loader = SerialLoader(range(90), [wait_ns] * 90, clock)
+        loader.prefetched = prefetched
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+        for number, _ in enumerate(chain.from_iterable(repeat(evaluator, 5))):
+            clock.advance(step_ns * (number % 7))
+        steps = evaluator.recorded().steps
+        columns.append((steps.pair.tolist(), steps.arm.tolist()))
+    assert columns[0] == columns[1] == columns[2]
+    assert rows(evaluator.recorded())[3, 0] == FIXED_REAL_BLOCK
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_a_rank_with_less_memory_switches_arms_with_the_others(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int
+) -> None:
+    """What it cannot prefetch of an ideal block it loads uncounted, and its log says so."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    batch = np.zeros(100)
+    runs = []
+    for room in (None, 6 * batch.nbytes):
+        clock = FakeClock()
+        loader = SerialLoader([batch.copy() for _ in range(300)], [LOAD_NS] * 300, clock)
+        loader.prefetched = prefetched
+        memory: dict[str, Any] = {} if room is None else {"max_cache_bytes": room}
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, **memory)
+        for _ in evaluator:
+            clock.advance(STEP_NS)
+        runs.append(evaluator.recorded())
+    whole, limited = (run.steps for run in runs)
+    counts = limited.pair != -1
+    for name in ("pair", "arm"):
+        assert (getattr(whole, name)[counts] == getattr(limited, name)[counts]).all()
+    of_real = whole.arm == 0
+    assert (whole.pair[of_real] == limited.pair[of_real]).all()
+    assert 0 < counts[~of_real].sum() < (whole.pair != -1)[~of_real].sum()
+    (said,) = (event.message for event in runs[1].events if "max_cache_bytes" in event.message)
+    assert "of this rank" in said
+
+
+@given(
+    st.lists(st.integers(1, 120), min_size=1, max_size=6),
+    st.integers(0, 8),
+    st.integers(0, 50) | st.integers(0, 500 * MS),
+    st.integers(0, 500 * MS),
+    st.booleans(),
+)
+def test_every_batch_is_served_once(
+    lengths: list[int], prefetched: int, wait_ns: int, step_ns: int, fixed: bool
+) -> None:
+    """This holds in each epoch, whatever its length and however long anything takes."""
+    clock = FakeClock()
+    with pytest.MonkeyPatch.context() as patch:
+        register(patch, SerialLoader.__module__, SerialAdapter)
+        loader = SerialLoader([], [], clock)
+        loader.prefetched = prefetched
+        evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    evaluator._measurement._schedule.fixed = fixed
+    for length in lengths:
+        loader.batches, loader.waits_ns = range(length), [wait_ns] * length
+        served = []
+        for batch in evaluator:
+            served.append(batch)
+            clock.advance(step_ns)
+        assert (sorted(served) if prefetched else served) == list(range(length))
+
+
+@pytest.mark.parametrize("length", [4, 7, 16, 39])
+@pytest.mark.parametrize("prefetched", [0, 2])
+@pytest.mark.parametrize("is_broken_off", [False, True])
+def test_blocks_of_fast_steps_end_in_short_epochs(
+    length: int, prefetched: int, is_broken_off: bool
+) -> None:
+    """Where an epoch is shorter than a warm-up, or training always leaves it so early."""
+    clock = FakeClock()
+    loader = SerialLoader(range(1000), [MS] * 1000, clock)
+    loader.prefetched = prefetched
+    if not is_broken_off:
+        loader.batches, loader.waits_ns = range(length), [MS] * length
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, batches=400)
+    while not evaluator._measurement._schedule.is_over:
+        for _ in islice(evaluator, length):
+            clock.advance(MS)
+        assert clock() < 100_000 * MS
+    run = evaluator.recorded()
+    for arm in ("real", "ideal"):
+        assert counted(run, arm).sum() >= 30
+
+
+@given(st.integers())
+def test_either_arm_is_first_about_as_often(seed: int) -> None:
+    """It is in 400 pairs 140 to 260 times, six standard deviations; other seeds differ."""
+    orders = [[arms_of(number, pair)[0] for pair in range(400)] for number in (seed, seed + 1)]
+    assert 140 <= orders[0].count("real") <= 260
+    assert orders[0] != orders[1]
+
+
+@given(st.integers(0, 200))
+def test_a_block_goes_well_beyond_the_queue(depth: int) -> None:
+    assert block_for(depth) > 2 * depth
+    assert block_for(depth) >= SMALLEST_BLOCK

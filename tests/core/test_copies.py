@@ -1,0 +1,364 @@
+"""Copies of leaves: their values and layout, and the memory that large ones lie in."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import subprocess
+import sys
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval.core import batch as copies
+from loadeval.core.batch import LARGE, Regions, clone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DOUBLES = np.arange(2 * 48 * 50 * 5.0).reshape(2, 48, 50, 5)
+FLOATS = torch.arange(2 * 48 * 50 * 8.0).reshape(2, 48, 50, 8)
+RECORDS = np.zeros(20_000, dtype=[("x", "f8"), ("y", "i4")])
+RECORDS["x"] = np.arange(20_000)
+PAGES = 8_000_000 // mmap.PAGESIZE
+
+
+@pytest.fixture(autouse=True)
+def regions(monkeypatch: pytest.MonkeyPatch) -> Regions:
+    """The regions that the test's copies use: none yet."""
+    fresh = Regions()
+    monkeypatch.setattr(copies, "REGIONS", fresh)
+    return fresh
+
+
+def are_used(regions: Regions) -> bool:
+    return bool(regions._free)
+
+
+def unused(regions: Regions) -> list[mmap.mmap]:
+    return [region for alike in regions._free.values() for region in alike]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        DOUBLES,
+        DOUBLES.T,
+        DOUBLES.transpose(0, 3, 1, 2),
+        DOUBLES[:, ::-1],
+        DOUBLES[..., 1:],
+        np.tile(DOUBLES, 2)[:1, :, None].swapaxes(1, 2),
+        np.asfortranarray(DOUBLES[:, :, :, :, None]),
+        np.tile(DOUBLES, 2).astype(">f4"),
+        np.tile(DOUBLES, 8) > 7,
+        DOUBLES.astype("M8[s]"),
+        DOUBLES.astype("U4"),
+        RECORDS,
+        RECORDS[::-1],
+    ],
+    ids=[
+        *("contiguous", "fortran", "permuted", "reversed", "sliced", "one row"),
+        *("one column", "big endian", "bool", "time", "text", "records", "reversed records"),
+    ],
+)
+def test_a_large_array_lies_in_the_copy_as_before(array: Any, regions: Regions) -> None:
+    """It has the values and the type, its strides unless it had gaps, and can be written to."""
+    copied = clone(array)
+    assert np.array_equal(copied, array)
+    has_gaps = array.flags.contiguous is False and copied.flags.c_contiguous
+    assert (copied.dtype, copied.strides) == (array.dtype, array.strides) or has_gaps
+    assert copied.flags.writeable
+    assert not np.shares_memory(copied, array)
+    assert are_used(regions)
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        FLOATS,
+        FLOATS.transpose(0, 3),
+        FLOATS.contiguous(memory_format=torch.channels_last),
+        FLOATS[..., 1:],
+        FLOATS.repeat(2, 1, 1, 2)[:1].transpose(0, 1),
+    ],
+    ids=["contiguous", "transposed", "channels last", "sliced", "one row"],
+)
+def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Regions) -> None:
+    """It has the values, strides and size of storage of a clone."""
+    copied, expected = clone(tensor), tensor.clone()
+    assert torch.equal(copied, expected)
+    assert copied.stride() == expected.stride()
+    assert copied.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
+    assert copied.data_ptr() != tensor.data_ptr()
+    assert are_used(regions)
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        *(torch.bool, torch.uint8, torch.int64, torch.half, torch.bfloat16, torch.double),
+        *(torch.float8_e4m3fn, torch.complex32, torch.complex128),
+    ],
+    ids=str,
+)
+def test_a_tensor_keeps_its_dtype(dtype: torch.dtype, regions: Regions) -> None:
+    tensor = (FLOATS % 3).repeat(4, 1, 1, 1).to(dtype)
+    copied = clone(tensor)
+    assert copied.dtype is dtype
+    assert torch.equal(copied.view(torch.uint8), tensor.view(torch.uint8))
+    assert are_used(regions)
+
+
+def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
+    """It is no view, so that gradients can be computed, and it can be changed in place."""
+    copied = clone(FLOATS)
+    assert not copied._is_view()
+    copied.requires_grad_().mul(2).sum().backward()
+    assert copied.grad.unique().tolist() == [2]
+    copied.detach_().add_(1)
+    assert are_used(regions)
+
+
+def test_a_copy_in_inference_mode_is_like_a_clone(regions: Regions) -> None:
+    """A copy of such a tensor is too, made outside of inference mode."""
+    with torch.inference_mode():
+        tensor = clone(FLOATS)
+    assert tensor.is_inference()
+    copied = clone(tensor)
+    assert torch.equal(copied, FLOATS)
+    assert not copied.is_inference()
+    assert are_used(regions)
+
+
+def test_the_default_device_is_no_matter(regions: Regions) -> None:
+    with torch.device("meta"):
+        assert clone(FLOATS).device.type == "cpu"
+    assert are_used(regions)
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+def nested() -> torch.Tensor:
+    return torch.nested.nested_tensor([FLOATS, FLOATS])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.filterwarnings("ignore:Sparse", "ignore:.*quantize")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: DOUBLES[0, 0],
+        lambda: FLOATS[0, 0],
+        lambda: np.broadcast_to(DOUBLES[:, :, :1], DOUBLES.shape),
+        lambda: FLOATS[:, :, :1].expand(FLOATS.shape),
+        lambda: DOUBLES.view(np.recarray),
+        lambda: np.ma.masked_array(DOUBLES),
+        lambda: DOUBLES.astype(object),
+        lambda: FLOATS.as_subclass(Subclass),
+        FLOATS.to_sparse,
+        lambda: FLOATS.to("meta"),
+        lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
+        lambda: torch.complex(FLOATS, FLOATS).conj(),
+        lambda: torch.complex(FLOATS, FLOATS).conj().imag,
+        nested,
+    ],
+    ids=[
+        *(
+            "small array",
+            "small tensor",
+            "broadcast",
+            "expanded",
+            "array subclass",
+            "masked",
+            "objects",
+            "subclass",
+        ),
+        *("sparse", "meta", "quantized", "conjugate", "negative", "nested"),
+    ],
+)
+def test_other_leaves_are_copied_as_their_library_does(
+    make: Callable[[], Any], regions: Regions
+) -> None:
+    leaf = make()
+    copied = clone(leaf)
+    assert copied is not leaf
+    assert type(copied) is type(leaf)
+    assert not are_used(regions)
+
+
+class Pinned(SimpleNamespace):
+    """Stands for a tensor in pinned memory, which only a CUDA device can have."""
+
+    def detach(self) -> Pinned:
+        return self
+
+    def clone(self) -> Pinned:
+        return Pinned(pinned=False)
+
+    def is_pinned(self) -> bool:
+        return bool(self.pinned)
+
+    def pin_memory(self) -> Pinned:
+        return Pinned(pinned=True)
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace()], ids=["absent", "being imported"])
+def test_copies_need_no_torch(
+    module: Any, regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", module)
+    assert clone(Pinned(pinned=True)).is_pinned()
+    assert not clone(Pinned(pinned=False)).is_pinned()
+    assert np.array_equal(clone(DOUBLES), DOUBLES)
+    assert are_used(regions)
+
+
+@pytest.mark.parametrize("leaf", [DOUBLES, FLOATS], ids=["array", "tensor"])
+def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
+    """The next copy of about that size, of whatever kind, uses it once the last one is gone."""
+    first, second = clone(leaf), clone(leaf)
+    del first, second
+    assert len(unused(regions)) == 2
+    copied = clone(DOUBLES[:, :-1])
+    assert np.array_equal(copied, DOUBLES[:, :-1])
+    assert len(unused(regions)) == 1
+
+
+@pytest.mark.parametrize(
+    ("leaf", "view"),
+    [
+        (DOUBLES, lambda copied: copied[1:, 2].view("i8")),
+        (DOUBLES, lambda copied: copied.view(np.recarray)[1:]),
+        (DOUBLES, memoryview),
+        (DOUBLES, torch.from_numpy),
+        (FLOATS, lambda copied: copied[1:, 2].view(torch.int32)),
+        (FLOATS, lambda copied: copied.numpy()[1:]),
+        (FLOATS, lambda copied: copied.detach().requires_grad_().T.exp().grad_fn),
+        (FLOATS, lambda copied: copied.untyped_storage()),
+        (FLOATS, torch.utils.dlpack.from_dlpack),
+    ],
+    ids=[
+        *("slice", "subclass", "memoryview", "tensor of an array"),
+        *("slice of a tensor", "array of a tensor", "graph", "storage", "dlpack"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The use of `x.T`")
+def test_memory_is_in_use_while_a_view_is(
+    leaf: Any, view: Callable[[Any], Any], regions: Regions
+) -> None:
+    """However it was made; another copy then has other memory."""
+    copied = clone(leaf)
+    held = view(copied)
+    del copied
+    gc.collect()
+    assert unused(regions) == []
+    del held
+    assert len(unused(regions)) == 1
+
+
+def test_a_held_slice_keeps_its_values(regions: Regions) -> None:
+    held = [clone(DOUBLES)[1], clone(FLOATS)[1]]
+    clone(np.zeros_like(DOUBLES))
+    clone(torch.zeros_like(FLOATS))
+    assert np.array_equal(held[0], DOUBLES[1])
+    assert torch.equal(held[1], FLOATS[1])
+    assert len(unused(regions)) == 1
+
+
+def test_unused_memory_is_released(regions: Regions) -> None:
+    clone(DOUBLES)
+    region = weakref.ref(unused(regions)[0])
+    assert region() is not None
+    regions.release()
+    assert region() is None
+
+
+def test_memory_in_use_is_released_after_its_use(regions: Regions) -> None:
+    """The copy stays as it is, and its memory is not used again."""
+    memory = regions.take(LARGE)
+    assert memory is not None
+    region = weakref.ref(memory.base.obj)  # type: ignore[union-attr]  # a memoryview
+    regions.release()
+    memory[:] = 1
+    assert region() is not None
+    del memory
+    assert region() is None
+    assert unused(regions) == []
+
+
+def test_without_memory_for_a_region_leaves_are_copied_all_the_same(
+    regions: Regions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError
+
+    monkeypatch.setattr(mmap, "mmap", fail)
+    assert np.array_equal(clone(DOUBLES), DOUBLES)
+    assert torch.equal(clone(FLOATS), FLOATS)
+    assert unused(regions) == []
+
+
+@pytest.mark.parametrize(
+    "leaf", [np.ones(1_000_000), torch.ones(2_000_000)], ids=["array", "tensor"]
+)
+def test_a_copy_into_used_memory_has_no_page_faults(leaf: Any) -> None:
+    """Fewer than one in twenty pages."""
+    resource = pytest.importorskip("resource")
+
+    def faults() -> int:
+        return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+
+    clone(leaf)
+    before = faults()
+    for _ in range(10):
+        clone(leaf)
+    assert faults() - before < 10 * PAGES / 20
+
+
+FORKED = """
+import os
+import numpy as np
+from loadeval.core.batch import clone
+
+copied = clone(np.zeros(100_000))
+if os.fork() == 0:
+    copied[:] = 1
+    os._exit(0)
+os.wait()
+assert not copied.any()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not fork")
+def test_a_forked_process_does_not_change_a_copy() -> None:
+    subprocess.run([sys.executable, "-c", FORKED], check=True)
+
+
+@pytest.mark.parametrize("library", [np, torch], ids=["numpy", "torch"])
+@pytest.mark.parametrize("size", [8, LARGE])
+def test_what_lies_in_one_memory_does_so_in_the_copy(library: Any, size: int) -> None:
+    """A step that changes one in place sees the others changed, as without loadeval."""
+    ids = library.arange(size)
+    other = library.arange(size)
+    batch = {"ids": ids, "labels": ids, "tail": [ids[size // 2 :], ids[::2]], "other": other}
+    copy = clone(batch)
+    assert copy["labels"] is copy["ids"]
+    copy["ids"] += 1
+    assert copy["tail"][0].tolist() == (ids[size // 2 :] + 1).tolist()
+    assert copy["tail"][1].tolist() == (ids[::2] + 1).tolist()
+    assert copy["other"].tolist() == other.tolist() == ids.tolist()
+
+
+def test_a_tensor_and_the_array_that_it_was_made_of_lie_in_one_memory() -> None:
+    array = np.arange(6)
+    backwards, tensor = clone((array[::-1], torch.from_numpy(array)))
+    tensor += 1
+    assert backwards.tolist() == [6, 5, 4, 3, 2, 1]
+    assert array.tolist() == [0, 1, 2, 3, 4, 5]

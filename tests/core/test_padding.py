@@ -1,0 +1,166 @@
+"""How much of a batch is padding, told by what people have in their batches."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadeval.core.padding import MOST_BYTES, MOST_NODES, Padding, padding_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LENGTHS = torch.tensor([3, 9, 5, 4])
+LENGTH = 12
+HELD = torch.arange(LENGTH) < LENGTHS[:, None]
+IDS = torch.where(HELD, torch.arange(5, 5 + LENGTH).expand(4, -1), 0)
+EXPECTED = Padding(positions=48, padded=27, length=12, longest=9)
+
+
+class Example(NamedTuple):
+    ids: Any
+    lengths: Any
+
+
+@dataclass
+class Encoded:
+    tokens: Any
+    mask: Any
+
+
+FORMS: dict[str, Any] = {
+    "attention mask": {"input_ids": IDS, "attention_mask": HELD.long()},
+    "floats": {"attention_mask": HELD.float()},
+    "UserDict": UserDict({"input_ids": IDS, "attention_mask": HELD.int()}),
+    "NumPy": {"attention_mask": HELD.numpy()},
+    "with a dimension of one": {"attention_mask": HELD[:, None, None]},
+    "padding on the left": {"attention_mask": HELD.flip(1)},
+    "dataclass": Encoded(IDS, HELD),
+    "key padding mask": {"src": IDS, "src_key_padding_mask": ~HELD},
+    "padding mask of what is held": {"padding_mask": HELD},
+    "lengths": {"x": IDS, "lengths": LENGTHS},
+    "lengths in a list": {"x": IDS, "input_lengths": LENGTHS.tolist()},
+    "named tuple": Example(IDS, LENGTHS),
+    "time first": {"x": IDS.T, "seq_lens": LENGTHS},
+    "nested": {"net_input": {"src_tokens": IDS, "src_lengths": LENGTHS}, "ntokens": 21},
+    "token ids": {"labels": LENGTHS, "input_ids": IDS},
+    "tuple": (IDS, LENGTHS),
+    "tuple of arrays": (IDS.numpy(), LENGTHS.numpy()),
+    "tensor": IDS,
+    "a view": {"attention_mask": torch.cat([HELD, HELD], 1)[:, :LENGTH]},
+}
+
+
+@pytest.mark.parametrize("batch", FORMS.values(), ids=FORMS)
+def test_the_padding_is_told(batch: Any) -> None:
+    assert padding_of(batch) == EXPECTED
+
+
+def test_the_longest_sequence_tells_the_side_of_the_padding() -> None:
+    """Which value is padding has no common meaning, and it may be on the left."""
+    held = HELD[:, :9].flip(1)
+    for mask in (held, ~held):
+        assert padding_of({"padding_mask": mask}) == Padding(36, 15, 9, 9)
+
+
+def test_a_spectrogram_is_padded_in_time() -> None:
+    """Its other dimension has nothing to do with lengths."""
+    lengths = torch.tensor([7, 30])
+    expected = Padding(60, 23, 30, 30)
+    for shape in ((2, 30, 80), (2, 80, 30), (30, 2, 80)):
+        assert padding_of({"x": torch.zeros(shape), "lengths": lengths}) == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "padded"),
+    [
+        ([[5, 6, 7, 2], [8, 9, 4, 2]], 0),  # each ends with the same token, once
+        ([[5, 6, 7, 2], [8, 2, 0, 0]], 2),
+        ([[5, 6, 7, 8], [0, 0, 0, 0]], 4),
+        ([[5, 6, 7, 8], [9, 4, 3, 1]], 0),
+    ],
+)
+def test_an_end_of_tokens_that_are_alike_is_padding(ids: list[list[int]], padded: int) -> None:
+    padding = padding_of({"input_ids": torch.tensor(ids)})
+    assert padding is not None
+    assert padding.padded == padded
+
+
+class Failing:
+    """What fails when it is looked at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+IMAGES = torch.zeros(8, 3, 16, 16)
+GENERATOR = torch.Generator().manual_seed(0)
+SOME = torch.rand(8, 80, generator=GENERATOR) < 0.1
+UNTOLD: dict[str, Any] = {
+    "images and labels": (IMAGES, torch.arange(8)),
+    "images and several labels": (IMAGES, SOME.long()),
+    "numbers that are no tokens": (SOME.long(), torch.arange(8)),
+    "bytes": torch.zeros(8, 80, dtype=torch.uint8),
+    "masked patches": {"pixels": IMAGES, "mask": SOME},
+    "places that differ": {"padding_mask": torch.tensor([[0, 1], [1, 0]])},
+    "scores": {"attention_mask": torch.where(HELD, 0.0, -1e9)},
+    "causal": {"attention_mask": torch.ones(1, 5, 5)},
+    "a mask of one dimension": {"mask": torch.ones(8)},
+    "nothing held": {"attention_mask": torch.zeros(4, 8)},
+    "objects": {"mask": np.array([["a", "b"]])},
+    "lengths of nothing": {"x": torch.zeros(9, 2, 3), "lengths": LENGTHS},
+    "lengths of floats": {"x": IDS.float(), "lengths": LENGTHS.float()},
+    "a long list": {"x": torch.zeros(2**16 + 1, 3), "lengths": [1] * (2**16 + 1)},
+    "lengths beyond": {"x": torch.zeros(4, 3), "lengths": LENGTHS},
+    "a mask on no CPU": {"attention_mask": HELD.to("meta")},
+    "a large mask": {"attention_mask": torch.ones(1, dtype=torch.uint8).expand(2, MOST_BYTES)},
+    "a large array": {"attention_mask": np.broadcast_to(np.ones(1), (2, MOST_BYTES))},
+    "an empty mask": {"attention_mask": torch.zeros(0, 4)},
+    "sparse": {"attention_mask": HELD.to_sparse()},
+    "one short row": torch.tensor([[1, 2, 0]]),
+    "far inside": [{"name": "a"}] * MOST_NODES + [{"attention_mask": HELD}],
+    "text": "text",
+    "nothing": [],
+    "failing": {"attention_mask": Failing()},
+}
+
+
+@pytest.mark.parametrize("batch", UNTOLD.values(), ids=UNTOLD)
+def test_what_tells_no_padding_is_left_alone(batch: Any) -> None:
+    assert padding_of(batch) is None
+
+
+@pytest.mark.parametrize(
+    "changed", [lambda mask: mask.resize_(99), lambda mask: mask.zero_()], ids=["resize", "zero"]
+)
+def test_a_tensor_can_be_changed_as_before(changed: Callable[[torch.Tensor], object]) -> None:
+    """A tensor that was given to NumPy cannot be resized."""
+    mask = HELD.long()
+    version = mask._version
+    padding_of({"attention_mask": mask})
+    assert (mask._version, mask.tolist()) == (version, HELD.long().tolist())
+    changed(mask)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=9), st.integers(0, 9))
+def test_all_ways_agree(lengths: list[int], more: int) -> None:
+    """A mask, an inverted one, lengths and token ids tell the same."""
+    padded_to = max(lengths) + more
+    held = np.arange(padded_to) < np.array(lengths)[:, None]
+    expected = Padding(held.size, int((~held).sum()), padded_to, max(lengths))
+    ids = np.where(held, np.arange(1, padded_to + 1), 0)
+    for batch in (
+        {"attention_mask": held},
+        {"key_padding_mask": ~held},
+        {"x": np.zeros(held.shape), "lengths": np.array(lengths)},
+    ):
+        assert padding_of(batch) == expected
+    if expected.padded > 1 and held[:, -1].sum() < len(lengths) and (~held).sum(1).max() > 1:
+        assert padding_of({"input_ids": ids}) == expected

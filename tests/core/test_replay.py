@@ -1,0 +1,400 @@
+"""Replay: what is kept, that it is never mutated, and fresh containers for every batch."""
+
+from __future__ import annotations
+
+import copyreg
+import itertools
+from collections import OrderedDict, UserDict, UserList, defaultdict
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval import CacheError, LoaderEvaluator, LoadevalWarning, map_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def batches(count: int) -> list[dict[str, torch.Tensor]]:
+    return [{"x": torch.full((2, 3), float(i)), "y": torch.tensor([i, i])} for i in range(count)]
+
+
+def replay(loader: Any, **options: Any) -> LoaderEvaluator:
+    return LoaderEvaluator(loader, mode="replay", **options)
+
+
+class Counting:
+    """An endless loader that counts the batches it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        for number in itertools.count():
+            self.asked += 1
+            yield {"x": torch.full((2,), float(number))}
+
+
+def test_filling_reads_exactly_the_batches_it_keeps() -> None:
+    loader = Counting()
+    replay(loader, num_cached_batches=5, epoch_batches=5)
+    assert loader.asked == 5
+
+
+def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
+    evaluator = replay(batches(10), num_cached_batches=3)
+    served = [float(batch["x"][0, 0]) for batch in evaluator]
+    assert served == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
+    assert len(list(evaluator)) == 10
+
+
+def test_replay_is_endless_when_told_to_be() -> None:
+    endless = replay(Counting(), num_cached_batches=2, epoch_batches=float("inf"))
+    assert len(list(itertools.islice(endless, 5000))) == 5000
+    assert len(list(replay(Counting(), num_cached_batches=2, epoch_batches=5))) == 5
+
+
+def test_a_loader_shorter_than_the_cache_is_replayed_whole() -> None:
+    """A one-shot loader that ends while the cache fills has told its length."""
+    evaluator = replay(iter(batches(3)))
+    assert len(list(evaluator)) == len(list(evaluator)) == 3
+
+
+def test_a_loader_without_batches_is_an_error() -> None:
+    with pytest.raises(CacheError, match="gave no batch"):
+        replay([])
+
+
+def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
+    with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
+        replay(batches(4), max_cache_bytes=70)
+
+
+def test_a_batch_that_cannot_be_copied_is_an_error() -> None:
+    """The memory of a device may be short."""
+
+    class Large:
+        def __deepcopy__(self, memo: Any) -> Large:
+            raise MemoryError("out of memory")
+
+    with pytest.raises(CacheError, match=r"batch 2 of 20 could not be copied .* out of memory"):
+        replay([{"x": 1}, Large()])
+
+
+def test_the_loaders_exception_while_filling_passes_through() -> None:
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"):
+        replay(broken())
+
+
+def test_an_array_changed_in_one_element_is_found_by_the_first_comparison() -> None:
+    """The first batch is compared whole, so that even one changed element is found."""
+    evaluator = replay([np.zeros(100_000) for _ in range(6)], num_cached_batches=3)
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for batch in evaluator:
+            assert not batch.any()
+            batch[12_345] = 1
+
+
+def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
+    """A change in the third batch changes that one, which is left out, and no other."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
+    served = []
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            served.append(float(batch[0]))
+            if number >= 2:
+                batch += 0.5
+    assert served[:3] == [0, 1, 2]
+    assert set(served[3:]) == {0, 1, 3}
+
+
+def test_a_consumer_that_reads_ahead_does_not_change_the_cache() -> None:
+    evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
+    epoch = iter(evaluator)
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for _ in range(4):
+            group = [next(epoch) for _ in range(3)]
+            for batch in group:
+                assert float(batch[0]) == int(batch[0]) < 4
+                batch += 0.5
+
+
+def test_when_every_kept_batch_is_mutated_one_goes_on() -> None:
+    """A consumer that reads the whole cache ahead, and changes it, still gets batches."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(6)], num_cached_batches=2)
+    epoch = iter(evaluator)
+    ahead = [next(epoch), next(epoch), next(epoch)]
+    for batch in ahead:
+        batch += 0.5
+    with pytest.warns(LoadevalWarning, match="in place"):
+        assert len(list(epoch)) == 3
+    assert len(list(evaluator)) == 6
+
+
+def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
+    evaluator = replay([torch.full((2,), float(i)) for i in range(3)])
+    held = list(evaluator)
+    held[1] += 7
+    with pytest.warns(LoadevalWarning, match="in place"):
+        assert [float(batch[0]) for batch in evaluator] == [0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.ones(2, requires_grad=True),
+        {"x": [torch.ones(2, requires_grad=True) * 2]},
+        torch.nn.Parameter(torch.ones(2)),
+        torch.nn.Linear(2, 2),
+    ],
+    ids=["leaf", "graph", "parameter", "module"],
+)
+def test_what_gradients_flow_through_cannot_be_replayed(batch: Any) -> None:
+    with pytest.raises(CacheError, match=r"a second time. Use mode='alternate'"):
+        replay([batch], num_cached_batches=1)
+
+
+def test_a_batch_of_too_many_objects_cannot_be_replayed() -> None:
+    with pytest.raises(CacheError, match="more than 100,000 nodes, so replay cannot keep it"):
+        replay([list(range(200_000))], num_cached_batches=1)
+
+
+@pytest.mark.parametrize("has_length", [False, True])
+def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bool) -> None:
+
+    class Sized(Counting):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.warns(LoadevalWarning, match="no length.*epoch_batches"):
+        evaluator = replay(Sized() if has_length else Counting(), num_cached_batches=4)
+    assert len(list(evaluator)) == 4
+
+
+def test_a_reused_buffer_is_copied() -> None:
+
+    def reusing() -> Iterator[Any]:
+        buffer = np.zeros(3)
+        for number in range(4):
+            buffer[:] = number
+            yield buffer
+
+    evaluator = replay(reusing, num_cached_batches=3, epoch_batches=4)
+    assert [float(batch[0]) for batch in evaluator] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int) -> None:
+    loader = [[torch.full((2,), 8.0) for _ in range(4)] for _ in range(9)]
+    evaluator = replay(loader, num_cached_batches=kept, name="run")
+    with pytest.warns(LoadevalWarning, match="in place") as said:
+        for _ in range(2):
+            for batch in evaluator:
+                assert batch[place].tolist() == [8.0, 8.0]
+                batch[place].div_(2)
+    assert len(said) == 1
+    assert [event.message for event in evaluator.recorded().events] == [str(said[0].message)]
+
+
+@pytest.mark.parametrize("full", [np.full, torch.full])
+def test_a_batch_changed_in_a_later_epoch_is_left_out(full: Any) -> None:
+    """A tensor tells by its version, an array by a sample of it."""
+    evaluator = replay([full((1000,), float(i)) for i in range(4)], num_cached_batches=2)
+    assert len(list(evaluator)) == 4
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for batch in evaluator:
+            assert (batch == batch[0]).all()
+            assert float(batch[0]) in {0.0, 1.0}
+            batch += 0.5
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize(("ones", "most"), [(torch.ones, 3), (np.ones, 5 * 16)])
+def test_a_change_to_any_array_is_found_within_some_passes(
+    place: int, ones: Any, most: int
+) -> None:
+    """Two tensors of a batch are looked at in each pass; of arrays, one in 16 batches."""
+    evaluator = replay([[ones(2) for _ in range(5)] for _ in range(4)], epoch_batches=600)
+    mutated = 0
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            mutated += not all(bool((array == 1).all()) for array in batch)
+            if number == 41:
+                batch[place][:] = 0
+    assert mutated <= most
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_cannot_be_watched_is_replayed(inference: bool) -> None:
+    """Arrays of any kind and value, tensors that count no versions, and what nobody can copy."""
+    inside = (number for number in range(3))
+    arrays = [
+        np.array(np.nan),
+        np.array(["a", None], dtype=object),
+        np.array("text"),
+        memoryview(b"ab"),
+    ]
+    with torch.inference_mode(inference):
+        batch = ["a", 1, None, inside, torch.ones(2), *arrays]
+        served = list(replay([batch] * 6, num_cached_batches=2))
+    assert len(served) == 6
+    assert all(replayed[:4] == ["a", 1, None, inside] for replayed in served)
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass
+class Example:
+    x: Any
+    y: Any = None
+
+
+@dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: Any
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Copied(Plain):
+    def __copy__(self) -> Copied:
+        return Copied("its own copy")
+
+
+class Stateful(Plain):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state | {"restored": True}
+
+
+class Argued(Plain):
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return ()
+
+
+class Registered(Plain):
+    pass
+
+
+class Table(dict[str, Any]):
+    pass
+
+
+X = torch.zeros(2)
+TREES = {
+    "tensor": X,
+    "dict": {"x": X, "y": 1},
+    "dict of dicts and lists": {"x": {"y": X, "z": [1, 2]}, "w": [X], "v": X},
+    "dict with a list": {"x": X, "names": ["a", "b"]},
+    "list": [X, 1],
+    "list of dicts": [{"x": X}, {"x": X}, X],
+    "tuple": (X, 1),
+    "tuple with a list": (X, [X]),
+    "named tuple": Pair(X, 1),
+    "named tuple with a dict": Pair(X, {"x": X}),
+    "ordered dict": OrderedDict(x=X, y=[X]),
+    "default dict": defaultdict(list, x=[X]),
+    "dict of a class": Table(x=[X]),
+    "user dict": UserDict({"x": X, "y": [X]}),
+    "user list": UserList([X, [X]]),
+    "dataclass": Example(X),
+    "dataclass with a list": Example(X, [X]),
+    "frozen dataclass": Frozen([X]),
+    "slotted dataclass": Slotted([X]),
+    "object": Plain([X]),
+    "namespace": SimpleNamespace(x=[X]),
+    "object that copies itself": Copied([X]),
+    "object with a state": Stateful([X]),
+    "object with arguments": Argued([X]),
+    "object of a class that copyreg knows": Registered([X]),
+    "leaves alone": (X, 2),
+}
+
+
+def outline(tree: Any) -> str:
+    """The tree in words, with the classes of its containers, and its tensors by value."""
+    if isinstance(tree, torch.Tensor):
+        return f"tensor {tree.tolist()}"
+    inside: Any = getattr(tree, "__dict__", {})
+    if isinstance(tree, dict):
+        inside = inside | dict(tree)
+    elif isinstance(tree, (list, tuple)):
+        inside = inside | dict(enumerate(tree))
+    elif isinstance(tree, Slotted):
+        inside = {"x": tree.x}
+    contents = {name: outline(value) for name, value in inside.items()} or repr(tree)
+    return f"{type(tree).__qualname__}{contents}"
+
+
+def containers(tree: Any) -> list[Any]:
+    """The containers of a tree that can be changed."""
+    inside = list(getattr(tree, "__dict__", {}).values())
+    if isinstance(tree, dict):
+        inside += tree.values()
+    elif isinstance(tree, (list, tuple)):
+        inside += tree
+    changeable = [] if isinstance(tree, (tuple, torch.Tensor, str, int)) else [tree]
+    return changeable + [container for node in inside for container in containers(node)]
+
+
+@pytest.fixture(name="_registered")
+def _registered_with_copyreg() -> Iterator[None]:
+    copyreg.pickle(Registered, lambda _: (Registered, ("by copyreg",)))
+    yield
+    del copyreg.dispatch_table[Registered]
+
+
+def fresh(tree: Any) -> tuple[Any, list[Any]]:
+    """What is kept of a batch, and what is served of it when it is replayed twice."""
+    evaluator = replay([tree], epoch_batches=2)
+    served = list(evaluator)
+    return evaluator.cached_batches[0], served
+
+
+@pytest.mark.usefixtures("_registered")
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_fresh_batches_share_no_container(tree: Any) -> None:
+    kept, (first, second) = fresh(tree)
+    assert outline(first) == outline(second) == outline(map_leaves(lambda leaf: leaf, kept))
+    nodes = [*containers(kept), *(held := containers(first)), *containers(second)]
+    changeable = [node for node in nodes if node is not None]
+    assert held or not containers(kept)
+    assert len({id(node) for node in changeable}) == len(changeable)
+
+
+def test_an_object_met_twice_stays_one() -> None:
+    shared = Example(X)
+    _, (first, second) = fresh([shared, {"again": shared}])
+    assert first[0] is first[1]["again"]
+    assert first[0] is not second[0]
+
+
+@pytest.mark.check
+def test_a_batch_encoding_is_made_anew() -> None:
+    transformers = pytest.importorskip("transformers")
+    kept, (first, second) = fresh(transformers.BatchEncoding({"x": X, "y": X}))
+    first.pop("y")
+    first["x"] = None
+    assert type(second) is transformers.BatchEncoding
+    assert second["x"].tolist() == kept["x"].tolist()
+    assert set(second) == set(kept) == {"x", "y"}

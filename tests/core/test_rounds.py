@@ -1,0 +1,432 @@
+"""How an alternating run sizes its blocks, and when it ends."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from loadeval.core.loop import Span
+from loadeval.core.rounds import (
+    LONGEST_BLOCK_NS,
+    PAIRS,
+    WARMUP_NS,
+    PlannedBlock,
+    Schedule,
+    arms_of,
+    in_rounds,
+)
+from loadeval.data.blocks import (
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    batches_for,
+    block_for,
+    head_for,
+    two_blocks_for,
+    with_instruments,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadeval.data.lines import Arm
+
+    Pair = dict[Arm, PlannedBlock]
+
+MS = 1_000_000
+MANY = 10**9
+"""Batches of an epoch that leave blocks as large as they are wanted."""
+DEPTHS = st.integers(0, 64)
+LENGTHS = st.none() | st.integers(2 * block_for(64), 10**6)
+"""Lengths of epochs that are long enough for blocks, with each of these depths."""
+PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
+
+
+def noted_head(schedule: Schedule, wait_ns: int, step_ns: int, size: int = 3) -> None:
+    """Serve the head of an epoch, in which every batch takes as long."""
+    schedule.begin_epoch(size)
+    span = Span(iter(()), size)
+    for batch in range(size):
+        request_ns = batch * (wait_ns + step_ns)
+        span.marks += [request_ns, request_ns + wait_ns]
+    span.asked_ns = size * (wait_ns + step_ns)
+    schedule.served += size
+    schedule.note_head(span)
+
+
+def next_pair(schedule: Schedule, iterations: Callable[[PlannedBlock], Sequence[int]]) -> Pair:
+    """Serve both blocks, each with its warm-up."""
+    pair: Pair = {}
+    for _ in range(2):
+        block = schedule.block
+        assert block is not None
+        schedule.served += block.warmup
+        times_ns = [0, *np.cumsum(iterations(block)).tolist()]
+        schedule.advance(block.counted, times_ns)
+        pair[block.arm] = block
+    return pair
+
+
+def steady(real_ns: int, ideal_ns: int) -> Callable[[PlannedBlock], list[int]]:
+    each_ns: dict[Arm, int] = {"real": real_ns, "ideal": ideal_ns}
+    return lambda block: [each_ns[block.arm]] * block.counted
+
+
+def counted(pair: Pair) -> tuple[int, int]:
+    return pair["real"].counted, pair["ideal"].counted
+
+
+def served(pair: Pair) -> int:
+    return sum(block.warmup + block.counted for block in pair.values())
+
+
+def begun(wait_ns: int, step_ns: int, length: int = MANY, seed: int = 0) -> Schedule:
+    schedule = Schedule(length=length, seed=seed)
+    noted_head(schedule, wait_ns, step_ns)
+    return schedule
+
+
+@given(PACES, PACES, DEPTHS, LENGTHS, st.integers(0, 2**32))
+def test_sizes_are_within_their_bounds(
+    wait_ns: int, step_ns: int, depth: int, length: int | None, seed: int
+) -> None:
+    """Blocks and warm-ups are as large as steps need, and last no longer than a block may."""
+    schedule = Schedule(seed=seed, prefetch_depth=depth, length=length)
+    noted_head(schedule, wait_ns, step_ns, head_for(depth))
+    pair = next_pair(schedule, lambda block: [step_ns, wait_ns] * (block.counted // 2))
+    least: dict[Arm, tuple[int, int]] = {
+        "real": (SMALLEST_BLOCK, head_for(depth)),
+        "ideal": (block_for(depth), SHORTEST_WARMUP),
+    }
+    paces: dict[Arm, int] = {"real": wait_ns + step_ns, "ideal": step_ns}
+    for arm, each_ns in paces.items():
+        block = pair[arm]
+        smallest, shortest = least[arm]
+        assert block.counted >= smallest
+        assert block.warmup >= shortest
+        assert block.counted == smallest or block.counted * each_ns <= LONGEST_BLOCK_NS
+        assert block.warmup == shortest or (block.warmup - 1) * each_ns < WARMUP_NS
+
+
+@given(st.integers(0, 10**5), DEPTHS, PACES, PACES, st.integers(1, 40), st.integers(0, 2**32))
+def test_batches_suffice_for_eight_pairs(
+    batches: int, depth: int, wait_ns: int, step_ns: int, pairs: int, seed: int
+) -> None:
+    """They suffice for as many pairs as are wanted, where they do for the smallest ones."""
+    wanted = max(PAIRS, pairs)
+    smallest = SMALLEST_BLOCK + block_for(depth) + head_for(depth) + SHORTEST_WARMUP
+    head = head_for(depth)
+    assume(batches >= head + depth + wanted * smallest)
+    schedule = Schedule(seed=seed, pairs=wanted, prefetch_depth=depth, length=batches)
+    noted_head(schedule, wait_ns, step_ns, head)
+    for _ in range(wanted):
+        next_pair(schedule, steady(wait_ns + step_ns, step_ns))
+    assert schedule.served <= batches
+
+
+@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS, LENGTHS)
+def test_fixed_sizes_depend_on_nothing_measured(
+    times: list[tuple[int, int]], depth: int, length: int | None
+) -> None:
+    sequences = []
+    for wait_ns, step_ns in times:
+        schedule = Schedule(prefetch_depth=depth, length=length)
+        schedule.fixed = True
+        noted_head(schedule, wait_ns, step_ns)
+        sequences.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
+    assert sequences[0] == sequences[1]
+    assert [counted(pair)[0] for pair in sequences[0]] == [8, 16, 32, 32]
+    for pair in sequences[0]:
+        assert pair["ideal"].counted == block_for(depth)
+        assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
+
+
+def test_a_fixed_block_goes_on_when_memory_is_full() -> None:
+    """It goes on because another rank's block would."""
+    schedule = Schedule()
+    schedule.fixed = True
+    assert schedule.block is not None
+    schedule.limit(1)
+    assert schedule.left == schedule.block.counted
+
+
+@pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
+def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
+    """The warm-ups last long enough too."""
+    pair = next_pair(begun(step_ms * MS, step_ms * MS), steady(2 * step_ms * MS, step_ms * MS))
+    assert pair["ideal"].counted == max(100 // step_ms, SMALLEST_BLOCK)
+    assert pair["ideal"].warmup == max(50 // step_ms, SHORTEST_WARMUP)
+    assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
+
+
+def test_the_median_of_heads_is_the_first_pace() -> None:
+    """The heads of several epochs count: the start of one is no pace."""
+    schedule = Schedule(length=MANY)
+    for first_wait_ns in (900 * MS, 10 * MS):
+        span = Span(iter(()), 3, marks=[0, first_wait_ns])
+        for _ in range(2):
+            request_ns = span.marks[-1] + 2 * MS
+            span.marks += [request_ns, request_ns + 3 * MS]
+        span.asked_ns = span.marks[-1] + 2 * MS
+        schedule.note_head(span)
+    pair = next_pair(schedule, steady(5 * MS, 2 * MS))
+    assert pair["ideal"].counted == 50
+    assert pair["real"].warmup == 10
+
+
+def test_as_many_pairs_as_are_wanted_may_be_more() -> None:
+    """With those for the instruments, where there are some."""
+    for has_instruments, pairs in ((False, 12), (True, with_instruments(12))):
+        schedule = Schedule(length=900 + head_for(0), pairs=12)
+        schedule.has_instruments = has_instruments
+        noted_head(schedule, 4 * MS, 4 * MS)
+        assert served(next_pair(schedule, steady(8 * MS, 4 * MS))) == 900 // pairs
+
+
+def test_pace_is_of_the_last_block() -> None:
+    schedule = begun(MS, 50 * MS)
+    assert counted(next_pair(schedule, steady(6 * MS, 5 * MS))) == (24, SMALLEST_BLOCK)
+    pair = next_pair(schedule, steady(6 * MS, 5 * MS))
+    assert counted(pair) == (60, 20)
+    assert (pair["real"].warmup, pair["ideal"].warmup) == (9, 10)
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "step_ms", "expected"), [(900, 100, (10, 8)), (5000, 3000, (8, 8))]
+)
+def test_no_block_is_longer_than_ten_seconds(
+    wait_ms: int, step_ms: int, expected: tuple[int, int]
+) -> None:
+    """But for one of the fewest batches."""
+    pair = next_pair(begun(wait_ms * MS, step_ms * MS), steady(MS, MS))
+    assert counted(pair) == expected
+
+
+def test_both_blocks_shrink_where_batches_do_not_suffice_for_eight_pairs() -> None:
+    """They shrink in proportion until the ideal one has its fewest; then the real one, warm-ups."""
+    sizes = []
+    for length in (10**4, 803, 603, 403, 203, 23):
+        pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
+        sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
+    assert sizes == [
+        (60, 20, 10, 10),
+        (60, 20, 10, 10),
+        (42, 13, 10, 10),
+        (22, 8, 10, 10),
+        (11, 8, 3, 3),
+        (8, 8, 3, 3),
+    ]
+
+
+def test_blocks_grow_with_the_batches_served() -> None:
+    """A run of many short epochs has blocks that are large enough in the end."""
+    schedule = begun(MS, MS, length=40)
+    pairs = []
+    for _ in range(24):
+        noted_head(schedule, MS, MS)
+        pairs.append(next_pair(schedule, steady(8 * MS, 4 * MS)))
+    assert counted(pairs[0]) == (8, 8)
+    assert counted(pairs[-1]) == (75, 25)
+
+
+def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
+    """What its first block shows changes nothing before the next pair."""
+    for first, seed in ((arms_of(seed, 0)[0], seed) for seed in range(8)):
+        schedule = begun(4 * MS, 4 * MS, seed=seed)
+        pair = next_pair(schedule, steady(MS, MS))
+        assert counted(pair) == (75, 25), first
+
+
+def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
+    """Training may leave each epoch with its first counted batch."""
+    schedule = Schedule(length=MANY)
+    noted_head(schedule, 100 * MS, 100 * MS)
+    for _ in range(2):
+        block = schedule.block
+        assert block is not None
+        for _ in range(block.counted):
+            schedule.advance(1, [5])
+    assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (24, 8)
+
+
+@pytest.mark.parametrize("limit", [{"pairs": 3}, {"batches": 60}])
+def test_a_run_ends_with_a_pair(limit: dict[str, int]) -> None:
+    schedule = Schedule(**limit)
+    noted_head(schedule, 100 * MS, 100 * MS)
+    for _ in range(3):
+        assert not schedule.is_over
+        next_pair(schedule, steady(200 * MS, 100 * MS))
+    assert schedule.is_over
+    assert schedule.block is None
+
+
+def test_an_epoch_that_is_only_looked_at_limits_no_warm_up() -> None:
+    """A training that reads one batch first, or checks some, goes on with whole warm-ups."""
+    schedule = Schedule()
+    schedule.begin_epoch(3)
+    schedule.served += 1
+    schedule.begin_epoch(3)
+    assert schedule.longest_warmup(3) == math.inf
+    schedule.served += 9
+    schedule.begin_epoch(3)
+    assert schedule.longest_warmup(3) == 3
+    schedule.served += 103
+    assert schedule.longest_warmup(3) == 50
+
+
+def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
+    """Serve an epoch of so many batches that is a block; each of them takes 5 ns."""
+    schedule.begin_epoch(head_for(0))
+    block = None if schedule.is_warmup_epoch else schedule.block
+    schedule.served += 1
+    if block is None:
+        schedule.served += batches - 1
+    else:
+        schedule.advance(batches - 1, [5 * number for number in range(batches)])
+    schedule.end_epoch()
+    return block
+
+
+def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
+    """The first one is warm-up; the arms of pairs are in the order of other runs."""
+    schedule = Schedule(length=5)
+    blocks = [whole_epoch(schedule, 5) for _ in range(9)]
+    assert [block and (block.pair, block.arm) for block in blocks] == [
+        None,
+        *((pair, arm) for pair in range(4) for arm in arms_of(0, pair)),
+    ]
+
+
+@pytest.mark.parametrize(("depth", "longest"), [(0, 15), (2, 15), (4, 17), (16, 41)])
+def test_an_epoch_of_two_blocks_has_blocks(depth: int, longest: int) -> None:
+    assert two_blocks_for(depth) == longest + 1
+    for length, whole in ((longest, longest), (longest + 1, 0)):
+        assert Schedule(length=length, prefetch_depth=depth).whole == whole
+
+
+@pytest.mark.parametrize("length", [None, 1000])
+def test_epochs_that_come_out_short_are_blocks(length: int | None) -> None:
+    """Two in a row, of a loader without a length, or where training leaves its epochs."""
+    schedule, whole = Schedule(length=length), []
+    for _ in range(4):
+        schedule.begin_epoch(3)
+        whole.append(schedule.whole)
+        schedule.served += 7
+    assert whole == [0, 0, 7, 7]
+
+
+def test_a_look_at_the_first_batch_is_no_epoch() -> None:
+    """It comes before the first epoch, which is warm-up all the same; nor where epochs are long."""
+    schedule = Schedule(length=5)
+    schedule.begin_epoch(3)
+    schedule.served += 1
+    assert whole_epoch(schedule, 5) is None
+    assert whole_epoch(schedule, 5) is not None
+    schedule = Schedule()
+    for batches in (1, 100, 1):
+        schedule.begin_epoch(3)
+        schedule.served += batches
+    schedule.begin_epoch(3)
+    assert not schedule.whole
+
+
+def test_epochs_of_one_batch_are_blocks() -> None:
+    """Their only batch counts."""
+    schedule = Schedule(length=1)
+    schedule.begin_epoch(3)
+    firsts = [schedule.is_warmup_epoch]
+    schedule.served += 1
+    schedule.begin_epoch(3)
+    firsts.append(schedule.is_warmup_epoch)
+    assert firsts == [True, False]
+    assert schedule.block is not None
+    assert schedule.block.warmup == 0
+
+
+def test_an_epoch_that_goes_on_ends_that() -> None:
+    """Blocks are parts of epochs again, of a new pair."""
+    schedule = Schedule(length=5)
+    whole_epoch(schedule, 5)
+    first = whole_epoch(schedule, 5)
+    schedule.begin_epoch(3)
+    schedule.served += 100
+    schedule.begin_epoch(3)
+    assert not schedule.whole
+    block = schedule.block
+    assert block is not None
+    assert first is not None
+    assert block.pair > first.pair
+    assert block.counted >= SMALLEST_BLOCK
+
+
+def test_without_memory_for_an_epoch_blocks_are_parts_of_it() -> None:
+    """They stay parts of it for good."""
+    schedule = Schedule(length=5)
+    schedule.begin_epoch(3)
+    schedule.limit(2)
+    for _ in range(4):
+        schedule.begin_epoch(3)
+        assert not schedule.whole
+        schedule.served += 5
+
+
+def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> None:
+    """A whole block of the same pair and arm follows."""
+    schedule = Schedule(length=5)
+    whole_epoch(schedule, 5)
+    schedule.begin_epoch(3)
+    block, left = schedule.block, schedule.left
+    schedule.served += 1
+    schedule.end_epoch()
+    schedule.begin_epoch(3)
+    assert schedule.block is block
+    assert schedule.left == left
+
+
+@given(st.integers(1, 5), DEPTHS)
+def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
+    """That many pairs are complete, with slow steps, when so many batches were served."""
+    schedule = Schedule(prefetch_depth=depth, length=MANY)
+    schedule.has_instruments = True
+    noted_head(schedule, 5000 * MS, 5000 * MS, head_for(depth))
+    for _ in range(with_instruments(pairs)):
+        next_pair(schedule, steady(10_000 * MS, 5000 * MS))
+    assert schedule.served == batches_for(pairs, depth)
+
+
+def test_the_starts_of_some_epochs_are_looked_into() -> None:
+    """Of the first, and of one in three from the second on, whatever the blocks are for."""
+    schedule = Schedule(length=MANY)
+    schedule.has_instruments = True
+    looks = []
+    for _ in range(8):
+        looks.append(schedule.looks_next())
+        schedule.begin_epoch(head_for(0))
+    assert looks == [True, True, False, False, True, False, False, True]
+
+
+def test_who_fails_has_no_more_turns() -> None:
+    """The others go on, in the order of each round."""
+    turns: list[tuple[int, str]] = []
+
+    def serve(number: int, name: str) -> Exception | None:
+        turns.append((number, name))
+        return OSError("gone") if name == "b" else None
+
+    failed: dict[str, Exception] = {}
+    in_rounds(["abc", "cba"], serve, failed)
+    assert list(failed) == ["b"]
+    assert turns == [(0, "a"), (0, "b"), (0, "c"), (1, "c"), (1, "a")]
+
+
+def test_a_round_of_backends_is_one_pair() -> None:
+    """Of the number of the round, with blocks of one size."""
+    schedule = Schedule(pairs=1, prefetch_depth=4, counted=10, first=7)
+    pair = next_pair(schedule, steady(8 * MS, 4 * MS))
+    assert {(block.pair, block.counted) for block in pair.values()} == {(7, 10)}
+    assert (pair["real"].warmup, pair["ideal"].warmup) == (5, 3)
+    assert schedule.block is None

@@ -1,0 +1,189 @@
+"""Trees of batches, and what a batch holds, leaf by leaf."""
+
+from __future__ import annotations
+
+import array
+import enum
+import threading
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval import IterableAdapter, is_array, leaves, map_leaves
+from loadeval.core.batch import route_to, survey
+
+DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
+
+
+class Table(dict[str, Any]):
+    shape, dtype, nbytes = (9,), "mixed", 99
+
+
+class Broken(dict[str, Any]):
+    def values(self) -> Any:
+        raise OSError
+
+    items = __iter__ = __getitem__ = __len__ = values  # type: ignore[assignment]  # all are broken
+
+
+class Shapeless:
+    dtype = "int"
+
+    @property
+    def shape(self) -> Any:
+        raise OSError
+
+
+def array_like(**attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(dtype="int", **attributes)
+
+
+FLAG, DOUBLES = torch.tensor(True), memoryview(array.array("d", [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (
+            {"flag": FLAG, "x": [torch.zeros(4, 2), np.zeros(3)], "text": ("a", 1)},
+            (4, 1 + 32 + 24, 5),
+        ),
+        ([b"ab", bytearray(3), DOUBLES, "text", 7], (None, 2 + 3 + 8, 5)),
+        ([torch.zeros(4), array_like(shape=(2,), nbytes=None), b"abc"], (4, None, 3)),
+        ([array_like(shape=(3, 2), nbytes=48)], (3, 48, 1)),
+        (Table(x=torch.zeros(4)), (4, 16, 1)),
+        ([Shapeless(), torch.zeros(2)], (2, 8, 2)),
+        ([enum.Enum("kinds", "SMALL LARGE")], (None, None, 1)),
+        ([np.ndarray, torch.Tensor], (None, None, 2)),
+    ],
+    ids=[
+        "samples are the first dimension of the first array that has one",
+        "byte strings and views of memory have bytes and no samples",
+        "bytes are unknown where those of one array are",
+        "shape, dtype and nbytes make an array",
+        "a dict with a shape is taken apart all the same",
+        "an object whose shape fails is no array",
+        "an enumeration is a leaf",
+        "classes are leaves, whatever attributes they have",
+    ],
+)
+def test_samples_bytes_and_leaves(batch: Any, expected: tuple[int | None, ...]) -> None:
+    assert survey(batch) == expected
+
+
+def test_what_a_container_holds_is_read_past_its_class() -> None:
+    assert survey([Broken(x=torch.zeros(4))]) == (4, 16, 1)
+    assert IterableAdapter().samples(Broken()) is None
+    assert not is_array(Shapeless())
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize(
+    ("layout", "blocks", "nbytes"),
+    [
+        (torch.sparse_coo, None, 3 * (2 * 8 + 4)),
+        (torch.sparse_csr, None, 5 * 8 + 3 * (8 + 4)),
+        (torch.sparse_csc, None, 5 * 8 + 3 * (8 + 4)),
+        (torch.sparse_bsr, (2, 2), 3 * 8 + 3 * (8 + 16)),
+        (torch.sparse_bsc, (2, 2), 3 * 8 + 3 * (8 + 16)),
+    ],
+    ids=str,
+)
+def test_a_sparse_tensor_takes_what_its_parts_take(
+    layout: torch.layout, blocks: tuple[int, int] | None, nbytes: int
+) -> None:
+    """Its samples are those of its shape, and it is an array like others."""
+    sparse = DENSE.to_sparse(layout=layout, blocksize=blocks)
+    assert survey([sparse]) == (4, nbytes, 1)
+    assert is_array(sparse)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_has_its_bytes() -> None:
+    """That of the older kind tells no shape, so it tells no samples."""
+    parts = [torch.zeros(2, 3), torch.zeros(4, 3)]
+    assert survey(torch.nested.nested_tensor(parts)) == (None, 72, 1)
+    assert survey(torch.nested.nested_tensor(parts, layout=torch.jagged))[0] == 2
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: Any
+    late: Any = field(init=False)
+
+
+class Items(list[Any]):
+    pass
+
+
+def doubled(tree: Any) -> Any:
+    return map_leaves(lambda leaf: leaf * 2, tree)
+
+
+def test_containers_keep_their_classes() -> None:
+    """Dicts, lists and tuples, and subclasses of them, in their order."""
+    assert doubled({"a": [1, (2, 3)], "b": 4}) == {"a": [2, (4, 6)], "b": 8}
+    made = doubled([Pair(1, 2), OrderedDict(a=1), defaultdict(int, a=1), Items([1])])
+    assert made == [Pair(2, 4), OrderedDict(a=2), {"a": 2}, [2]]
+    assert [type(node) for node in made] == [Pair, OrderedDict, defaultdict, Items]
+    assert made[2]["new"] == 0
+
+
+def test_objects_with_attributes_are_mapped() -> None:
+    assert doubled(Frozen([1])) == Frozen([2])
+    assert doubled(Slotted(1)).x == 2
+    assert doubled(SimpleNamespace(x=[1])).x == [2]
+
+
+def test_an_object_met_twice_stays_one() -> None:
+    """Two references to one object, or one to itself, are so in the new tree as well."""
+    node = SimpleNamespace(x=1)
+    node.me = node
+    made = doubled([node, node])
+    assert made[0] is made[1] is made[0].me
+    assert made[0] is not node
+    assert list(leaves([node, node])) == [1]
+
+
+def test_what_cannot_be_copied_is_shared() -> None:
+    holder = SimpleNamespace(local=threading.local())
+    holder.local.x = 1
+    assert map_leaves(lambda leaf: leaf, holder).local is holder.local
+
+
+def test_leaves_come_in_the_order_of_the_tree() -> None:
+    """Depth first; functions, classes and modules are leaves, though they have attributes."""
+    assert list(leaves({"a": [1, (2,)], "b": Pair(3, Frozen(4))})) == [1, 2, 3, 4]
+    nodes = [len, int, np, doubled]
+    assert list(leaves(nodes)) == nodes
+
+
+def test_the_way_to_a_leaf_is_found() -> None:
+    """It goes by items and attributes, past others, and past an object that was met before."""
+    node = SimpleNamespace(x=1)
+    node.me = node
+    tree: Any = [node, node, {"y": Frozen((2, "found"))}]
+    route = route_to(tree, lambda leaf: leaf == "found")
+    assert route is not None
+    steps, leaf = route
+    assert leaf == "found"
+    assert [key for _, key in steps] == [2, "y", "x", 1]
+    for make, key in steps:
+        tree = make(key)(tree)
+    assert tree == "found"
+    assert route_to(tree, lambda leaf: leaf == "lost") is None

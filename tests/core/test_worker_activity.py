@@ -1,0 +1,66 @@
+"""Whether the processes that load are busy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from loadeval.core import alternate
+from loadeval.core.alternate import NAP_S, WorkerActivity
+from loadeval.testing import FakeClock
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(("limit_s", "is_idle", "until_s"), [(0.2, False, 0.2), (20, True, 0.3)])
+def test_workers_are_waited_for_until_they_are_idle(
+    monkeypatch: pytest.MonkeyPatch, limit_s: float, is_idle: bool, until_s: float
+) -> None:
+    """Or it waits until the limit; these compute for 0.3 s."""
+    clock = FakeClock()
+    moving = SimpleNamespace(
+        monotonic=lambda: clock() / 1e9,
+        sleep=lambda seconds: clock.advance(round(seconds * 1e9)),
+        process_time=lambda: 0.0,
+        thread_time=lambda: 0.0,
+    )
+    monkeypatch.setattr(alternate, "time", moving)
+    monkeypatch.setattr(alternate, "NAP_S", NAP_S)
+    activity = WorkerActivity()
+    monkeypatch.setattr(activity, "workers_cpu_ns", lambda: min(clock(), 300 * MS))
+    assert activity.wait_until_idle(limit_s) is is_idle
+    assert until_s <= clock() / 1e9 <= until_s + 2 * NAP_S
+
+
+FAMILY = """
+import os, sys, time
+os.fork()
+while time.process_time() < 0.2:
+    pass
+sys.stdin.read()
+"""
+"""A process and its child, which both work for a moment, and live until their input ends."""
+
+
+def test_the_cpu_time_of_workers_is_that_of_all_descendants() -> None:
+    activity = WorkerActivity()
+    before_ns = activity.workers_cpu_ns() or 0
+    with subprocess.Popen([sys.executable, "-c", FAMILY], stdin=subprocess.PIPE):
+        totals_ns = (activity.workers_cpu_ns() or 0 for _ in range(10**6))
+        # More than one of them has alone.
+        assert next(now_ns for now_ns in totals_ns if now_ns - before_ns > 350_000_000)
+
+
+def test_where_processes_cannot_be_listed_nobody_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> list[int]:
+        raise PermissionError
+
+    monkeypatch.setattr("psutil.pids", refused)
+    activity = WorkerActivity()
+    assert activity.workers_cpu_ns() is None
+    assert activity.wait_until_idle(20)

@@ -1,0 +1,74 @@
+"""A small demo, run for real, and what it is made of."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from loadeval.data.log import read_run
+from loadeval.demo.photographs import ROTATIONS, make_photographs
+from loadeval.demo.run import DemoTraining, Photographs, run_demo
+from loadeval.errors import LoadevalError, UsageError
+from loadeval.estimate.gap import gap
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# From Python 3.12 on, forking a process in which torch has threads gives this warning.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+def test_photographs_are_jpegs(tmp_path: Path) -> None:
+    """Of about 500 pixels a side, no two the same, as many in the folder of each rotation."""
+    paths = make_photographs(tmp_path, 12)
+    for path in paths:
+        with Image.open(path) as photograph:
+            assert photograph.format == "JPEG"
+            assert all(450 <= side <= 550 for side in photograph.size)
+    assert Counter(path.parent.name for path in paths) == dict.fromkeys(ROTATIONS, 3)
+    assert len({path.read_bytes() for path in paths}) == 12
+
+
+def test_photograph_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matplotlib packaged without its photograph is told, with what to do."""
+    gone = tmp_path / "gone.jpg"
+    monkeypatch.setattr("matplotlib.cbook.get_sample_data", lambda *_, **__: gone)
+    with pytest.raises(LoadevalError, match=r"gone\.jpg.*reinstall matplotlib"):
+        make_photographs(tmp_path, 1)
+
+
+def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:
+    """A file where a class's folder should be is one clear error."""
+    (tmp_path / "photographs").mkdir()
+    (tmp_path / "photographs" / "upright").write_text("")
+    with pytest.raises(UsageError, match="cannot write to"):
+        run_demo(tmp_path / "run.jsonl", photographs=4)
+
+
+def test_the_network_learns(tmp_path: Path) -> None:
+    """DemoTraining on a batch again and again, the network comes to classify it."""
+    training = DemoTraining(make_photographs(tmp_path, 8))
+    samples = [Photographs(training.dataloader.dataset.paths)[at] for at in range(8)]  # type: ignore[attr-defined]
+    images, labels = zip(*samples, strict=True)
+    batch = torch.stack(images), torch.tensor(labels)
+    training.train_one_epoch([batch] * 40, lambda: None)
+    right = training.model(batch[0] / 255).argmax(dim=1) == batch[1]
+    assert right.float().mean() > 0.5
+
+
+@pytest.mark.check
+def test_every_batch_is_served_once(tmp_path: Path) -> None:
+    """The log is closed, nothing had to be said about it, and it has a speed-up."""
+    heard: list[tuple[int, int]] = []
+    log = tmp_path / "run.jsonl"
+    run_demo(log, lambda *step: heard.append(step), photographs=64, epochs=3)
+    run = read_run(log)
+    assert (run.closed, run.notes, run.events) == (True, (), ())
+    assert np.bincount(run.steps.epoch).tolist() == [16] * 3
+    assert heard == [(done, 48) for done in range(1, 49)]
+    assert gap(run).speedup is not None

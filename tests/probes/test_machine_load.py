@@ -1,0 +1,118 @@
+"""How busy the machine is, and what throttles it, by files as the system writes them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from loadeval.probes.host import MachineLoad
+
+
+def write(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+def in_group(root: Path, **files: str) -> Path:
+    """A machine whose process is in a group with these files; a double underscore is a dot."""
+    write(root, "proc/self/cgroup", "0::/\n")
+    for name, text in files.items():
+        write(root, f"sys/fs/cgroup/{name.replace('__', '.')}", text)
+    return root
+
+
+def test_the_share_of_periods_that_were_throttled(tmp_path: Path) -> None:
+    """Those since the reading before; not known where there was none in between."""
+    stat = "nr_periods 100\nnr_throttled 10\n"
+    load = MachineLoad(in_group(tmp_path, cpu__max="100000 100000\n", cpu__stat=stat))
+    assert load.read()["cgroup_throttled_share"] is None
+    assert load.read()["cgroup_throttled_share"] is None
+    in_group(tmp_path, cpu__stat="nr_periods 120\nnr_throttled 15\n")
+    assert load.read()["cgroup_throttled_share"] == 0.25
+
+
+def test_the_memory_that_a_group_leaves(tmp_path: Path) -> None:
+    """Its limit and what is left of it, where the machine has more."""
+    files = {"memory__max": "1000000\n", "memory__current": "400000\n", "memory__stat": ""}
+    load = MachineLoad(in_group(tmp_path, **files)).read()
+    assert load["memory_limit_bytes"] == 1_000_000
+    assert load["memory_available_bytes"] == 600_000
+
+
+def test_what_a_group_leaves_is_not_known_where_it_does_not_count(tmp_path: Path) -> None:
+    load = MachineLoad(in_group(tmp_path, memory__max="1000000\n")).read()
+    assert load["memory_available_bytes"] is None
+
+
+def test_a_limit_beyond_the_machine(tmp_path: Path) -> None:
+    """The memory of the machine is the limit then."""
+    load = MachineLoad(in_group(tmp_path, memory__max=f"{2**59}\n", memory__current="0\n")).read()
+    assert load["memory_limit_bytes"] == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+class Times(NamedTuple):
+    """What a system counts of all CPUs."""
+
+    user: float
+    idle: float
+
+
+class TimesOfGuest(NamedTuple):
+    """The same of a virtual machine."""
+
+    user: float
+    idle: float
+    steal: float
+
+
+def test_stolen_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other virtual machines take; not known of systems that do not count it."""
+    counted: list[Times | TimesOfGuest] = [TimesOfGuest(5.0, 5.0, 1.0), TimesOfGuest(5.0, 5.0, 2.0)]
+    counted.append(Times(5.0, 5.0))  # as on macOS
+    monkeypatch.setattr("psutil.cpu_times", lambda: counted.pop(0))
+    load = MachineLoad()
+    assert load.read()["stolen_cores"] is None
+    stolen = load.read()
+    assert (stolen["stolen_cores"] or 0) > 0
+    assert stolen["cpu_cores"] == 0
+    assert load.read()["stolen_cores"] is None
+
+
+def test_the_clock_of_the_cpus_in_use(tmp_path: Path) -> None:
+    """That of the fastest of them; not known where the machine does not tell it of any."""
+    for cpu, khz in enumerate(("2400000", "3100000", "3900000", "<unknown>")):
+        path = f"sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"
+        write(tmp_path, path, f"{khz}\n")
+    load = MachineLoad(tmp_path)
+    assert load.read({0, 1})["cpu_clock_hz"] == 3.1e9
+    assert load.read({3, 7})["cpu_clock_hz"] is None
+    assert load.read()["cpu_clock_hz"] is None
+
+
+def test_bytes_received(tmp_path: Path) -> None:
+    """Of all interfaces, since the last time; not known where the system does not count them."""
+    head = "Inter-|   Receive     |  Transmit\n face |bytes packets |bytes packets\n"
+    assert MachineLoad(tmp_path).read()["received_bytes_per_s"] is None
+    load = MachineLoad(tmp_path)
+    for lo, eth in ((5, 100), (6, 300)):
+        write(tmp_path, "proc/net/dev", f"{head}    lo: {lo} 1 {lo} 1\n  eth0: {eth} 9 7 7\n")
+        read = load.read()["received_bytes_per_s"]
+    assert (read or 0) > 0
+
+
+def test_thermal_throttling(tmp_path: Path) -> None:
+    """Events of all CPUs; not known where the machine does not count them."""
+    assert MachineLoad(tmp_path).read()["thermal_throttles_per_s"] is None
+    folder = "sys/devices/system/cpu/cpu0/thermal_throttle"
+    write(tmp_path, f"{folder}/core_throttle_count", "3\n")
+    write(tmp_path, f"{folder}/core_throttle_max_time_ms", "900\n")
+    load = MachineLoad(tmp_path)
+    assert load.read()["thermal_throttles_per_s"] is None
+    assert load.read()["thermal_throttles_per_s"] == 0
+    write(tmp_path, f"{folder}/core_throttle_count", "5\n")
+    assert (load.read()["thermal_throttles_per_s"] or 0) > 0
+    (tmp_path / folder / "core_throttle_count").unlink()
+    assert load.read()["thermal_throttles_per_s"] is None
