@@ -522,9 +522,6 @@ def nvml(folder: Path) -> Iterator[Result]:
         yield beside("copies", readings_while(folder, piece, 4.0), name, 1.1 * per_s, 0.15)
 
 
-# Row 11: nothing is changed; row 12: the picture; row 13: DALI
-
-
 @row(
     "`loadeval run` of scripts like MNIST's and ImageNet's, deterministic",
     "losses equal to the bit",

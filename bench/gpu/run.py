@@ -1,6 +1,6 @@
 """Measure what loadeval says on a GPU, each row in a process of its own, and write docs/gpu.md.
 
-    python -m bench.gpu.run [--results FILE] [--page FILE] [--minutes 9] [ROW...]
+    python -m bench.gpu.run [--results FILE] [--minutes 9] [ROW...]
 
 Results are written as they come, so a run that is stopped keeps what it has; a row that crashes or
 takes too long does not end the others. Without a GPU every row is skipped, and the page stays as
@@ -102,7 +102,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, help="append measurements to this file")
-    parser.add_argument("--page", type=Path, default=PAGE, help="write the page there")
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no row after that")
     parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
     parser.add_argument("rows", nargs="*", type=int, metavar="ROW", help="by default all")
@@ -131,7 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = read(path)
     FILE.write_text("".join(f"{result.line()}\n" for result in results), encoding="utf-8")
     table = [(row.number, row.case, row.shows) for row in ROWS]
-    options.page.write_text(page(table, results), encoding="utf-8")
+    PAGE.write_text(page(table, results), encoding="utf-8")
     missed = [result for result in results if result.held is False]
     elapsed_s = time.monotonic() - began_s
     print(f"\n{len(results)} measurements in {elapsed_s:.0f} s, {len(missed)} did not hold")
