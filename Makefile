@@ -132,7 +132,7 @@ before-after: .venv/.dev  ## figures of the recorded runs that are others than b
 soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
 	.venv/bin/python -m bench.soak.run $(SOAK)
 
-gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gpu.md (9 minutes); skipped without one
+gpu: .venv/.dev  ## what loadeval says on a GPU beside a referee, into docs/gpu.md (9 minutes); skipped without one
 	.venv/bin/python -m bench.gpu.run
 
 injected: .venv/.dev  ## what faults injected into programs do to them, the slow ones too (4 minutes)

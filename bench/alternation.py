@@ -10,10 +10,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
 from torch.utils.data import DataLoader
 
+from bench.tables import show
 from bench.zoo.costs import Sleep
 from bench.zoo.truth import InProcess, Items, numbered
 from loadeval import LoaderEvaluator
@@ -69,11 +68,11 @@ def measured(make: Callable[[], Any], step: Sleep) -> float:
 def main() -> None:
     """Print the table."""
     logging.getLogger("loadeval").setLevel(logging.ERROR)
-    table = Table(f"{BATCHES} batches", "alternating / plain", "")
+    rows = []
     for name, (make, step_ms) in CASES.items():
         ratio = measured(make, Sleep(step_ms))
-        table.add_row(name, f"{ratio:.2f}", "MISSED" if ratio > MOST else "")
-    Console().print(table)
+        rows.append((name, f"{ratio:.2f}", "MISSED" if ratio > MOST else ""))
+    show((f"{BATCHES} batches", "alternating / plain", ""), rows)
 
 
 if __name__ == "__main__":

@@ -12,32 +12,21 @@ import sys
 from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from bench.judge import pace
-
-if TYPE_CHECKING:
-    from bench.judge import Pace
-    from loadeval import Estimate
+from bench.tables import in_words
+from bench.zoo.outside import slow
+from loadeval import LoaderEvaluator
 
 EPOCHS, STEP_MS = 3, 5
 
 
-def run(log: Path, batches: int, sample_s: float, slower: float = 0.0) -> Path:
-    """A run of batches of one sample, with a throughput that is `slower`, a share, than usual."""
-
-
-def shown(found: Pace) -> str:
-    """What is said, and the ratios of throughput that it goes by."""
-    whole, steady = map(in_words, (found.epochs, found.steady))
-    return f"{found.said:10} whole epochs {whole}, steady {steady}"
-
-
-def in_words(ratio: Estimate | None) -> str:
-    if ratio is None:
-        return "not measured"
-    interval = "" if ratio.low is None else f" [{ratio.low:.2f}x, {ratio.high:.2f}x]"
-    return f"{ratio.value:.2f}x{interval}"
+def run(log: Path, batches: int, sample_ms: float) -> Path:
+    """The log of a run of batches of one sample."""
+    training = slow(batches, sample_ms, STEP_MS, EPOCHS, num_workers=2)
+    with LoaderEvaluator(training.loader, log_file=log, overwrite=True) as loader:
+        training.run(loader)
+    return log
 
 
 def main() -> int:
@@ -50,17 +39,17 @@ def main() -> int:
         "--sample-ms", type=float, default=40.0, help="longer on a machine that others use"
     )
     options = parser.parse_args()
-    sample_s = options.sample_ms / 1000
     paces: dict[float, Counter[str]] = {0.0: Counter(), options.slower: Counter()}
     with TemporaryDirectory() as name:
         folder = Path(name)
         for number in range(options.rounds):
-            before = run(folder / "before.jsonl", options.batches, sample_s)
+            before = run(folder / "before.jsonl", options.batches, options.sample_ms)
             for slower, counter in paces.items():
-                after = run(folder / "after.jsonl", options.batches, sample_s, slower)
-                found = pace(before, after)
+                sample_ms = options.sample_ms / (1 - slower)
+                found = pace(before, run(folder / "after.jsonl", options.batches, sample_ms))
                 counter[found.said] += 1
-                print(f"{number:3}  {slower:4.0%} slower: {shown(found)}", flush=True)
+                ratios = f"epochs {in_words(found.epochs)}, steady {in_words(found.steady)}"
+                print(f"{number:3}  {slower:4.0%} slower: {found.said:10} {ratios}", flush=True)
     for slower, counter in paces.items():
         said = ", ".join(f"{word} {count}" for word, count in counter.items())
         print(f"{options.rounds} runs, {slower:.0%} slower: {said}")

@@ -14,8 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.prediction import show
 from bench.promises.test_plan_followed import ROUNDS, followed, to_do, trained
+from bench.tables import in_words, show
+from loadeval import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,18 +33,10 @@ def in_turns(programs: Sequence[Callable[[], float]]) -> Times:
     return list(zip(*turns, strict=True))
 
 
-def speedup(before: Sequence[float], after: Sequence[float]) -> tuple[float, float, float]:
+def speedup(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """The median of the turns' ratios, and from where to where they go."""
     ratios = [first / second for first, second in zip(before, after, strict=True)]
-    return statistics.median(ratios), min(ratios), max(ratios)
-
-
-def interval(value: float, low: float, high: float) -> str:
-    return f"{value:.2f}x [{low:.2f}x, {high:.2f}x]"
-
-
-def spread(value: float, low: float, high: float) -> str:
-    return f"{value:.2f}x ({low:.2f}x to {high:.2f}x)"
+    return Estimate(statistics.median(ratios), min(ratios), max(ratios))
 
 
 def plan_rows(folder: Path) -> list[list[str]]:
@@ -64,12 +57,12 @@ def plan_rows(folder: Path) -> list[list[str]]:
         times = in_turns([partial(trained, step) for step in steps])
         for action, taken in zip(made, times[1:], strict=True):
             measured = speedup(times[0], taken)
-            predicted, is_in_range = "not predicted", "-"
+            is_in_range = "-"
             if action.speedup is not None:
-                low, high = action.speedup.low or 0.0, action.speedup.high or 0.0
-                predicted = interval(action.speedup.value, low, high)
-                is_in_range = "yes" if low <= measured[0] <= high else "no"
-            rows.append([str(number), action.says, predicted, spread(*measured), is_in_range])
+                low, high = action.speedup.bounds
+                is_in_range = "yes" if low <= measured.value <= high else "no"
+            shown = (in_words(action.speedup), in_words(measured))
+            rows.append([str(number), action.says, *shown, is_in_range])
         changes = steps[-1]
     return rows
 
@@ -80,7 +73,7 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true", help="print a table for documents")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        show(PLAN_HEADS, plan_rows(Path(name)), options.markdown)
+        show(PLAN_HEADS, plan_rows(Path(name)), markdown=options.markdown)
     return 0
 
 

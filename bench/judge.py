@@ -155,7 +155,7 @@ class Said:
 
     `rules` are all that were asked, `readings` the means in the real and the ideal arm by subject
     and quantity, `missing` why probes read nothing, `ranks` those of a job, and `outliers` batches
-    by their numbers. `lock_wait_ns` is how long a thread of training waits for Python's lock.
+    by their numbers.
     """
 
     findings: tuple[Finding, ...]
@@ -174,16 +174,14 @@ class Said:
     ideal_ns: float | None
     loader_only_ns: float | None
     pairs: int | None
-    lock_wait_ns: float | None
 
     @classmethod
     def of(cls, content: dict[str, Any]) -> Said:
         result = content.get("result", content)
         gap, diagnosis, verdict = (result[name] for name in ("gap", "diagnosis", "verdict"))
-        stages, threads, metrics = (result[name] for name in ("stages", "threads", "metrics"))
+        stages, metrics = result["stages"], result["metrics"]
         findings = tuple(map(Finding.of, diagnosis["findings"]))
         found = {finding.rule for finding in findings}
-        lock_wait = threads and threads["lock_wait"]["real"]
         times = (gap[name] and gap[name]["value"] for name in ("real", "ideal", "loader_only"))
         return cls(
             findings,
@@ -206,7 +204,6 @@ class Said:
             estimate(gap["steady_speedup"]),
             *times,
             gap["pairs"],
-            lock_wait and lock_wait["wait_ns"],
         )
 
     def finding(self, rule: str) -> Finding:

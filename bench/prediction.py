@@ -22,12 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from bench.judge import backends
 from bench.prediction_runs import outcomes, speedups
+from bench.tables import show
 from bench.zoo.workloads import QUICK_SETTINGS, workloads
 from loadeval import compare_backends, tune
 
@@ -38,25 +36,12 @@ if TYPE_CHECKING:
     from bench.zoo.workloads import Workload
 
 HEADS = (
-    "workload",
-    "what",
-    "from",
-    "to",
-    "predicted",
-    "measured",
-    "predicted / measured",
-    "in range",
-    "divided by n",
-    "divided / measured",
+    *("workload", "what", "from", "to", "predicted", "measured", "predicted / measured"),
+    *("in range", "divided by n", "divided / measured"),
 )
 TUNE_HEADS = (
-    "workload",
-    "best of the grid",
-    "tune's choice",
-    "throughput, tune / grid",
-    "grid took",
-    "tune took",
-    "reached",
+    *("workload", "best of the grid", "tune's choice", "throughput, tune / grid"),
+    *("grid took", "tune took", "reached"),
 )
 GRID = [
     {"num_workers": 0},
@@ -94,22 +79,6 @@ def summary_in_words(figures: dict[str, float]) -> str:
         f"Divided by n: median error {figures['median_divided_error']:.0%}, "
         f"largest {figures['largest_divided_error']:.0%}."
     )
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
-def show(heads: Sequence[str], rows: list[list[str]], markdown: bool) -> None:
-    """The table."""
-    if markdown:
-        for cells in (heads, ["---"] * len(heads), *rows):
-            print(f"| {' | '.join(cells)} |")
-        return
-    table = Table(*heads)
-    for cells in rows:
-        table.add_row(*(escape(cell) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 190).print(table)
 
 
 def predict(workload: Workload, results: list[Outcome]) -> str:
@@ -186,17 +155,19 @@ def main() -> int:
             except Exception as error:  # noqa: BLE001 - the other workloads go on
                 failed, summary_text = True, f"failed: {error!r}"
             took_s = time.perf_counter() - began
-            say(f"{number}/{len(chosen)} {workload.name}: {summary_text} ({took_s:.0f} s)")
+            done = f"{number}/{len(chosen)} {workload.name}: {summary_text} ({took_s:.0f} s)"
+            print(done, file=sys.stderr, flush=True)
     numbers: dict[str, Any] = {
         "cpus": len(os.sched_getaffinity(0)),
         "torch": torch.__version__,
         "python": sys.version.split()[0],
     }
     if tunings:
-        show(TUNE_HEADS, tunings, options.markdown)
+        show(TUNE_HEADS, tunings, markdown=options.markdown)
         numbers["tuning"] = [dict(zip(TUNE_HEADS, row, strict=True)) for row in tunings]
     if predictions:
-        show(HEADS, [prediction.row() for prediction in predictions], options.markdown)
+        rows = [prediction.row() for prediction in predictions]
+        show(HEADS, rows, markdown=options.markdown)
         numbers["summary"] = summary(predictions)
         print(f"\n{summary_in_words(numbers['summary'])}")
         numbers["predictions"] = [

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bench.judge import compared, predicted
+from bench.tables import in_words
 from bench.zoo.workloads import Setting
 from loadeval import Estimate, LoaderEvaluator
 
@@ -36,26 +37,23 @@ class Outcome:
     present: str
     setting: str
     throughput: float
-    predicted: float
-    low: float
-    high: float
+    predicted: Estimate
     limit: str
-    measured: float
-    measured_low: float
-    measured_high: float
+    measured: Estimate
     divided: float
 
     @property
     def ratio(self) -> float:
-        return self.predicted / self.measured
+        return self.predicted.value / self.measured.value
 
     @property
     def divided_ratio(self) -> float:
-        return self.divided / self.measured
+        return self.divided / self.measured.value
 
     @property
     def is_in_range(self) -> bool:
-        return self.low <= self.measured <= self.high
+        low, high = self.predicted.bounds
+        return low <= self.measured.value <= high
 
     def row(self) -> list[str]:
         return [
@@ -63,8 +61,8 @@ class Outcome:
             self.what,
             self.present,
             self.setting,
-            f"{self.predicted:.2f} [{self.low:.2f}, {self.high:.2f}]",
-            f"{self.measured:.2f} [{self.measured_low:.2f}, {self.measured_high:.2f}]",
+            in_words(self.predicted),
+            in_words(self.measured),
             f"{self.ratio:.2f}",
             "yes" if self.is_in_range else "no",
             f"{self.divided:.2f}",
@@ -94,21 +92,15 @@ def outcome(workload: Workload, log: Path, said: Said, setting: Setting, real: E
         prefetch_factor=setting.prefetch_factor,
         in_order=setting.in_order,
     )
-    speedup = prediction.speedup
-    assert None not in (speedup.low, speedup.high, real.low, real.high)
     return Outcome(
         workload=workload.name,
         what=workload.what,
         present=str(present),
         setting=str(setting),
         throughput=prediction.throughput.value / prediction.speedup.value,
-        predicted=speedup.value,
-        low=speedup.low or 0.0,
-        high=speedup.high or 0.0,
+        predicted=prediction.speedup,
         limit=prediction.limit,
-        measured=real.value,
-        measured_low=real.low or 0.0,
-        measured_high=real.high or 0.0,
+        measured=real,
         divided=divided(said, present, setting) / divided(said, present, present),
     )
 

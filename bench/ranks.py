@@ -26,6 +26,7 @@ import psutil
 
 from bench.judge import COMMAND
 from bench.made_logs import block, epoch_end, header, write_log
+from bench.tables import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -157,12 +158,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     sizes = SIZES if options.ranks is None else ((options.ranks, options.batches),)
-    for cells in (HEADS, ["---"] * len(HEADS)):
-        print(f"| {' | '.join(cells)} |")
-    for ranks, batches in sizes:
-        with tempfile.TemporaryDirectory() as temporary:
-            cells = row(options.folder or Path(temporary), ranks, batches)
-        print(f"| {' | '.join(cells)} |", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        places = [folder if len(sizes) == 1 else folder / f"{size}" for size in sizes]
+        rows = (row(place, *size) for place, size in zip(places, sizes, strict=True))
+        show(HEADS, rows, markdown=True)
 
 
 if __name__ == "__main__":

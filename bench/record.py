@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,7 +60,6 @@ class Recording:
     name: str
     program: str
     record: Callable[[Path, Path], None]
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 def measured(make: Callable[[Path], Training], folder: Path, path: Path, **options: Any) -> None:
@@ -91,12 +90,9 @@ def seen(name: str, program: str, **options: Any) -> Recording:
 
 
 def on_device(name: str, program: str, make: str, mode: str, **arguments: Any) -> Recording:
-    """A program on the stand-in for a GPU, whose driver is the stub of NVML."""
+    """A program on a GPU: where there is none, what was recorded stays."""
 
     def record(folder: Path, path: Path) -> None:
-        from bench.gpu.device import missing
-
-        missing()  # puts the stand-in in place
         from bench.zoo import device
 
         made = partial(getattr(device, make), **arguments)
@@ -104,7 +100,7 @@ def on_device(name: str, program: str, make: str, mode: str, **arguments: Any) -
         options = {"probes": ("gpu", "host"), "probe_interval_s": 0.05}
         measured(lambda _: made(), folder, path, mode=mode, **options)
 
-    return Recording(name, program, record, {"LOADEVAL_GPU_STAND_IN": "1"})
+    return Recording(name, program, record)
 
 
 def log_and_replay(make: Callable[[], Training], folder: Path, path: Path) -> None:
@@ -281,12 +277,12 @@ def record(recording: Recording) -> bool:
     with TemporaryDirectory() as name:
         folder, began = Path(name), cpu_times_s()
         command = [sys.executable, "-m", "bench.record", recording.name, "--into", name]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", **recording.environment}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         is_quiet = cpus_of_others(began) < QUIET_CPUS or recording.name == "shared-machine"
         logs = sorted(folder.glob("*.jsonl"))
         if done.returncode or not logs:
-            say(f"{recording.name}: failed\n{done.stderr}")
+            print(f"{recording.name}: failed\n{done.stderr}", flush=True)
             return True
         if is_quiet or recording.name not in recorded():
             keep(recording.name, logs)
@@ -333,7 +329,7 @@ def keep(name: str, logs: list[Path]) -> None:
         too_large = " TOO LARGE" * (size > MOST_BYTES)
         with TemporaryDirectory() as folder:
             found = found_in(name, Path(folder))
-        say(f"{place.relative_to(FOLDER)}: {size:,} bytes{too_large}; {found}")
+        print(f"{place.relative_to(FOLDER)}: {size:,} bytes{too_large}; {found}", flush=True)
 
 
 def write_table() -> None:
@@ -348,11 +344,6 @@ def write_table() -> None:
             rows.append(f"| `{name}` | {programs[name]} | {found_in(name, Path(folder))} |\n")
     head, line, rest = text.partition("|---|---|---|\n")
     TABLE.write_text(head + line + "".join(rows) + rest[rest.find("\n\n") + 1 :])
-
-
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from PIL import Image
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch.utils.data import DataLoader, Dataset
 
+from bench.tables import show
 from loadeval import LoaderEvaluator
 from tests.images import crops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 PAIRS = 15
 BATCHES = 1500
@@ -152,15 +151,12 @@ def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
     return cpu_s() - before
 
 
-def added_ns(subject: Subject) -> list[float]:
-    """What looking inside adds for each unit, pair by pair."""
-    differences_ns = []
+def pairs(subject: Subject) -> Iterator[dict[bool, float]]:
+    """CPU time of an epoch with stages and without, in turns."""
     for _ in range(PAIRS):
         arms = [False, True]
         random.shuffle(arms)
-        took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
-        differences_ns.append((took[True] - took[False]) * NS / subject.units)
-    return differences_ns
+        yield {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
 
 
 def interval(values: list[float]) -> tuple[float, float]:
@@ -170,43 +166,33 @@ def interval(values: list[float]) -> tuple[float, float]:
     return ordered[rank], ordered[-rank - 1]
 
 
-def photographs_ratios() -> list[float]:
-    """CPU time of epochs of photographs with stages over that without, pair by pair."""
-    loader = DataLoader(Photographs(), batch_size=32, shuffle=True, num_workers=2)
-    subject = Subject("photographs", lambda: loader, 1, 0)
-    ratios = []
-    for _ in range(PAIRS):
-        arms = [False, True]
-        random.shuffle(arms)
-        took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
-        ratios.append(took[True] / took[False])
-    return ratios
+def of_photographs(photographs: Photographs) -> DataLoader[Any]:
+    return DataLoader(photographs, batch_size=32, shuffle=True, num_workers=2)
 
 
 def main() -> None:
     """Print the table, or the rows whose names begin with an argument."""
     torch.set_num_threads(1)
     wanted = tuple(sys.argv[1:]) or ("",)
-    table = Table("CPU time added by looking inside", "ns", "95% of medians", "limit", "")
+    heads = ("CPU time added by looking inside", "ns", "95% of medians", "limit", "")
+    rows = []
     chosen = [subject for subject in subjects() if subject.name.startswith(wanted)]
     for subject in track(chosen, description="subjects"):
-        added = added_ns(subject)
+        added = [(took[True] - took[False]) * NS / subject.units for took in pairs(subject)]
         low, high = interval(added)
         median = statistics.median(added)
-        table.add_row(
-            subject.name,
-            f"{median:,.0f}",
-            f"{low:,.0f} to {high:,.0f}",
-            f"{subject.limit_ns:,.0f}",
-            "MISSED" if median > subject.limit_ns else "",
-        )
+        missed = "MISSED" if median > subject.limit_ns else ""
+        figures = (f"{median:,.0f}", f"{low:,.0f} to {high:,.0f}", f"{subject.limit_ns:,.0f}")
+        rows.append((subject.name, *figures, missed))
     if "photographs".startswith(wanted):
-        ratios = photographs_ratios()
+        ratios = [
+            took[True] / took[False]
+            for took in pairs(Subject("", partial(of_photographs, Photographs()), 1, 0))
+        ]
         low, high = interval(ratios)
-        table.add_row(
-            "photographs, ratio", f"{np.median(ratios):.4f}", f"{low:.4f} to {high:.4f}", "", ""
-        )
-    Console().print(table)
+        figures = (f"{np.median(ratios):.4f}", f"{low:.4f} to {high:.4f}", "")
+        rows.append(("photographs, ratio", *figures, ""))
+    show(heads, rows)
 
 
 if __name__ == "__main__":

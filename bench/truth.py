@@ -16,17 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from bench.tables import in_words, show
 from bench.truth_runs import Ours, Truth, alternating
 from bench.zoo.truth import Case, cases
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from loadeval import Estimate
 
     Peer = Callable[[Case], float]
 
@@ -39,17 +35,8 @@ FEW_FAULTS = 50
 CLASSES = ("not", "moderately", "highly")
 BOUNDS = (0.05, 0.20)
 HEADS = (
-    "case",
-    "what",
-    "truth",
-    "loadeval",
-    "verdict",
-    "two runs",
-    "DALI",
-    "SPDL",
-    "time",
-    "faults",
-    "right",
+    *("case", "what", "truth", "loadeval", "verdict", "two runs", "DALI", "SPDL"),
+    *("time", "faults", "right"),
 )
 
 
@@ -108,7 +95,7 @@ class Result:
             self.case.name,
             self.case.what,
             f"{self.truth.value:.2f} [{low:.2f}, {high:.2f}]",
-            interval(speedup),
+            in_words(speedup),
             self.ours.said.verdict,
             starred(by_hand, not is_near(by_hand, self.truth.value, CLOSE)),
             *(self.peer(value) for value in (self.dali, self.spdl)),
@@ -132,16 +119,6 @@ def is_near(value: float, truth: float, share: float) -> bool:
 
 def starred(value: float, is_off: bool) -> str:
     return f"{value:.2f}{'*' if is_off else ''}"
-
-
-def interval(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "-"
-    return f"{estimate.value:.2f} [{plain(estimate.low)}, {plain(estimate.high)}]"
-
-
-def plain(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def named(verdict: str) -> set[str]:
@@ -181,19 +158,6 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def show(results: list[Result], markdown: bool) -> None:
-    """The table."""
-    rows = [result.row() for result in results]
-    if markdown:
-        for cells in (HEADS, ["---"] * len(HEADS), *rows):
-            print(f"| {' | '.join(cells)} |")
-        return
-    table = Table(*HEADS)
-    for cells in rows:
-        table.add_row(*(escape(cell) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 190).print(table)
-
-
 def import_peers() -> list[Peer]:
     from bench.truth_peers import dali, spdl  # spawned workers import this file
 
@@ -220,10 +184,10 @@ def main() -> int:
             results.append(run(known[name], peers))
             say(
                 f"{number}/{len(wanted)} {name}: truth {results[-1].truth.value:.2f}, "
-                f"ours {interval(results[-1].ours.said.speedup)} "
+                f"ours {in_words(results[-1].ours.said.speedup)} "
                 f"({time.perf_counter() - began:.0f} s)"
             )
-    show(results, options.markdown)
+    show(HEADS, [result.row() for result in results], markdown=options.markdown)
     return 1 if any(result.faults() for result in results) else 0
 
 

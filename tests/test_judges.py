@@ -12,7 +12,6 @@ PUBLIC = {"loadeval", "loadeval.testing"}
 INSIDE = {
     *("fuzz/commands.py", "fuzz/readers.py", "fuzz/seeds.py", "fuzz/test_found.py", "overhead.py"),
     *("probes.py", "promises/test_reproductions.py"),
-    *("gpu/stand_in.py", "gpu/test_nvml.py", "gpu/visible.py"),
     *("intervals.py", "record.py", "hangs/record.py", "zoo/workloads.py"),
     *("findings_page.py", "json_page.py", "screen.py"),
 }

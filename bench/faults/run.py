@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from collections import defaultdict
 from functools import partial
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bench.faults.evaluation import is_named, is_nothing_found, measured
+from bench.tables import in_words
 from bench.zoo.catalogue import PROGRAMS
 
 if TYPE_CHECKING:
@@ -70,11 +70,6 @@ def taken_s(step: Callable[[None], None], times: int) -> float:
     return (time.perf_counter() - began) / times
 
 
-def say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def check(program: Program, turns: int) -> bool:
     """Print a line; whether the program is as it should be."""
     variants = {"faulty": program.faulty, "healthy": program.healthy}
@@ -99,10 +94,11 @@ def check(program: Program, turns: int) -> bool:
     figures = "  ".join(
         f"{name} {1e3 * fastest[name]:6.2f} ms ({losses[name]:4.0%})" for name in fastest
     )
-    say(
+    print(
         f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  "
         f"{fastest['faulty'] / fastest['healthy']:.2f} x  {longest_s:.1f} s  "
-        f"{', '.join(wrong) or 'as it should be'}"
+        f"{', '.join(wrong) or 'as it should be'}",
+        flush=True,
     )
     return not wrong
 
@@ -122,14 +118,14 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
             find(program.healthy, Path(folder) / "healthy").findings if is_twin_healthy else ()
         )
     right = is_named(program, findings)
-    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
+    print(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}", flush=True)
     for finding in findings:
-        say(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}")
+        print(f"  {finding.rule}, {finding.cost_in_words}: {finding.says}", flush=True)
     if not is_nothing_found(healthy):
         costs = "; ".join(f"{finding.rule}, {finding.cost_in_words}" for finding in healthy)
         step_s, batch_s, _ = paces_s(program.healthy)
         loss = 1 - step_s / batch_s
-        say(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}")
+        print(f"  in the healthy twin: {costs}; by itself it loses {loss:.0%}", flush=True)
         if loss <= HEALTHY_LOSS:
             blamed.append(program.name)
     for rule in said.rules:
@@ -142,13 +138,9 @@ def evaluate(program: Program, silent: dict[str, bool], blamed: list[str]) -> bo
         _, faulty_s, _ = paces_s(program.faulty)
         _, fixed_s, _ = paces_s(program.fixed or program.healthy)
         change = "advice" if program.fixed else "twin"
-        measurement = f"the {change} was {speedup(faulty_s / fixed_s)} as fast"
-    say(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}")
+        measurement = f"the {change} was {faulty_s / fixed_s:.2f}x as fast"
+    print(f"  {findings[0].rule}: {promised(said, program.follows)}; {measurement}", flush=True)
     return right
-
-
-def speedup(value: float) -> str:
-    return f"{value:.2f}x"
 
 
 def promised(said: Said, follows: str = "") -> str:
@@ -158,13 +150,10 @@ def promised(said: Said, follows: str = "") -> str:
     """
     first = said.findings[0]
     gone = first.speedup_without
-    without = "not known" if gone is None else speedup(gone)
+    without = "not known" if gone is None else f"{gone:.2f}x"
     for action in said.actions:
         if first.rule in action.findings and follows in action.says:
-            gain = "no gain predicted"
-            if (gained := action.speedup) is not None:
-                low, high = gained.low or 0.0, gained.high or 0.0
-                gain = f"{speedup(gained.value)} [{speedup(low)}, {speedup(high)}]"
+            gain = "no gain predicted" if action.speedup is None else in_words(action.speedup)
             return f"without it {without}, {action.says}: {gain}"
     return f"without it {without}, nothing to do"
 
@@ -190,10 +179,10 @@ def main() -> int:
     ]
     if options.evaluate and not options.names:
         never = ", ".join(sorted(rule for rule, is_silent in silent.items() if is_silent))
-        say(f"found first in no program: {never or 'none'}")
+        print(f"found first in no program: {never or 'none'}", flush=True)
     if options.evaluate:
-        say(f"found in healthy twins: {', '.join(blamed) or 'nothing'}")
-    say(f"{sum(right)} of {len(right)}")
+        print(f"found in healthy twins: {', '.join(blamed) or 'nothing'}", flush=True)
+    print(f"{sum(right)} of {len(right)}", flush=True)
     return 0 if all(right) else 1
 
 

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
+    Change = Callable[[bytes, float, int], bytes]
+
 NUMBER = re.compile(rb"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"(?!:)')
 KEY = re.compile(rb'"(?:[^"\\]|\\.)*":')
 LIST = re.compile(rb"\[[^\[\]{}]*\]")
 VALUE = re.compile(rb'(?<=":)(?:"(?:[^"\\]|\\.)*"|\[[^\[\]{}]*\]|\{[^\[\]{}]*\}|[-\w.]+)')
 TYPE = re.compile(rb'(?<="type":")\w+')
+FIELD = re.compile(rb'"\w+":(?:"(?:[^"\\]|\\.)*"|\[[^\[\]{}]*\]|[-\w.]+),')
 CHOICES = 1 << 16
 
 NUMBERS = (
@@ -56,35 +59,18 @@ TEXTS = (
     *(b"block", b"header", b"end", b"epoch", b"readings", b"stages"),
     *(b"host", b"gpu", b"threads", b"process", b"workers", b"python lock", b"training thread"),
     *(b"2026-11-21T10:00:00+00:00", b"2026-11-21", b"0001-01-01T00:00:00", b"9999-12-31T23:59:59"),
-    *(
-        b"2026-11-21T10:00:00+23:59",
-        b"torch.utils.data.dataloader.DataLoader",
-        b"DistributedSampler",
-    ),
-    b"\\ud800",
-    b"\\u0000",
-    b"\\x",
-    b"\\",
-    b'\\"',
+    *(b"2026-11-21T10:00:00+23:59", b"torch.utils.data.dataloader.DataLoader"),
+    *(b"DistributedSampler", b"\\ud800", b"\\u0000", b"\\x", b"\\", b'\\"'),
 )
 BYTES = (
-    *(
-        b"\x00",
-        b"\xef\xbb\xbf",
-        b"\xff",
-        b"\xff\xfe",
-        b"\xc3(",
-        b"\xed\xa0\x80",
-        b"\xf4\x90\x80\x80",
-    ),
+    *(b"\x00", b"\xef\xbb\xbf", b"\xff", b"\xff\xfe", b"\xc3(", b"\xed\xa0\x80"),
     *(b"\n", b"\r", b"\r\n", b"\n\n", b"\xe2\x80\xa8", b"\x0b", b"\x0c", b"\x85", b"\t", b" "),
     *(b"{", b"}", b"[", b"]", b'"', b",", b":", b"\\", b"//", b"#", b"/*", b"-", b"e", b"0", b"9"),
-    b'{"type":"header"}\n',
-    b'{"type":"end","batches":0}\n',
-    b"{}\n",
-    b"[]\n",
-    b"null\n",
+    *(b'{"type":"header"}\n', b'{"type":"end","batches":0}\n', b"{}\n", b"[]\n", b"null\n"),
 )
+LISTS = (b"[]", b"[null]", b"null", b"[0]", b"[1,2,3]", b"[[]]", b"[{}]", b'["a"]', b"{}", b"0")
+TYPES = (b"block", b"header", b"epoch", b"readings", b"stages", b"window", b"", b"end", b"other")
+OF_A_KEY = (b"null", b"0", b"[]", b"{}", b'""', b"1", b"4611686018427387903")
 
 
 class Mutation(NamedTuple):
@@ -112,7 +98,7 @@ def drawn(random: Random, most: int = 4) -> list[Mutation]:
     ]
 
 
-def _text(choice: int) -> bytes:
+def _text(_old: bytes, choice: int) -> bytes:
     """A string of JSON, with escapes only where they must be or wherever they can be."""
     texts = (*HOSTILE, *TEXTS)
     text = texts[choice % len(texts)]
@@ -121,44 +107,54 @@ def _text(choice: int) -> bytes:
     return json.dumps(text, ensure_ascii=choice % 2 == 0).encode("utf-8", "surrogatepass")
 
 
-def _at(content: bytes, place: float) -> int:
-    return int(place * (len(content) + 1))
+def _one_of(choices: tuple[bytes, ...]) -> Callable[[bytes, int], bytes]:
+    return lambda _old, choice: choices[choice % len(choices)]
 
 
-def _replaced(pattern: re.Pattern[bytes], content: bytes, place: float, new: bytes) -> bytes:
-    matches = list(pattern.finditer(content))
-    if not matches:
-        return content
-    start, stop = matches[int(place * len(matches))].span()
-    return content[:start] + new + content[stop:]
+def _again(old: bytes, choice: int) -> bytes:
+    """A key with another value, and then the key once more."""
+    return old + NUMBERS[choice % len(NUMBERS)] + b"," + old
 
 
-def _flip_bits(content: bytes, place: float, choice: int) -> bytes:
-    at = _at(content, place)
-    return (
-        content[:at]
-        + bytes(byte ^ (1 << choice % 8) for byte in content[at : at + 1])
-        + content[at + 1 :]
-    )
+def _multiplied(old: bytes, choice: int) -> bytes:
+    """Every number in a list, by a power of ten: valid, and odd."""
+    return NUMBER.sub(lambda match: match[0] + b"0" * (choice % 14), old)
 
 
-def _put_bytes(content: bytes, place: float, choice: int) -> bytes:
-    at = 0 if choice % 7 == 0 else _at(content, place)
-    return content[:at] + BYTES[choice % len(BYTES)] + content[at:]
+def _nested(_old: bytes, choice: int) -> bytes:
+    depth = (50, 500, 900, 980, 1_000, 5_000, 100_000)[choice % 7]
+    opening, closing = ((b"[", b"]"), (b'{"a":', b"}"))[choice % 2]
+    return opening * depth + (b"1" if choice % 3 else b"") + closing * depth
 
 
-def _remove_bytes(content: bytes, place: float, choice: int) -> bytes:
-    at = _at(content, place)
-    return content[:at] + content[at + 1 + choice % 200 :]
+def _replaced(pattern: re.Pattern[bytes], new: Callable[[bytes, int], bytes]) -> Change:
+    """One match of the pattern becomes what `new` makes of it."""
+
+    def changed(content: bytes, place: float, choice: int) -> bytes:
+        matches = list(pattern.finditer(content))
+        if not matches:
+            return content
+        match = matches[int(place * len(matches))]
+        return content[: match.start()] + new(match[0], choice) + content[match.end() :]
+
+    return changed
 
 
-def _truncate(content: bytes, place: float, choice: int) -> bytes:
-    return content[: _at(content, place)] + (b"", b"\n")[choice % 2]
+def _with_bytes(change: Callable[[bytes, bytes, int], bytes]) -> Change:
+    """What stands before a byte, and what stands from there, become something else."""
+
+    def changed(content: bytes, place: float, choice: int) -> bytes:
+        at = int(place * (len(content) + 1))
+        return change(content[:at], content[at:], choice)
+
+    return changed
 
 
-def _lines(
-    change: Callable[[list[bytes], int, int], list[bytes]],
-) -> Callable[[bytes, float, int], bytes]:
+def _flipped(before: bytes, after: bytes, choice: int) -> bytes:
+    return before + bytes(byte ^ (1 << choice % 8) for byte in after[:1]) + after[1:]
+
+
+def _with_lines(change: Callable[[list[bytes], int, int], list[bytes]]) -> Change:
     def changed(content: bytes, place: float, choice: int) -> bytes:
         lines = content.splitlines(keepends=True)
         return b"".join(change(lines, int(place * len(lines)), choice)) if lines else content
@@ -166,18 +162,8 @@ def _lines(
     return changed
 
 
-def _drop(lines: list[bytes], at: int, choice: int) -> list[bytes]:
-    return lines[:at] + lines[at + 1 + choice % 4 :]
-
-
 def _repeat(lines: list[bytes], at: int, choice: int) -> list[bytes]:
     return lines[:at] + [lines[at]] * (2, 2, 3, 40)[choice % 4] + lines[at + 1 :]
-
-
-def _swap(lines: list[bytes], at: int, choice: int) -> list[bytes]:
-    other = choice % len(lines)
-    lines[at], lines[other] = lines[other], lines[at]
-    return lines
 
 
 def _move(lines: list[bytes], at: int, choice: int) -> list[bytes]:
@@ -186,116 +172,55 @@ def _move(lines: list[bytes], at: int, choice: int) -> list[bytes]:
     return lines
 
 
-def _replace_number(content: bytes, place: float, choice: int) -> bytes:
-    return _replaced(NUMBER, content, place, NUMBERS[choice % len(NUMBERS)])
-
-
 def _replace_same_numbers(content: bytes, place: float, choice: int) -> bytes:
     """All that are equal, so that what adds up may still do so."""
-    matches = list(NUMBER.finditer(content))
-    if not matches:
+    numbers = NUMBER.findall(content)
+    if not numbers:
         return content
-    old = matches[int(place * len(matches))][0]
-    new = NUMBERS[choice % len(NUMBERS)]
+    old, new = numbers[int(place * len(numbers))], NUMBERS[choice % len(NUMBERS)]
     return NUMBER.sub(lambda match: new if match[0] == old else match[0], content)
 
 
-def _multiply_column(content: bytes, place: float, choice: int) -> bytes:
-    """Every number in one list, by a power of ten: valid, and odd."""
-    matches = list(LIST.finditer(content))
-    if not matches:
-        return content
-    start, stop = matches[int(place * len(matches))].span()
-    new = NUMBER.sub(lambda match: match[0] + b"0" * (choice % 14), content[start:stop])
-    return content[:start] + new + content[stop:]
-
-
-def _nullify(content: bytes, place: float, choice: int) -> bytes:
-    """Every value of one key."""
+def _one_value_for_a_key(content: bytes, place: float, choice: int) -> bytes:
     keys = sorted(set(KEY.findall(content)))
     if not keys:
         return content
-    new = (b"null", b"0", b"[]", b"{}", b'""', b"1", b"4611686018427387903")[choice % 7]
     key = re.escape(keys[int(place * len(keys))])
+    new = OF_A_KEY[choice % len(OF_A_KEY)]
     return re.sub(rb"(?<=%s)(?:\"[^\"]*\"|\[[^\[\]{}]*\]|[-\w.]+)" % key, new, content)
 
 
-def _replace_string(content: bytes, place: float, choice: int) -> bytes:
-    return _replaced(STRING, content, place, _text(choice))
-
-
-def _replace_key(content: bytes, place: float, choice: int) -> bytes:
-    return _replaced(KEY, content, place, _text(choice) + b":")
-
-
-def _duplicate_key(content: bytes, place: float, choice: int) -> bytes:
-    matches = list(KEY.finditer(content))
-    if not matches:
-        return content
-    match = matches[int(place * len(matches))]
-    value = NUMBERS[choice % len(NUMBERS)]
-    return content[: match.start()] + match[0] + value + b"," + content[match.start() :]
-
-
-def _drop_field(content: bytes, place: float, choice: int) -> bytes:  # noqa: ARG001 - as the others
-    fields = re.compile(rb'"\w+":(?:"(?:[^"\\]|\\.)*"|\[[^\[\]{}]*\]|[-\w.]+),')
-    return _replaced(fields, content, place, b"")
-
-
-def _replace_list(content: bytes, place: float, choice: int) -> bytes:
-    lists = (b"[]", b"[null]", b"null", b"[0]", b"[1,2,3]", b"[[]]", b"[{}]", b'["a"]', b"{}", b"0")
-    return _replaced(LIST, content, place, lists[choice % len(lists)])
-
-
-def _replace_value(content: bytes, place: float, choice: int) -> bytes:
-    return _replaced(VALUE, content, place, NUMBERS[choice % len(NUMBERS)])
-
-
 def _swap_values(content: bytes, place: float, choice: int) -> bytes:
-    matches = list(VALUE.finditer(content))
-    if not matches:
-        return content
-    return _replaced(VALUE, content, place, matches[choice % len(matches)][0])
+    values = tuple(VALUE.findall(content))
+    return _replaced(VALUE, _one_of(values))(content, place, choice) if values else content
 
 
-def _nest(content: bytes, place: float, choice: int) -> bytes:
-    depth = (50, 500, 900, 980, 1_000, 5_000, 100_000)[choice % 7]
-    opening, closing = ((b"[", b"]"), (b'{"a":', b"}"))[choice % 2]
-    nested = opening * depth + (b"1" if choice % 3 else b"") + closing * depth
-    return _replaced((VALUE, NUMBER)[choice % 5 == 0], content, place, nested)
-
-
-def _retype(content: bytes, place: float, choice: int) -> bytes:
-    types = (*sorted(set(TYPE.findall(content))), b"", b"end", b"other")
-    return _replaced(TYPE, content, place, types[choice % len(types)])
-
-
-def _recode(content: bytes, place: float, choice: int) -> bytes:  # noqa: ARG001 - as the others
+def _recode(content: bytes, _place: float, choice: int) -> bytes:
     text = content.decode("utf-8", "replace")
     return text.encode(("utf-16", "utf-32", "utf-8-sig", "utf-16-le", "utf-7")[choice % 5])
 
 
-MUTATIONS: dict[str, Callable[[bytes, float, int], bytes]] = {
-    "flip bits": _flip_bits,
-    "put bytes": _put_bytes,
-    "remove bytes": _remove_bytes,
-    "truncate": _truncate,
-    "drop lines": _lines(_drop),
-    "repeat a line": _lines(_repeat),
-    "swap lines": _lines(_swap),
-    "move a line": _lines(_move),
-    "replace a number": _replace_number,
+MUTATIONS: dict[str, Change] = {
+    "flip bits": _with_bytes(_flipped),
+    "put bytes": _with_bytes(lambda before, after, n: before + BYTES[n % len(BYTES)] + after),
+    "put bytes first": _with_bytes(lambda before, after, n: BYTES[n % len(BYTES)] + before + after),
+    "remove bytes": _with_bytes(lambda before, after, n: before + after[1 + n % 200 :]),
+    "truncate": _with_bytes(lambda before, _, n: before + (b"", b"\n")[n % 2]),
+    "drop lines": _with_lines(lambda lines, at, n: lines[:at] + lines[at + 1 + n % 4 :]),
+    "repeat a line": _with_lines(_repeat),
+    "move a line": _with_lines(_move),
+    "replace a number": _replaced(NUMBER, _one_of(NUMBERS)),
     "replace same numbers": _replace_same_numbers,
-    "multiply a column": _multiply_column,
-    "one value for a key": _nullify,
-    "replace a string": _replace_string,
-    "replace a key": _replace_key,
-    "duplicate a key": _duplicate_key,
-    "drop a field": _drop_field,
-    "replace a list": _replace_list,
-    "replace a value": _replace_value,
+    "multiply a column": _replaced(LIST, _multiplied),
+    "one value for a key": _one_value_for_a_key,
+    "replace a string": _replaced(STRING, _text),
+    "replace a key": _replaced(KEY, lambda old, choice: _text(old, choice) + b":"),
+    "duplicate a key": _replaced(KEY, _again),
+    "drop a field": _replaced(FIELD, _one_of((b"",))),
+    "replace a list": _replaced(LIST, _one_of(LISTS)),
+    "replace a value": _replaced(VALUE, _one_of(NUMBERS)),
     "swap values": _swap_values,
-    "nest": _nest,
-    "retype": _retype,
+    "nest": _replaced(VALUE, _nested),
+    "retype": _replaced(TYPE, _one_of(TYPES)),
     "recode": _recode,
 }

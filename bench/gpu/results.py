@@ -1,47 +1,49 @@
-"""What was measured on a device, a JSON line each, written as it comes."""
+"""What was measured on a device, a JSON line each, and docs/gpu.md, which shows it."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import platform
-import time
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
-FILE = Path(__file__).with_name("results.jsonl")
-"""The measurements of the last run on a device, which docs/gpu.md shows."""
-RESULTS = "LOADEVAL_GPU_RESULTS"
-"""The variable that names the file to append to."""
-ERROR = "errors of tests"
-"""Stands for a claim where a test raised something, and measured nothing more."""
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+HEAD = (
+    "# On a GPU\n\n"
+    "What loadeval says on a GPU, beside what is known of the work there or what `torch.profiler` "
+    "saw in a run of its own. `make gpu` measures it in under nine minutes where torch finds a "
+    "CUDA device, and writes this page; elsewhere each row is skipped, and the page stays as it "
+    "is.\n\n"
+)
+NEVER_MEASURED = "never measured"
 
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement for a claim; `case` says of what.
+    """One measurement of a row; `case` says of what, and `on` which device, versions and day.
 
-    `interval` is a 95% CI, where there is one. `held` is None where it could not be measured, and
-    `measured` then says why.
+    `held` is None where it could not be measured, and `measured` then says why, or where a figure
+    stands beside others for comparison.
     """
 
-    claim: str
+    row: int
     case: str
     expected: str
     measured: str
     held: bool | None
-    interval: tuple[float, float] | None = None
-    device: str = ""
-    driver: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    date: str = ""
+    on: str = ""
 
     def line(self) -> str:
         """The result as JSON."""
         return json.dumps(asdict(self))
+
+    def __str__(self) -> str:
+        outcome = {True: "held", False: "DID NOT HOLD", None: "-"}[self.held]
+        return (
+            f"{self.row} {self.case}: expected {self.expected}, measured {self.measured}: {outcome}"
+        )
 
 
 def read(path: Path) -> list[Result]:
@@ -51,44 +53,27 @@ def read(path: Path) -> list[Result]:
     """
     if not path.exists():
         return []
-    results = []
-    for line in path.read_text().splitlines():
-        try:
-            values: dict[str, Any] = json.loads(line)
-        except ValueError:
-            continue
-        interval = values.pop("interval", None)
-        results.append(Result(**values, interval=None if interval is None else tuple(interval)))
-    return results
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [Result(**json.loads(line)) for line in lines if line.endswith("\n")]
 
 
-def append(path: Path, result: Result) -> None:
-    """Write `result`, and print it, at once."""
-    with path.open("a") as file:
-        file.write(result.line() + "\n")
-    outcome = {True: "held", False: "DID NOT HOLD", None: "not measured"}[result.held]
-    interval = "" if result.interval is None else " [{:.3g}, {:.3g}]".format(*result.interval)
-    print(
-        f"{outcome}: {result.claim} ({result.case}): expected {result.expected}, "
-        f"measured {result.measured}{interval}",
-        flush=True,
-    )
-
-
-@cache
-def where() -> dict[str, Any]:
-    """The device, its driver, the versions and the date."""
-    import torch
-
-    from bench.gpu.device import driver_version
-
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for package in ("numpy", "nvidia-ml-py", "transformers", "lightning", "accelerate", "timm"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            versions[package] = importlib.metadata.version(package)
-    return {
-        "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
-        "driver": driver_version(),
-        "versions": versions,
-        "date": time.strftime("%Y-%m-%d"),
-    }
+def page(rows: Sequence[tuple[int, str, str]], results: Sequence[Result]) -> str:
+    """The page: each row's number, case and what it shows, and its results of one run."""
+    where = f"Measured on {results[-1].on}." if results else "None of it was measured so far."
+    lines = [HEAD, f"{where}\n\n", "| # | case | shows | outcome |\n|---|---|---|---|\n"]
+    details = []
+    for number, case, shows in rows:
+        own = [result for result in results if result.row == number]
+        judged = [result.held for result in own if result.held is not None]
+        outcome = NEVER_MEASURED
+        if judged:
+            missed = judged.count(False)
+            outcome = f"did not hold ({missed} of {len(judged)})" if missed else "held"
+        lines.append(f"| {number} | {case} | {shows} | {outcome} |\n")
+        if own:
+            details.append(f"\n## {number}. {case}\n\n| of | expected | measured | |\n")
+            details.append("|---|---|---|---|\n")
+        for result in own:
+            held = {True: "held", False: "**did not hold**", None: "-"}[result.held]
+            details.append(f"| {result.case} | {result.expected} | {result.measured} | {held} |\n")
+    return "".join((*lines, *details))

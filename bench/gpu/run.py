@@ -1,10 +1,10 @@
-"""Measure what loadeval claims on a GPU, each part in a process of its own, and write docs/gpu.md.
+"""Measure what loadeval says on a GPU, each row in a process of its own, and write docs/gpu.md.
 
-    python -m bench.gpu.run [--results FILE] [--page FILE] [--minutes 9] [--stand-in] [PART...]
+    python -m bench.gpu.run [--results FILE] [--minutes 9] [ROW...]
 
-Results are written as they come, so a run that is stopped keeps what it has; a part that crashes or
-takes too long does not end the others. Without a GPU nothing is measured, and the page tells what
-the last run on one measured. Exits with 1 where a claim did not hold.
+Results are written as they come, so a run that is stopped keeps what it has; a row that crashes or
+takes too long does not end the others. Without a GPU every row is skipped, and the page stays as
+it is. Exits with 1 where something did not hold.
 """
 
 from __future__ import annotations
@@ -16,102 +16,125 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.gpu import results
-from bench.gpu.claims import PARTS
-from bench.gpu.page import page
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import torch
+
+from bench.gpu.results import Result, page, read
+from bench.gpu.rows import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.gpu.claims import Part
+    from bench.gpu.rows import Row
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
-STAND_IN = "LOADEVAL_GPU_STAND_IN"
-QUIET = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "filterwarnings=default")
-SLOWER = 6
-"""How much longer a part may take with the stand-in, on a small machine that others use too."""
-NOTHING_RUN = 5
-"""pytest's exit code where it found no test."""
+FILE = Path(__file__).with_name("results.jsonl")
+"""The measurements of the last run on a device, which the page shows."""
 
 
-def run(part: Part, limit_s: float, environment: dict[str, str]) -> str:
-    """Run `part`; what went wrong with it, or nothing."""
-    tests = [
-        str(ROOT / "bench" / "gpu" / part.file),
-        *(["-k", part.keyword] if part.keyword else []),
-    ]
-    command = [sys.executable, "-u", "-m", "pytest", *QUIET, *tests]
-    with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as child:
+def missing() -> str:
+    """Why there is no device to test on; empty where there is one."""
+    if torch.cuda.is_available():
+        return ""
+    built = "is not built for CUDA" if torch.version.cuda is None else "finds no CUDA device"
+    return f"torch {torch.__version__} {built}"
+
+
+def described() -> str:
+    """The device, its driver, torch's version and the day."""
+    try:
+        pynvml.nvmlInit()
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        driver = "of unknown version"
+    name, day = torch.cuda.get_device_name(0), time.strftime("%Y-%m-%d")
+    return f"one {name} with driver {driver}, torch {torch.__version__}, on {day}"
+
+
+def note(result: Result, path: Path) -> None:
+    """Write it and print it, at once."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(result.line() + "\n")
+    print(result, flush=True)
+
+
+def measure(row: Row, path: Path) -> None:
+    """Measure one row in this process."""
+    on = described()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for result in row.measure(Path(folder)):
+                note(replace(result, row=row.number, on=on), path)
+        except Exception as error:
+            note(Result(row.number, "the row", "no error", repr(error), held=False, on=on), path)
+            raise
+
+
+def run(row: Row, limit_s: float, path: Path) -> None:
+    """Measure one row in a process; note what went wrong with it."""
+    command = [sys.executable, "-u", "-m", "bench.gpu.run", "--results", str(path.resolve())]
+    command += ["--inside", str(row.number)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as child:
+        problem = ""
         try:
             code = child.wait(limit_s)
         except subprocess.TimeoutExpired:
-            return f"stopped after {limit_s:.0f} s"
+            problem = f"stopped after {limit_s:.0f} s"
+        else:
+            if code < 0:
+                problem = f"ended by {signal.Signals(-code).name}"
         finally:
-            _kill(child)
-    if code < 0:
-        return f"ended by {signal.Signals(-code).name}"
-    return "" if code in {0, 1, NOTHING_RUN} else f"pytest ended with {code}"
+            with suppress(ProcessLookupError):  # whatever the row has started
+                os.killpg(child.pid, signal.SIGKILL)
+    if problem:
+        note(Result(row.number, "the row", "its end", problem, held=False), path)
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End whatever the part has started."""
-    try:
-        os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
-    """Run `parts`; 1 where a claim did not hold or a part went wrong."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: see below
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the rows; 1 where something did not hold."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--results", type=Path, help="append measurements to this file")
-    parser.add_argument("--page", type=Path, default=None, help="write the page there")
-    parser.add_argument("--minutes", type=float, default=9.0, help="begin no part that may not end")
-    parser.add_argument("--stand-in", action="store_true", help="a stand-in instead of a GPU")
-    parser.add_argument("parts", nargs="*", help="files of bench/gpu; by default all")
+    parser.add_argument("--minutes", type=float, default=9.0, help="begin no row after that")
+    parser.add_argument("--inside", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("rows", nargs="*", type=int, metavar="ROW", help="by default all")
     options = parser.parse_args(arguments)
+    known = {row.number: row for row in ROWS}
+    if not known.keys() >= set(options.rows):
+        parser.error(f"expected rows among {min(known)} to {max(known)}")
+    if options.inside is not None:
+        measure(known[options.inside], options.results)
+        return 0
+    chosen = [known[number] for number in options.rows or known]
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        measured = options.results or Path(folder) / "results.jsonl"
-        environment = {**os.environ, results.RESULTS: str(measured.resolve())}
-        if options.stand_in:
-            environment[STAND_IN] = "1"
-        wrong = []
-        for part in parts:
-            if options.parts and not any(wanted in part.file for wanted in options.parts):
-                continue
+        path = options.results or Path(folder) / "results.jsonl"
+        path.unlink(missing_ok=True)
+        if why := missing():
+            for row in chosen:
+                note(Result(row.number, row.case, row.shows, f"skipped: {why}", held=None), path)
+            return 0
+        for row in chosen:
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
-            name = " ".join(filter(None, (part.file, part.keyword)))
-            print(f"\n{name}: {time.monotonic() - began_s:.0f} s since the beginning", flush=True)
-            limit_s = min(part.limit_s * (SLOWER if options.stand_in else 1), left_s)
-            try:
-                problem = "no time is left" if left_s < 1 else run(part, limit_s, environment)
-            except KeyboardInterrupt:
-                wrong += [f"{name}: interrupted"]
-                break
-            wrong += [f"{name}: {problem}"] if problem else []
-        new = results.read(measured)
-    if new and not options.stand_in:
-        results.FILE.write_text("".join(result.line() + "\n" for result in new))
-    text = page(new if options.stand_in else results.read(results.FILE))
-    if options.page is not None or not options.stand_in:
-        (options.page or PAGE).write_text(text)
-    failed = [
-        f"{result.claim} ({result.case}): {result.measured}, not {result.expected}"
-        for result in new
-        if result.held is False
-    ]
+            if left_s < 1:
+                note(Result(row.number, "the row", row.shows, "no time is left", held=None), path)
+            else:
+                run(row, min(2.0 * row.seconds, left_s), path)
+        results = read(path)
+    FILE.write_text("".join(f"{result.line()}\n" for result in results), encoding="utf-8")
+    table = [(row.number, row.case, row.shows) for row in ROWS]
+    PAGE.write_text(page(table, results), encoding="utf-8")
+    missed = [result for result in results if result.held is False]
     elapsed_s = time.monotonic() - began_s
-    print(f"\n{len(new)} measurements in {elapsed_s:.0f} s, {len(failed)} did not hold")
-    print("".join(f"  {line}\n" for line in [*failed, *wrong]), end="")
-    return 1 if failed or wrong else 0
+    print(f"\n{len(results)} measurements in {elapsed_s:.0f} s, {len(missed)} did not hold")
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

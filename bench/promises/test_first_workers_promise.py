@@ -91,5 +91,5 @@ def test_samples_that_take_long_gain_what_is_promised(tmp_path: Path) -> None:
     first = said.actions[0]
     assert first.setting == "num_workers"
     assert first.speedup is not None
-    low, high = first.speedup.low or 0.0, first.speedup.high or 0.0
+    low, high = first.speedup.bounds
     assert low / BLUR <= speedup <= high * BLUR, (first, speedup)

@@ -141,7 +141,7 @@ def test_following_advice_brings_what_it_promises(
     speedup = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
     predicted = actions[-1].speedup
     assert predicted is not None, actions
-    low, high = predicted.low or 0.0, predicted.high or 0.0
+    low, high = predicted.bounds
     assert low / BLUR <= speedup <= high * BLUR, (actions, speedup)
 
 

@@ -17,14 +17,7 @@ from torch.utils.data import DataLoader
 
 from bench.judge import compared
 from bench.zoo.costs import MS, Alone, Pause, Sleep
-from bench.zoo.outside import (
-    CPUS,
-    SEEN,
-    Shuffling,
-    keeping_outputs,
-    keeping_samples,
-    slow,
-)
+from bench.zoo.outside import CPUS, SEEN, Shuffling, keeping_outputs, keeping_samples, slow
 from bench.zoo.programs import Samples, Training
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import HostProbe  # memory is read often, so that seconds show hours

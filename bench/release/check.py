@@ -10,14 +10,18 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
+from zipfile import ZipFile
 
 ROOT = Path(__file__).parents[2]
 DATE = "1704067200"
@@ -73,6 +77,14 @@ LoaderEvaluator([1, 2], redact="yes")
 NotTimed("why").nothing
 """
 MISTAKES = 3
+OF_SDIST = {
+    *("LICENSE", "SECURITY.md", "CITATION.cff", "CHANGELOG.md", "Makefile"),
+    *("tests/conftest.py", "docs/index.md", "examples/train.py"),
+}
+REQUIRED = {"msgspec", "numpy", "nvidia-ml-py", "psutil", "rich", "typer"}
+EXTRA = re.compile(r"""pip install ["'](?:\.|loadeval)\[([\w,]+)\]""")
+OF_USERS = {"train"}
+"""An extra of a user's own package, in a CI job of theirs."""
 PAGE_BYTES = 10**6
 """A page of a run is smaller."""
 WITHOUT_PROC = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
@@ -154,6 +166,31 @@ def build_reproducibly(folder: Path) -> tuple[Path, Path]:
     again, _ = build(unpacked, folder / "dist-of-sdist")
     expect(sha256(again) == sha256(wheel), "the sdist makes another wheel than the sources")
     return wheel, sdist
+
+
+def check_contents(wheel: Path, sdist: Path) -> None:
+    """What the wheel, its metadata and the sdist hold, and the extras that documents name."""
+    (distribution,) = metadata.distributions(path=[str(wheel)])
+    names, about = set(ZipFile(wheel).namelist()), distribution.metadata
+    info = f"loadeval-{about['Version']}.dist-info"
+    folders = {name.partition("/")[0] for name in names}
+    expect(folders == {"loadeval", "loadeval_adapters", info}, f"the wheel has {folders}")
+    typed = {"loadeval/py.typed", "loadeval_adapters/py.typed", "loadeval/report/page.html"}
+    expect(typed <= names, f"the wheel lacks {typed - names}")
+    starts = ZipFile(wheel).read(f"{info}/entry_points.txt").decode()
+    expect("loadeval = loadeval.cli.main:app" in starts, "the wheel has no command")
+    with tarfile.open(sdist) as archive:
+        files = {name.partition("/")[2] for name in archive.getnames()}
+    expect(files >= OF_SDIST, f"the sdist lacks {OF_SDIST - files}")
+    hidden = [name for name in files if name.startswith((".ci", ".venv", ".git/"))]
+    expect(not hidden, f"the sdist has {hidden}")
+    named = {name.lower() for name in about.get_all("Requires-Dist", []) if "extra ==" not in name}
+    alone = {re.split(r"[<>=]", requirement)[0] for requirement in named}
+    expect(alone == REQUIRED, f"without an extra it requires {alone}")
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("loadeval/**/*.py")]
+    extras = {extra for path in pages for extra in EXTRA.findall(path.read_text(encoding="utf-8"))}
+    unknown = extras - OF_USERS - set(about.get_all("Provides-Extra", []))
+    expect(not unknown, f"there are no extras {unknown}, which are named")
 
 
 @dataclass
@@ -297,6 +334,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="loadeval-release-") as place:
         folder = Path(place)
         wheel, sdist = build_reproducibly(folder)
+        check_contents(wheel, sdist)
         options.output.mkdir(exist_ok=True)
         for path in (wheel, sdist):
             shutil.copy(path, options.output)

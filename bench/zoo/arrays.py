@@ -16,16 +16,7 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import default_collate
 
-from bench.zoo.programs import (
-    BATCHES,
-    SAMPLES,
-    Program,
-    Samples,
-    Stream,
-    Training,
-    stacked,
-    train,
-)
+from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, stacked, train
 
 if TYPE_CHECKING:
     from collections.abc import Callable

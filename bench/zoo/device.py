@@ -1,15 +1,17 @@
-"""Faults that only a GPU feels: of memory, of waits behind queued work, of a step that idles."""
+"""Work of a known length on a GPU, and faults that only one feels.
+
+They are of memory, of waits behind queued work, and of a step that idles.
+"""
 
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader
 
-from bench.gpu.device import Products
 from bench.zoo.costs import MS
 from bench.zoo.programs import Samples, Training
 
@@ -18,6 +20,60 @@ if TYPE_CHECKING:
 
 MB = 2**18
 """Elements of float32."""
+FEWEST = 6
+"""Products in a piece of work: few, since a device takes some thousand launches ahead."""
+
+
+class Products:
+    """Products of square matrices that keep the device busy for about `ms`."""
+
+    def __init__(self, ms: float) -> None:
+        rows = 128
+        while product_ms(2 * rows) * FEWEST <= ms:
+            rows *= 2
+        self.count = max(1, round(ms / product_ms(rows)))
+        self.matrix = torch.full((rows, rows), 1e-3, dtype=torch.float16, device="cuda")
+        self.product = torch.empty_like(self.matrix)
+
+    def __call__(self) -> None:
+        """Queue them."""
+        for _ in range(self.count):
+            torch.mm(self.matrix, self.matrix, out=self.product)
+
+
+@cache
+def product_ms(rows: int) -> float:
+    """Milliseconds of one product of matrices of so many rows."""
+    matrix = torch.full((rows, rows), 1e-3, dtype=torch.float16, device="cuda")
+    product = torch.empty_like(matrix)
+
+    def several() -> None:
+        for _ in range(20):
+            torch.mm(matrix, matrix, out=product)
+
+    several()  # the clock of the device rises
+    return min(device_ms(several) for _ in range(3)) / 20
+
+
+def device_ms(queue: Callable[[], object]) -> float:
+    """Milliseconds that the device takes for what `queue` queues, by its own clock."""
+    torch.cuda.synchronize()
+    event: Callable[..., Any] = torch.cuda.Event
+    begin, end = event(enable_timing=True), event(enable_timing=True)
+    begin.record()
+    queue()
+    end.record()
+    end.synchronize()
+    return float(begin.elapsed_time(end))
+
+
+def host_s(do: Callable[[], object]) -> float:
+    """Seconds of `do`, from a device that is done to a device that is done."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    do()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
 
 
 def batches(count: int, make: Callable[[int], Any], ms: float = 0.0) -> Samples:

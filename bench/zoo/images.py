@@ -13,16 +13,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 from torch import nn
 from torch.utils.data import default_collate
 
-from bench.zoo.programs import (
-    BATCHES,
-    SAMPLES,
-    Program,
-    Samples,
-    Stream,
-    Training,
-    as_it_is,
-    train,
-)
+from bench.zoo.programs import BATCHES, SAMPLES, Program, Samples, Stream, Training, as_it_is, train
 from tests.images import crops
 
 if TYPE_CHECKING:

@@ -219,9 +219,27 @@ def cases(folder: Path) -> list[Case]:
             Items(n, numbered, cost), batch_size=None, num_workers=count, **options
         )
 
-    def looked_into(ms: float, content: Content = numbered) -> Callable[[int], Any]:
-        """Loaders that loadeval looks into, of one sample a batch, without workers."""
-        return lambda n: DataLoader(Transformed(n, content, Burn.for_ms(ms / 4)), batch_size=1)
+    def looked_into(
+        name: str,
+        what: str,
+        quarter: Cost,
+        step_ms: float,
+        content: Content = numbered,
+        count: int = 0,
+        *,
+        is_close: bool = True,
+    ) -> Case:
+        """Of one sample a batch, whose transforms cost four quarters; loadeval looks inside."""
+        return Case(
+            f"looked into, {name}",
+            f"{what}, step {step_ms:g}",
+            lambda n: DataLoader(Transformed(n, content, quarter), batch_size=1, num_workers=count),
+            every(Burn.for_ms(step_ms)),
+            content,
+            batches=600,
+            close=0.02,
+            is_close=is_close,
+        )
 
     free, ten = Sleep(0), every(Sleep(10))
     scan = BurnThenScan(Burn(0))
@@ -410,52 +428,20 @@ def cases(folder: Path) -> list[Case]:
             drifts=True,
         ),
         *(
-            Case(
-                f"looked into, {ms} ms",
-                f"one sample a batch of {ms} ms, step {step}",
-                looked_into(ms),
-                every(Burn.for_ms(step)),
-                batches=600,
-                close=0.02,
-                is_close=True,
-            )
+            looked_into(f"{ms} ms", f"one sample a batch of {ms} ms", Burn.for_ms(ms / 4), step)
             for ms, step in ((2.4, 5), (5, 5), (10, 10))
         ),
-        Case(
-            "looked into, dicts",
-            "one sample a batch of 2 ms, in dicts, step 5",
-            looked_into(2, labelled),
-            every(Burn.for_ms(5)),
-            labelled,
-            batches=600,
-            close=0.02,
-            is_close=True,
+        looked_into(
+            "dicts", "one sample a batch of 2 ms, in dicts", Burn.for_ms(2 / 4), 5, labelled
         ),
-        Case(
-            "looked into, free",
-            "samples that cost nothing, step 8",
-            looked_into(0),
-            every(Burn.for_ms(8)),
-            batches=600,
-            close=0.02,
-            is_close=True,
-        ),
-        Case(
-            "looked into, tail",
-            "Pareto waits without workers, step 5",
-            lambda n: DataLoader(Transformed(n, numbered, pareto(2.5, 0.5)), batch_size=1),
-            every(Burn.for_ms(5)),
-            batches=600,
-            close=0.02,
-        ),
-        Case(
-            "looked into, stalls",
-            "2 workers x 5 ms, 150 at every 37th, step 5",
-            lambda n: DataLoader(
-                Transformed(n, numbered, Sleep(5 / 4, 150 / 4, 37)), batch_size=1, num_workers=2
-            ),
-            every(Burn.for_ms(5)),
-            batches=600,
-            close=0.02,
+        looked_into("free", "samples that cost nothing", Burn.for_ms(0), 8),
+        looked_into("tail", "Pareto waits without workers", pareto(2.5, 0.5), 5, is_close=False),
+        looked_into(
+            "stalls",
+            "2 workers x 5 ms, 150 at every 37th",
+            Sleep(5 / 4, 150 / 4, 37),
+            5,
+            count=2,
+            is_close=False,
         ),
     ]
