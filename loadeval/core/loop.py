@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from threading import RLock
 from typing import Any, Protocol, cast
 
@@ -57,6 +57,9 @@ class Span:
 
 
 Spans = Generator[Span, None, None]
+Hot = tuple[Iterator[Any], Callable[[Any], Count] | None, Count, list[int], Callable[[], int]]
+"""What the hot loop reads of a span: its batches, how they are counted, what the last one had in
+it, where times are noted, and the clock."""
 
 
 class EpochPlan(Protocol):
@@ -235,19 +238,17 @@ class Serving:
         self._clock, self._owner, self._guard = clock, owner, guard
         self._annotation = annotation
         self._lock = RLock()
-        self._is_busy = False  # a batch is asked for, or nothing is measured any more
         self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
         self._span: Span | None = None
-        # Of the span: what gives its batches, how many are to come, and what is noted of them.
         self._batches: Iterator[Any] = iter(())
-        self._is_loaders = True
-        self._left = 0
-        self._marks: list[int] = []
-        self._counts: list[tuple[int, Count]] = []
-        self._counted: Count = NOTHING
         self._count: Callable[[Any], Count] | None = None
+        self._is_loaders = True
+        self._is_open = False  # the span, which may have more batches
+        self._hot: Hot | None = (iter(()), None, NOTHING, [], clock)
+        """None while a batch is asked for, and where nothing is measured any more."""
+        self._next_hot: Hot | None = self._hot
         self._has_begun = self._is_waiting = False
         # What an exception has left: when the batch was asked for that is to come, or the batch.
         self._is_interrupted = False
@@ -260,32 +261,28 @@ class Serving:
         return self
 
     def __next__(self) -> Any:
-        if self._is_busy:
+        hot = self._hot
+        if hot is None:
             return self._next_unmeasured()
-        self._is_busy = True
+        self._hot = None
         request: int | None = None
         batch: Any = MISSING
         try:
-            request = self._clock()
-            if self._left:
-                batch = next(self._batches)
-                deliver = self._clock()
-                count = self._count
+            batches, count, before, marks, clock = hot
+            request = clock()
+            for batch in batches:
+                deliver = clock()
                 if count is not None:
                     counted = count(batch)
-                    if counted is not self._counted:
+                    if counted is not before:
                         self._note_count(counted)
-                marks = self._marks
                 marks.append(request)
                 marks.append(deliver)
-                self._left -= 1
-                self._is_busy = self._is_shared
+                self._hot = self._next_hot
                 return batch
+            self._is_open = False
         except BaseException as error:
-            is_end = type(error) is StopIteration and request is not None and batch is MISSING
-            if is_end:
-                self._left = 0
-            elif not self._ends(error, request, batch):
+            if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured() if self._is_over else self._next_of_span(request)
 
@@ -294,34 +291,32 @@ class Serving:
         batch: Any = MISSING
         try:
             while request is not None:
-                if not self._left:
+                if not self._is_open:
                     request = self._go_on(request)
                     continue
-                try:
-                    batch = next(self._batches)
-                except StopIteration:
-                    self._left = 0
-                    continue
-                deliver = self._clock()
-                if not self._has_begun:
-                    cast("OpenEpoch", self._epoch).started()
-                    self._count = self._counter_for(batch)
-                    self._has_begun = True
-                if self._count is not None:
-                    self._note_count(self._count(batch))
-                self._marks += request, deliver
-                self._left -= 1
-                self._is_busy = self._is_shared
-                return batch
+                for batch in self._batches:
+                    deliver = self._clock()
+                    if not self._has_begun:
+                        cast("OpenEpoch", self._epoch).started()
+                        self._count = self._counter_for(batch)
+                        self._has_begun = True
+                    self._note_count(NOTHING if self._count is None else self._count(batch))
+                    cast("Span", self._span).marks.extend((request, deliver))
+                    self._hot = self._next_hot
+                    return batch
+                self._is_open = False
         except BaseException as error:
             if not self._ends(error, request, batch):
                 raise
         return self._next_unmeasured()
 
     def _note_count(self, counted: Count) -> None:
-        if counted is not self._counted:
-            self._counted = counted
-            self._counts.append((len(self._marks) // 2, counted))
+        """Note what the batch that has come has in it, and all after it, if that is another."""
+        span = cast("Span", self._span)
+        if counted is not span.counts[-1][1]:
+            span.counts.append((span.served, counted))
+        if not self._is_shared:
+            self._next_hot = self._batches, self._count, counted, span.marks, self._clock
 
     def _go_on(self, request: int) -> int | None:
         """Go on with the span after an exception, or to the next one.
@@ -342,7 +337,8 @@ class Serving:
             self._asked_ns = None
         elif self._span is not None:
             self._span.asked_ns = request
-            self._batches = iter(())  # and with what was around them the step ends
+            # With what is around its batches the step ends.
+            self._batches, self._next_hot = iter(()), None
             epoch.end_step()
             # For what this span did not have.
             self._is_waiting = self._span.fell_short or not self._span.served
@@ -371,13 +367,11 @@ class Serving:
             raise
         if span is not None:
             span.marks, span.counts = epoch.next_chunk(span.arm, span.pair, span.instrumented)
-            self._counted = NOTHING
             span.counts.append((0, NOTHING))
         return span
 
     def _open(self, span: Span, epoch: OpenEpoch) -> None:
-        self._marks, self._counts = span.marks, span.counts
-        self._left = span.size - span.served
+        self._is_open = True
         self._batches = span.source
         self._is_loaders = not span.is_ours
         if self._annotation is not None:
@@ -389,6 +383,7 @@ class Serving:
         if self._unserved:
             unserved, self._unserved = self._unserved, deque()
             self._batches = chain(unserved, self._batches)
+        self._batches = islice(self._batches, span.size - span.served)
 
     def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
         """Whether `error` is ours: what is left is served without us then.
@@ -397,17 +392,18 @@ class Serving:
         """
         if batch is not MISSING:
             self._unserved.append(batch)
-        elif self._left and self._is_loaders and request is not None:
+        elif self._is_open and self._is_loaders and request is not None:
             of_the_loader(error)
         if self._guard.ends(error):
             with self._guard:
                 self._end("unmeasured")
             return True
-        self._is_busy = self._is_shared
-        self._left, self._is_interrupted, self._asked_ns = 0, True, request
+        self._is_open, self._is_interrupted, self._asked_ns = False, True, request
+        if not self._is_shared:
+            self._hot = iter(()), None, NOTHING, [], self._clock
         with self._guard:
             if self._span is not None:
-                del self._marks[2 * self._span.served :]  # of a batch that Ctrl-C caught
+                del self._span.marks[2 * self._span.served :]  # of a batch that Ctrl-C caught
             if self._epoch is not None and request is not None:
                 self._epoch.failed(request, self._clock(), error)
         return False
@@ -424,7 +420,7 @@ class Serving:
         """Measure no more, once."""
         if self._is_over:
             return
-        self._is_over = self._is_busy = True
+        self._is_over, self._hot, self._next_hot = True, None, None
         self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
         if self._spans is not None:
             self._spans.close()
@@ -451,7 +447,7 @@ class Serving:
         """Serve what is left to several threads; one that is in here still measures its batch."""
         if not (self._is_over or self._is_shared):  # by another thread, just now
             self._rest = self._plan.remainder()
-            self._is_shared = True
+            self._is_shared, self._next_hot = True, None
             if self._epoch is not None:
                 self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
 
