@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import is_dataclass
 from functools import partial
 from itertools import chain, count, cycle, islice
 from math import inf, isinf
@@ -221,7 +222,8 @@ class ReplayEpoch:
 def refresher(tree: Any) -> Callable[[], Any]:
     """A function that returns `tree` in fresh containers around the same leaves, each time.
 
-    As `map_leaves` does, but what to copy of dicts, lists and tuples is determined only once.
+    As `map_leaves` does, but what to copy of dicts, lists, tuples and plain dataclasses is
+    determined only once.
     """
     seen: set[int] = set()
 
@@ -230,11 +232,13 @@ def refresher(tree: Any) -> Callable[[], Any]:
         if not is_container(node):
             return None
         kind = type(node)
-        if id(node) in seen or kind not in (dict, list, tuple):
+        is_object = is_plain_dataclass(node)
+        if id(node) in seen or not (is_object or kind in (dict, list, tuple)):
             raise NotImplementedError
         seen.add(id(node))
         inner = [(key, make) for (_, key), child in parts(node) if (make := maker(child))]
-        copy: Callable[[], Any] = list(node).copy if kind is tuple else node.copy
+        holds = list(node) if kind is tuple else vars(node) if is_object else node
+        copy: Callable[[], Any] = holds.copy
 
         def fresh() -> Any:
             made = copy()
@@ -242,15 +246,36 @@ def refresher(tree: Any) -> Callable[[], Any]:
                 made[key] = make()
             return made
 
+        def fresh_object() -> Any:
+            made = object.__new__(kind)
+            vars(made).update(fresh())
+            return made
+
         if kind is tuple:
             return (lambda: tuple(fresh())) if inner else None
-        return fresh
+        return fresh_object if is_object else fresh
 
     try:
         make = maker(tree)
     except (NotImplementedError, RecursionError):
         return partial(map_leaves, lambda leaf: leaf, tree)
     return make or (lambda: tree)
+
+
+def is_plain_dataclass(node: Any) -> bool:
+    """Whether `copy.copy` copies its __dict__, and does nothing else."""
+    kind: Any = type(node)
+    return (
+        is_dataclass(kind)
+        and not issubclass(kind, (dict, list, tuple))
+        and hasattr(node, "__dict__")
+        and not hasattr(kind, "__copy__")
+        and kind.__new__ is object.__new__
+        and kind.__reduce_ex__ is object.__reduce_ex__
+        and kind.__reduce__ is object.__reduce__
+        and getattr(kind, "__getstate__", None) is getattr(object, "__getstate__", None)
+        and not hasattr(kind, "__setstate__")
+    )
 
 
 def fill(
