@@ -448,12 +448,7 @@ def batch_time(r: Result) -> Section:
 
 def bars_chart(title: str, bars: Bars) -> Chart:
     """Bars as a chart, for what has no other way to draw them."""
-    rows: list[tuple[str, str, float]] = []
-    for row, parts in bars.rows:
-        gained = sum(value for value in parts.values() if value < 0)
-        first = next(iter(parts))
-        drawn = {**parts, first: max(parts[first] + gained, 0.0)}
-        rows += [(row, part, value) for part, value in drawn.items() if value >= 0]
+    rows = [(row, part, value) for row, parts in bars.rows for part, value in parts.items()]
     table = _columns(("row", "part", "value"), rows)
     return Chart("time per batch", title, "", {"parts": table}, bars.unit)
 
@@ -896,7 +891,6 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
     tables = {"batches": table}
     if span and run is r.run and (readings := _readings(run)) is not None:
         tables["readings"] = readings
-        says += "; and what the probes read"
     return Chart("waits", f"Waits{of}", says, tables, "duration", span)
 
 

@@ -355,12 +355,15 @@ def real_beside_ideal(chart: Chart) -> list[Panel]:
 
 
 def time_per_batch(chart: Chart) -> list[Panel]:
-    """A bar of parts for each row. `parts` has `row`, `part` (a colour of the palette), `value`."""
+    """A bar of parts for each row. `parts` has `row`, `part` (a colour of the palette), `value`.
+
+    A part may be negative, such as the contention of steps that were faster beside loading.
+    """
     table = chart.tables["parts"]
     rows = list(dict.fromkeys(table.row.tolist()))
 
     def draw(axes: Axes) -> None:
-        names = dict.fromkeys(table.part.tolist())
+        names = dict.fromkeys(table.part[table.value > 0].tolist())
         _legend(axes, [(name, _patch(_color(name))) for name in names])
         middles = [16.0 + 38 * at for at in range(len(rows))]
         longest = max(float(table.value[table.row == row].sum()) for row in rows)
@@ -368,6 +371,8 @@ def time_per_batch(chart: Chart) -> list[Panel]:
             own = table.take(table.row == row)
             total, begin = float(own.value.sum()), 0.0
             for name, value in zip(own.part.tolist(), own.value.tolist(), strict=True):
+                if value <= 0:  # what it takes off is in the sum alone
+                    continue
                 said = worded(value, chart.unit)
                 (bar,) = axes.barh(middle, value, 26, begin, color=_color(name))
                 if total:
