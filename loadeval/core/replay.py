@@ -267,7 +267,7 @@ def is_plain_dataclass(node: Any) -> bool:
     kind: Any = type(node)
     return (
         is_dataclass(kind)
-        and not issubclass(kind, (dict, list, tuple))
+        and not isinstance(node, (dict, list, tuple))
         and hasattr(node, "__dict__")
         and not hasattr(kind, "__copy__")
         and kind.__new__ is object.__new__

@@ -37,6 +37,8 @@ from loadeval.words import counted, duration, number, share, size
 
 FEW = 0.1
 """Of the batches: what happens in more of them is not out of the ordinary."""
+NEARLY = 0.9
+"""Of the time of stalls: the longest ones that have so much of it are told."""
 FEWEST_STALLS, FEWEST_GAPS = 3, 4
 """So many stalls are hardly chance; so many gaps between them may be regular."""
 REGULAR = 0.8
@@ -75,6 +77,10 @@ def stalls(c: Context) -> Finding | None:
     if stalled_ns < MOSTLY * waited_ns or found_by(head_of_line, c) or found_by(slow_samples, c):
         return None
     is_shown = not c.gap.pairs or c.loses
+    longest = top[np.argsort(-wait_ns[top], kind="stable")]  # those that hardly matter are left out
+    top = np.sort(longest[: 1 + np.searchsorted(np.cumsum(wait_ns[longest]), NEARLY * stalled_ns)])
+    stalled_ns = int(wait_ns[top].sum())
+    of_time = stalled_ns / max(int(iteration_ns.sum()), 1)
     period = _period(c, top)
     look = Do(
         "find what slows a few batches", "large files, a shard boundary, a cold cache, retries"
