@@ -10,6 +10,7 @@ from itertools import chain, islice, repeat
 from threading import RLock
 from typing import Any, Protocol, cast
 
+from loadeval.adapter import begun
 from loadeval.core.annotate import Annotation
 from loadeval.core.recorder import NOTHING, Count, OpenEpoch
 from loadeval.data.lines import Arm, Cause
@@ -371,8 +372,7 @@ class Serving:
         return span
 
     def _open(self, span: Span, epoch: OpenEpoch) -> None:
-        self._is_open = True
-        self._batches = span.source
+        self._batches = begun(span.source)
         self._is_loaders = not span.is_ours
         if self._annotation is not None:
             self._batches = self._annotation.around(self._batches, span.arm)
@@ -384,6 +384,7 @@ class Serving:
             unserved, self._unserved = self._unserved, deque()
             self._batches = chain(unserved, self._batches)
         self._batches = islice(self._batches, span.size - span.served)
+        self._is_open = True
 
     def _ends(self, error: BaseException, request: int | None, batch: Any) -> bool:
         """Whether `error` is ours: what is left is served without us then.
