@@ -247,6 +247,6 @@ def test_every_method_of_an_adapter_is_described() -> None:
 
 def test_every_adapter_of_loadevals_is_in_the_table() -> None:
     """Its rows are the entry points that loadeval is installed with."""
-    rows = re.findall(r"^\| `([\w.]+)` \| `(loadeval_adapters[\w.:]+)` \|", DOCUMENT, re.MULTILINE)
+    rows = re.findall(r"^\| `([\w.]+)` \| `(loadeval[\w.:]+)` \|", DOCUMENT, re.MULTILINE)
     ours = metadata.distribution("loadeval").entry_points.select(group="loadeval.adapters")
     assert sorted(rows) == sorted((own.name, own.value) for own in ours)

@@ -7,7 +7,7 @@ ADAPTERS = {
     "lightning_fabric.wrappers": "loadeval_adapters.torch:PyTorchAdapter",
     "torchdata.stateful_dataloader": "loadeval_adapters.stateful:StatefulDataLoaderAdapter",
     "torchdata.nodes": "loadeval_adapters.others:NodesAdapter",
-    "nvidia.dali.plugin.base_iterator": "loadeval_adapters.dali:DALIAdapter",
+    "nvidia.dali.plugin": "loadeval_adapters.dali:DALIAdapter",
     "nvidia.dali.pipeline": "loadeval_adapters.dali:DALIPipelineAdapter",
     "nvidia.dali.experimental.dynamic.pytorch": "loadeval_adapters.others:NodesAdapter",
     "nvidia.dali.experimental.dynamic": "loadeval_adapters.dali:DALIDynamicAdapter",

@@ -51,8 +51,8 @@ class Counter:
 
     A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
     ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
-    that samples and bytes follow from the arrays in a batch alone. `sums` counts the batches that
-    were added up and may tell their padding.
+    that samples and bytes follow from the arrays in a batch alone, and `adds_up` that bytes do.
+    `sums` counts the batches that were added up and may tell their padding.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
@@ -60,6 +60,7 @@ class Counter:
         self._nbytes: Callable[[Any], int | None] = adapter.nbytes
         own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
         self.plain = own_rules == PLAIN_RULES
+        self.adds_up = IterableAdapter.nbytes in own_rules
         self.sums = 0
         self._gave_up = False
 
@@ -135,7 +136,8 @@ class Structure:
         self._known: dict[Any, Count] = {}
         self._bytes_vary = False
         self._tells_padding = True
-        self._seldom = SELDOM * (survey(batch)[2] + BESIDES)
+        # What an adapter adds up by itself nobody else knows to follow from the samples.
+        self._seldom = SELDOM * (survey(batch)[2] + BESIDES) if counter.adds_up else 1
         self._kind = type(batch)
         self._way: list[tuple[Callable[[Any], Any], type]] = []
         self._mark_of: Callable[[Any], Any] = counter.samples
@@ -234,7 +236,7 @@ class Structure:
             self._bytes_vary = True
         if self._mark is not MISSING and not is_new:
             most = self._seldom // OFTENER if self._bytes_vary else self._seldom
-            self._period = min(2 * self._period, most)
+            self._period = min(2 * self._period, max(most, 1))
         self._left, self._mark = self._period, mark
         if len(self._known) > MOST_MARKS:
             self._known.clear()

@@ -238,7 +238,9 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
             because = f"no CPU is free of the {c.cpus.usable} that training may use"
         elif left is not None:
             because = f"{number(left)} CPUs are left for workers"
-        do = [Do("try more workers or threads, or make loading cheaper", because)]
+        name = c.setting("num_workers")
+        more = f"a higher {name} than {c.loader.workers}" if name else "more workers or threads"
+        do = [Do(f"try {more}, or make loading cheaper", because)]
     return Finding(
         says,
         do,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., Any]
 
-ADAPTER = adapter_of("nvidia.dali.plugin.base_iterator")
+ADAPTER = adapter_of("nvidia.dali.plugin")
 DENSE, LIST, COO = (
     DALIRaggedIterator.DENSE_TAG,
     DALIRaggedIterator.SPARSE_LIST_TAG,
