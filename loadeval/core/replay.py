@@ -151,6 +151,7 @@ class ReplayEpoch:
         self._cache = cache
         self._note = note
         self._numbers = numbers(batches)
+        self._expected = 0
         self._count: Count = cache.kept[0].count
 
     def spans(self, epoch: int) -> Generator[Span, None, None]:  # noqa: ARG002 - see EpochPlan
@@ -172,9 +173,18 @@ class ReplayEpoch:
 
     def _served(self) -> Iterator[Any]:
         for kept in self._in_order():
-            batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
-            if next(self._numbers, None) is None:
+            number = next(self._numbers, None)
+            if number is None:
                 return
+            try:
+                if number != self._expected:  # another thread has taken those before it
+                    batch = self._cache.unmeasured_batch(number)
+                else:
+                    batch = clone(kept.tree) if self._cache.is_copied else kept.fresh()
+            except BaseException:
+                self._numbers = chain([number], self._numbers)  # it is among what is left
+                raise
+            self._expected = number + 1
             self._count = kept.count
             yield batch
 
