@@ -422,7 +422,8 @@ class Serving:
         if self._is_over:
             return
         self._is_over, self._hot, self._next_hot = True, None, None
-        self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
+        if not self._is_shared:  # else several threads read what is left already
+            self._rest = self._plan.remainder() if self._plan.rest is None else self._plan.rest
         if self._spans is not None:
             self._spans.close()
         if self._epoch is not None:
