@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.adapter import (
     IterableAdapter,
@@ -323,7 +323,7 @@ def place_among_ranks() -> dict[str, int]:
     return place if place.get("world_size", 1) > 1 else {}
 
 
-OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer"})
+OWN_ATTRIBUTES = frozenset({"_loader", "_measurement", "_closer", "_assigned"})
 """A LoaderEvaluator stores these attributes itself; all others are read and set in its loader."""
 
 
@@ -449,6 +449,7 @@ class LoaderEvaluator:
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
+        self._assigned: dict[str, Any] = {}
         self._measurement = Measurement(loader, settings, cache)
         self._closer = weakref.finalize(self, self._measurement.close)
 
@@ -464,6 +465,7 @@ class LoaderEvaluator:
             refusal = self._measurement.adapter.refusal(self._loader, self.mode)
         if refusal is not None:
             raise UsageError(refusal)
+        self._assigned.clear()
         return self._measurement.epoch(self._loader, self)
 
     def __repr__(self) -> str:
@@ -537,54 +539,131 @@ class LoaderEvaluator:
     ) -> None:
         self.close()
 
-    # Settings and results under the names that DALI's LoaderEvaluator gives them.
+    # Settings and results under the names that DALI's LoaderEvaluator gives them. They can be set,
+    # as there; a result that was set is read until the next epoch begins.
+
+    def _restart(self, loader: Any = None, cache: BatchCache | None = None, **changed: Any) -> None:
+        """Begin a new run of `loader`, by default the wrapped one, with the settings changed."""
+        settings = _beside(replace(self._measurement.settings, **changed))
+        self._measurement.recorder.expects_batches = False
+        self.close()
+        self._wrap(self._loader if loader is None else loader, settings, cache)
 
     @property
     def dataloader(self) -> Any:
-        """The wrapped loader."""
+        """The wrapped loader. Setting another one begins a new run."""
         return self._loader
+
+    @dataloader.setter
+    def dataloader(self, loader: Any) -> None:
+        if type(adapter_for(loader)) is IterableAdapter:
+            check_is_loader(loader)
+        if loader is not self._loader:
+            self._restart(loader)
 
     @property
     def mode(self) -> str:
-        """The mode, "log", "replay" or "alternate"."""
+        """The mode, "log", "replay" or "alternate". Setting another mode begins a new run."""
         return self._measurement.settings.mode
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        if mode != self.mode:
+            self._restart(mode=mode)
 
     @property
     def num_cached_batches(self) -> int:
-        """How many batches replay was asked to keep."""
+        """How many batches replay was asked to keep. Setting another number begins a new replay."""
         return self._measurement.settings.num_cached_batches
+
+    @num_cached_batches.setter
+    def num_cached_batches(self, batches: int) -> None:
+        settings = replace(self._measurement.settings, num_cached_batches=batches)
+        if self.mode != "replay":
+            self._measurement.settings = settings
+        elif batches != self.num_cached_batches:
+            self._restart(num_cached_batches=batches)
 
     @property
     def metrics_file(self) -> str | os.PathLike[str] | None:
         """Where `save_metrics()` writes."""
         return self._measurement.settings.metrics_file
 
+    @metrics_file.setter
+    def metrics_file(self, path: str | os.PathLike[str] | None) -> None:
+        self._measurement.settings = replace(self._measurement.settings, metrics_file=path)
+
     @property
     def batch_times(self) -> list[float]:
-        """The waits of all batches of all epochs, in seconds."""
-        times: list[float] = self.get_metrics().get("batch_times", [])
-        return times
+        """The waits of all batches of all epochs, in seconds. Setting it to [] begins a new run."""
+        times: list[float] | None = self._assigned.get("batch_times")
+        return list(times or self.get_metrics().get("batch_times", ()))
+
+    @batch_times.setter
+    def batch_times(self, times: Iterable[float]) -> None:
+        assigned = list(times)
+        if assigned:
+            self._assigned["batch_times"] = assigned
+        else:
+            self._restart(cache=self._measurement.cache)
 
     @property
     def start_time(self) -> float | None:
         """When the first batch was requested, in seconds since 1970; None before that."""
-        return span_of(self.recorded())[0]
+        if "start_time" not in self._assigned:
+            return span_of(self.recorded())[0]
+        return cast("float | None", self._assigned["start_time"])
+
+    @start_time.setter
+    def start_time(self, time_s: float | None) -> None:
+        self._assigned["start_time"] = time_s
 
     @property
     def end_time(self) -> float | None:
         """When the last epoch ended, in seconds since 1970; None before that."""
-        return span_of(self.recorded())[1]
+        if "end_time" not in self._assigned:
+            return span_of(self.recorded())[1]
+        return cast("float | None", self._assigned["end_time"])
+
+    @end_time.setter
+    def end_time(self, time_s: float | None) -> None:
+        self._assigned["end_time"] = time_s
 
     @property
     def cached_batches(self) -> list[Any]:
-        """The batches that replay keeps; empty in the other modes."""
+        """The batches that replay keeps; empty in the other modes.
+
+        Setting it in `replay` mode begins a new run, which replays those batches.
+        """
         cache = self._measurement.cache
-        return [] if cache is None else cache.batches
+        batches: list[Any] = self._assigned.get("cached_batches", cache.batches if cache else [])
+        return batches
+
+    @cached_batches.setter
+    def cached_batches(self, batches: Iterable[Any]) -> None:
+        kept, measurement = list(batches), self._measurement
+        if self.mode != "replay":
+            self._assigned["cached_batches"] = kept
+            return
+        if not kept:
+            raise UsageError(
+                "cached_batches is empty; expected batches to replay; set mode='log' to serve the "
+                "loader's own"
+            )
+        from loadeval.core.replay import fill  # noqa: PLC0415 - this mode alone
+
+        allowed = measurement.settings.max_cache_bytes
+        self._restart(cache=fill(adapter_for(kept), kept, measurement.counter, len(kept), allowed))
 
     @property
     def cache_ready(self) -> bool:
         """Whether replay has its batches."""
-        return self._measurement.cache is not None
+        ready: bool = self._assigned.get("cache_ready", self._measurement.cache is not None)
+        return ready
+
+    @cache_ready.setter
+    def cache_ready(self, is_ready: bool) -> None:
+        self._assigned["cache_ready"] = is_ready
 
     def get_metrics(self) -> dict[str, Any]:
         """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.
@@ -619,12 +698,17 @@ def _is_dunder(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
+def _beside(settings: Settings) -> Settings:
+    """`settings` of a further run, whose log stands beside the first."""
+    if settings.log_file is None:
+        return settings
+    return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+
+
 def _restored(
     kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
 ) -> LoaderEvaluator:
     copy = kind.__new__(kind)
-    if settings.log_file is not None:
-        settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
-    copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
+    copy._wrap(loader, _beside(settings), cache)  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

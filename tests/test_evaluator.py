@@ -77,6 +77,104 @@ def test_attributes_are_read_written_and_deleted_through() -> None:
         _ = evaluator.new
 
 
+def test_another_mode_begins_another_run(tmp_path: Path) -> None:
+    """It can be assigned, as in DALI's class; each run has a log of its own."""
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    assert list(evaluator) == ["a", "b", "c"]
+    evaluator.mode = "log"
+    assert len(evaluator.recorded().steps) == 3
+    evaluator.mode = "replay"
+    evaluator.num_cached_batches = 20
+    assert len(evaluator.cached_batches) == 3
+    assert len(evaluator.recorded().steps) == 0
+    evaluator.num_cached_batches = 2
+    assert list(evaluator) == ["a", "b", "a"]
+    evaluator.close()
+    runs = [read_run(path) for path in sorted(tmp_path.iterdir())]
+    assert {run.header.mode for run in runs} == {"log", "replay"}
+    assert {run.closed for run in runs} == {True}
+    with pytest.raises(UsageError, match="mode is 'reply'"):
+        evaluator.mode = "reply"
+
+
+def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
+    evaluator = LoaderEvaluator(Loader(), num_cached_batches=0)
+    evaluator.num_cached_batches = 2
+    assert list(evaluator) == ["a", "b", "c"]
+    evaluator.mode = "replay"
+    assert evaluator.cached_batches == ["a", "b"]
+
+
+def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
+    evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "one.json")
+    evaluator.metrics_file = tmp_path / "other.json"
+    list(evaluator)
+    evaluator.save_metrics()
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_another_loader_begins_another_run(tmp_path: Path) -> None:
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    other = ["d", "e"]
+    evaluator.dataloader = other
+    assert evaluator.dataloader is other
+    assert list(evaluator) == ["d", "e"]
+    evaluator.close()
+    assert sorted(read_run(path).batches for path in tmp_path.iterdir()) == [2, 3]
+    for wrong in (None, 7):
+        with pytest.raises(UsageError, match="cannot read batches from"):
+            evaluator.dataloader = wrong
+    assert evaluator.dataloader is other
+
+
+def test_batch_times_can_be_reset() -> None:
+    """With the other results; what replay keeps stays."""
+    loader = Loader()
+    evaluator = LoaderEvaluator(loader, "replay", 2)
+    list(evaluator)
+    kept = evaluator.cached_batches
+    evaluator.batch_times = []
+    assert (evaluator.batch_times, evaluator.get_metrics()) == ([], {})
+    assert (evaluator.start_time, evaluator.end_time) == (None, None)
+    assert all(one is other for one, other in zip(evaluator.cached_batches, kept, strict=True))
+    assert list(evaluator) == ["a", "b", "a"]
+    assert len(evaluator.batch_times) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_times", [0.5, 0.25]),
+        ("start_time", 5.0),
+        ("start_time", None),
+        ("end_time", 7.0),
+        ("end_time", None),
+        ("cached_batches", ["x"]),
+        ("cache_ready", True),
+    ],
+)
+def test_a_result_that_is_assigned_is_read_until_the_next_epoch(name: str, value: Any) -> None:
+    """As in DALI's class, whose epochs begin with results of their own."""
+    evaluator = LoaderEvaluator(Loader())
+    list(evaluator)
+    measured = getattr(evaluator, name)
+    setattr(evaluator, name, value)
+    assert getattr(evaluator, name) == value != measured
+    list(evaluator)
+    assert getattr(evaluator, name) != value
+
+
+def test_batches_that_are_assigned_are_replayed() -> None:
+    evaluator = LoaderEvaluator(Loader(), "replay", 2)
+    evaluator.cached_batches = ["x", "y"]
+    assert evaluator.cached_batches == ["x", "y"]
+    assert list(evaluator) == ["x", "y", "x"]
+    with pytest.raises(UsageError, match="cached_batches is empty; expected batches to replay"):
+        evaluator.cached_batches = []
+    assert list(evaluator) == ["x", "y", "x"]
+
+
 def test_times_have_the_names_of_dalis_class() -> None:
     """The waits in seconds, and by the wall clock when reading began and came to its end."""
     evaluator = LoaderEvaluator(Loader())
