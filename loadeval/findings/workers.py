@@ -239,7 +239,7 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
         elif left is not None:
             because = f"{number(left)} CPUs are left for workers"
         name = c.setting("num_workers")
-        more = f"a higher {name} than {c.loader.workers}" if name else "more workers or threads"
+        more = f"{name} above {c.loader.workers}" if name else "more workers or threads"
         do = [Do(f"try {more}, or make loading cheaper", because)]
     return Finding(
         says,

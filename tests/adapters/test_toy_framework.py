@@ -159,5 +159,5 @@ def test_advice_names_its_settings(lanes: Any, tmp_path: Path) -> None:
             for _ in evaluator:
                 sum(range(20_000))
     registry.registered.cache_clear()
-    (action,) = diagnose(read_run(path)).actions
-    assert action.says == "try a higher lanes than 1, or make loading cheaper"
+    actions = [action.says for action in diagnose(read_run(path)).actions]
+    assert "try lanes above 1, or make loading cheaper" in actions
