@@ -29,12 +29,8 @@ FEWEST_TIMES = 8
 """Fewer batches of an arm have no interval."""
 FEWEST_PAIRS = 2
 """With fewer pairs there is no interval. The second has its arms in the reversed order."""
-FEWEST_SIZES = 20
-"""An arm of fewer batches does not tell whether its steps follow their size."""
-BEYOND_CHANCE = 3.0
-"""A slope so many standard errors above zero is seldom chance: once in 740 times."""
-LEAST_SPREAD = 0.01
-"""Sizes that differ less are taken for the same."""
+TIMED = ("wait_ns", "step_ns", "samples")
+NEVER_NEGATIVE = ("real", "ideal", "whole", "speedup", "steady_speedup")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +108,25 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
     of a batch of the mean size. Raises UsageError where the two are not real and ideal.
     """
     if ideal is not None:
-        _check_mode(run, "log")
-        _check_mode(ideal, "replay")
+        _check_modes(run, ideal)
     alternates = run.header.mode == "alternate"
-    tables = arms_of(run) if ideal is None else {**arms_of(run), **arms_of(ideal)}
+    tables = arms_of(run) if ideal is None else arms_of(run) | arms_of(ideal)
     counts = {name: len(tables[name]) if name in tables else 0 for name in ARMS}
-    same_unit = ideal is None or run.header.unit == ideal.header.unit
     size = None
-    if same_unit and counts["real"] and all(map(samples_known, tables.values())):
+    if (
+        (ideal is None or run.header.unit == ideal.header.unit)
+        and counts["real"]
+        and all(map(samples_known, tables.values()))
+    ):
         size = float(tables["real"].samples.mean())
     tables = {name: with_amounts(arm, size is not None) for name, arm in tables.items()}
     starts, length = starts_of(run) if counts["real"] else None, length_of_epochs(run) or 1.0
     of_epochs = starts is not None and "pair" in starts
-    if alternates and not of_epochs:  # else their sizes are the same
-        tables = _with_sizes(tables)
     if starts is not None:
-        number = (
-            np.searchsorted(pairs_that_count(run), starts.pair)
-            if of_epochs
-            else np.arange(len(starts))
-        )
-        tables["starts"] = starts.replace(block=number, epochs=np.ones(len(starts)))
+        block = np.arange(len(starts))
+        if of_epochs:
+            block = np.searchsorted(pairs_that_count(run), starts.pair)
+        tables["starts"] = starts.replace(block=block, epochs=np.ones(len(starts)))
 
     def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
         means = [mean * (size or 1.0) for mean in means_of(tables)]
@@ -147,35 +141,37 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
     real_wait, real_step, ideal_wait, ideal_step, starts_ns = sampled.values
     real_ns, ideal_ns = real_wait + real_step, ideal_wait + ideal_step
     waiting, contention, whole = real_wait - ideal_wait, real_step - ideal_step, real_ns + starts_ns
-
-    def about(values: Values, positive: bool = False) -> Estimate | None:
-        return None if math.isnan(values[0]) else sampled.estimate(values, positive=positive)
-
-    starts_mean = None if starts is None else about(starts_ns)
-    if starts_mean and not of_epochs and len(tables["starts"]) == 1:
-        starts_mean = Estimate(starts_mean.value)  # it counts as it was seen
-    speedup, alone = about(whole / ideal_ns, positive=True), _loader_alone(run, size)
-    ideal_mean, required = about(ideal_ns, positive=True), None
+    rows = {
+        "real": real_ns,
+        "ideal": ideal_ns,
+        "waiting": waiting if "ideal" in tables else real_wait,
+        "contention": contention,
+        "starts": starts_ns if starts is not None else np.array([math.nan]),
+        "whole": whole,
+        "lost": waiting + contention + starts_ns,
+        "speedup": whole / ideal_ns,
+        "steady_speedup": real_ns / ideal_ns,
+        "real_wait": real_wait,
+        "real_step": real_step,
+        "ideal_wait": ideal_wait,
+    }
+    known = {
+        name: None if math.isnan(row[0]) else sampled.estimate(row, positive=name in NEVER_NEGATIVE)
+        for name, row in rows.items()
+    }
+    if known["starts"] and not of_epochs and len(tables["starts"]) == 1:
+        known["starts"] = Estimate(known["starts"].value)  # it counts as it was seen
+    speedup, ideal_mean, alone = known["speedup"], known["ideal"], _loader_alone(run, size)
+    required = None
     if speedup and alone and alone.value and ideal_mean and loads_ahead(run):
         required = alone / ideal_mean
     idle_ns = run.steps.gpu_idle_ns[steady(run, "real")]
     idle_ns = idle_ns[idle_ns != UNKNOWN]
     return Gap(
-        real=about(real_ns, positive=True),
-        ideal=ideal_mean,
+        **known,
         loader_only=alone,
-        waiting=about(waiting if "ideal" in tables else real_wait),
-        contention=about(contention),
-        starts=starts_mean,
-        whole=about(whole, positive=True),
-        lost=about(waiting + contention + starts_ns),
         lost_share=1 - 1 / speedup if speedup else None,
-        speedup=speedup,
-        steady_speedup=about(real_ns / ideal_ns, positive=True),
         required=required,
-        real_wait=about(real_wait),
-        real_step=about(real_step),
-        ideal_wait=about(ideal_wait),
         pairs=len(pairs_that_count(run)) if alternates else None,
         real_batches=counts["real"],
         ideal_batches=counts["ideal"],
@@ -212,16 +208,16 @@ def throughput(gap: Gap, by_sample: bool = True) -> dict[str, Estimate]:
     }
 
 
-def _check_mode(run: Run, expected: str) -> None:
-    if run.header.mode != expected:
-        advice = "Are the two the other way round, or the same one?"
-        if run.header.mode == "alternate":
-            advice = "An alternating run has both: give it alone."
-        raise UsageError(
-            f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected a "
-            f"run with mode={expected!r} as the {'real' if expected == 'log' else 'ideal'} one. "
-            f"{advice}"
-        )
+def _check_modes(real: Run, ideal: Run) -> None:
+    for run, expected, arm in ((real, "log", "real"), (ideal, "replay", "ideal")):
+        if run.header.mode != expected:
+            advice = "Are the two the other way round, or the same one?"
+            if run.header.mode == "alternate":
+                advice = "An alternating run has both: give it alone."
+            raise UsageError(
+                f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; "
+                f"expected a run with mode={expected!r} as the {arm} one. {advice}"
+            )
 
 
 # The arms
@@ -229,30 +225,27 @@ def _check_mode(run: Run, expected: str) -> None:
 
 @once_per_run
 def arms_of(run: Run) -> dict[str, Columns]:
-    """The batches that count, by arm: `wait_ns`, `step_ns`, `samples`, `nbytes` and `block`.
+    """The batches that count, by arm: `wait_ns`, `step_ns`, `samples` and `block`.
 
     `block` numbers the pairs of an alternating run, and `place` is where in it the batch comes.
     Where a device's clock told them, times are those of the device: it has no work in a wait, and
     then does what the step has queued. The host queues ahead of it, and its own times say little.
     """
-    steps = run.steps
-    names = ["wait_ns", "step_ns", "samples", "nbytes"]
-    if run.header.mode != "alternate":
-        rows = steady(run)
-        block = np.zeros(int(rows.sum()), np.int64)
-        only = Columns({name: steps[name][rows] for name in names} | {"block": block})
-        return {"ideal" if run.header.mode == "replay" else "real": only} if len(only) else {}
-    pairs = pairs_that_count(run)
+    steps, pairs, alternates = run.steps, pairs_that_count(run), run.header.mode == "alternate"
+    if alternates and not len(pairs):
+        return {}
     by_device = np.isin(steps.pair, pairs) & (steps.gpu_step_ns != UNKNOWN)
     if by_device.any():
         steps = steps.replace(wait_ns=steps.gpu_idle_ns, step_ns=steps.gpu_step_ns)
     arms: dict[str, Columns] = {}
-    for arm in ARMS if len(pairs) else ():
+    for arm in {"log": ARMS[:1], "replay": ARMS[1:]}.get(run.header.mode, ARMS):
         rows = steady(run, arm) & (by_device if by_device.any() else True)
-        block = np.searchsorted(pairs, steps.pair[rows])
-        place = np.flatnonzero(rows).astype(np.float64)
-        columns = {name: steps[name][rows] for name in names}
-        arms[arm] = Columns({**columns, "block": block, "place": place})
+        if rows.any():
+            columns = {name: steps[name][rows] for name in TIMED}
+            columns["block"] = np.searchsorted(pairs, steps.pair[rows])
+            if alternates:
+                columns["place"] = np.flatnonzero(rows).astype(np.float64)
+            arms[arm] = Columns(columns)
     return arms
 
 
@@ -275,16 +268,14 @@ def _strata(
 ) -> list[tuple[str, ...]]:
     """What was measured together; nothing where there is too little for an interval."""
     arms = [name for name in ARMS if name in tables]
-    starts = ("starts",) if "starts" in tables else ()
-    if not arms or any(len(tables[name]) < FEWEST_TIMES for name in arms if not of_epochs):
-        return []
-    if alternates and tables["real"].block.max() + 1 < FEWEST_PAIRS:
+    is_short = any(len(tables[name]) < FEWEST_TIMES for name in arms) and not of_epochs
+    if not arms or is_short or (alternates and tables["real"].block.max() + 1 < FEWEST_PAIRS):
         return []
     if of_epochs:
-        return [(*arms, *starts)]
-    strata: list[tuple[str, ...]] = [tuple(arms)] if alternates else [(name,) for name in arms]
+        return [(*arms, "starts")]
+    strata = [tuple(arms)] if alternates else [(name,) for name in arms]
     # Of one epoch its start counts as it was seen.
-    return [*strata, starts] if starts and len(tables["starts"]) > 1 else strata
+    return [*strata, ("starts",)] if len(tables.get("starts", ())) > 1 else strata
 
 
 def means_of(tables: Mapping[str, Columns]) -> list[float]:
@@ -294,8 +285,6 @@ def means_of(tables: Mapping[str, Columns]) -> list[float]:
     interpolated at the places of the real batches.
     """
     real, ideal = tables.get("real"), tables.get("ideal")
-    if real is not None and ideal is not None and "size_square" in real:
-        real, ideal = _at_equal_sizes(real, ideal)
     means: list[float] = []
     for arm in (real, ideal):
         if arm is None or not (arm.wait_ns.any() or arm.step_ns.any()):
@@ -310,50 +299,6 @@ def means_of(tables: Mapping[str, Columns]) -> list[float]:
             times_ns = [amount * np.interp(places, centres, each) for each in of_blocks]
         means += [float(each.sum()) / float(amount.sum()) for each in times_ns]
     return means
-
-
-def _with_sizes(arms: dict[str, Columns]) -> dict[str, Columns]:
-    """The arms with what it takes to compare them at equal sizes, if steps follow these in both.
-
-    That is how times and bytes vary together within blocks: drift moves whole blocks.
-    """
-    sized = {}
-    for name, arm in arms.items():
-        if len(arm) < FEWEST_SIZES or (arm.nbytes == UNKNOWN).any():
-            return arms
-        own = _within_blocks(arm, "nbytes")
-        wait, step = _within_blocks(arm, "wait_ns"), _within_blocks(arm, "step_ns")
-        square = float((own**2).sum())
-        if math.sqrt(square / len(arm)) < LEAST_SPREAD * max(float(arm.nbytes.mean()), 1.0):
-            return arms
-        slope = float((step * own).sum()) / square
-        error = math.sqrt(float((((step - slope * own) * own) ** 2).sum())) / square
-        if slope <= BEYOND_CHANCE * error:
-            return arms
-        sized[name] = arm.replace(size_square=own**2, wait_size=wait * own, step_size=step * own)
-    return sized if len(sized) == len(ARMS) else arms
-
-
-def _at_equal_sizes(*arms: Columns) -> list[Columns]:
-    """Both arms as if each batch had the mean size of all, for its samples.
-
-    Each is moved along its own line over bytes (Lin, Annals of Applied Statistics 7, 2013).
-    """
-    size, amount = (sum(float(arm[name].sum()) for arm in arms) for name in ("nbytes", "amount"))
-    moved = []
-    for arm in arms:
-        above = (arm.nbytes - size / amount * arm.amount) / arm.size_square.sum()
-        wait_ns = arm.wait_ns - arm.wait_size.sum() * above
-        moved.append(
-            arm.replace(wait_ns=wait_ns, step_ns=arm.step_ns - arm.step_size.sum() * above)
-        )
-    return moved
-
-
-def _within_blocks(arm: Columns, name: str) -> Values:
-    """A column without the mean, for each amount, of the block of each."""
-    means = np.bincount(arm.block, arm[name]) / np.bincount(arm.block, arm.amount)
-    return np.asarray(arm[name] - means[arm.block] * arm.amount)
 
 
 # The loader alone

@@ -12,6 +12,7 @@ negative, have their intervals on the logarithmic scale. No random numbers are d
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -63,56 +64,49 @@ class Estimate:
             return text(self.value)
         return f"{text(self.value)} [{text(self.low)}, {text(self.high)}]"
 
-    def __neg__(self) -> Estimate:
-        return self * -1
-
     def __add__(self, other: Estimate | float) -> Estimate:
-        other = _estimate(other)
-        value = self.value + other.value
-        if None in (self.low, other.low):
-            return Estimate(value)
-        (low, high), (other_low, other_high) = self.bounds, other.bounds
-        return Estimate(
-            value,
-            value - math.hypot(self.value - low, other.value - other_low),
-            value + math.hypot(high - self.value, other_high - other.value),
-        )
+        return self._with(other, operator.add)
 
     def __sub__(self, other: Estimate | float) -> Estimate:
-        return self + -1 * _estimate(other)
+        return self._with(other, operator.sub)
 
     def __mul__(self, other: Estimate | float) -> Estimate:
-        if not isinstance(other, Estimate):
-            return Estimate(self.value * other, *self._mapped(lambda bound: bound * other))
-        value = self.value * other.value
-        if None in (self.low, other.low):
-            return Estimate(value)
-        (low, high), (other_low, other_high) = self.bounds, other.bounds
-        if min(low, other_low) <= 0:
-            return self * other.value + other * self.value - value
-        below = math.hypot(math.log(self.value / low), math.log(other.value / other_low))
-        above = math.hypot(math.log(high / self.value), math.log(other_high / other.value))
-        return Estimate(value, value * math.exp(-below), value * math.exp(above))
+        return self._with(other, operator.mul, on_logs=True)
 
     def __truediv__(self, other: Estimate | float) -> Estimate:
-        other = _estimate(other)
-        low, high = other.bounds
+        low, high = _estimate(other).bounds
         if low <= 0 <= high:
-            return Estimate(self.value / other.value)
-        return self * Estimate(1 / other.value, *other._mapped(lambda bound: 1 / bound))
+            return Estimate(self.value / _estimate(other).value)
+        return self._with(other, operator.truediv, on_logs=True)
 
-    def _mapped(self, change: Callable[[float], float]) -> list[float]:
-        """The bounds after a `change`, in order; empty where there are none."""
-        return [] if self.low is None else sorted(map(change, self.bounds))
-
-    def __radd__(self, other: float) -> Estimate:
-        return self + other
+    def _with(
+        self,
+        other: Estimate | float,
+        calculated: Callable[[float, float], float],
+        *,
+        on_logs: bool = False,
+    ) -> Estimate:
+        """What is calculated of both: each side's error is what its own bounds move the value."""
+        theirs = _estimate(other)
+        value = calculated(self.value, theirs.value)
+        if self.low is None or theirs.low is None:
+            return Estimate(value)
+        low, high = sorted(calculated(bound, theirs.value) for bound in self.bounds)
+        if theirs is not other:
+            return Estimate(value, low, high)
+        their_low, their_high = sorted(calculated(self.value, bound) for bound in theirs.bounds)
+        if on_logs and min(low, their_low) > 0:
+            below = math.hypot(math.log(value / low), math.log(value / their_low))
+            above = math.hypot(math.log(high / value), math.log(their_high / value))
+            return Estimate(value, value * math.exp(-below), value * math.exp(above))
+        below, above = (
+            math.hypot(value - low, value - their_low),
+            math.hypot(high - value, their_high - value),
+        )
+        return Estimate(value, value - below, value + above)
 
     def __rsub__(self, other: float) -> Estimate:
-        return -self + other
-
-    def __rmul__(self, other: float) -> Estimate:
-        return self * other
+        return _estimate(other) - self
 
     def __rtruediv__(self, other: float) -> Estimate:
         return _estimate(other) / self
@@ -262,8 +256,7 @@ def spearman(x: Column, y: Column) -> float:
     ranks = []
     for column in (x, y):
         _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
-        last = np.cumsum(counts)
-        ranks.append((2 * last - counts - len(column))[which] / 2)  # their mean is 0
-    x_ranks, y_ranks = ranks
-    scale = math.sqrt(float((x_ranks**2).sum()) * float((y_ranks**2).sum()))
-    return float((x_ranks * y_ranks).sum()) / scale if scale else 0.0
+        if len(counts) <= 1:
+            return 0.0
+        ranks.append((np.cumsum(counts) - counts / 2)[which])
+    return float(np.corrcoef(*ranks)[0, 1])

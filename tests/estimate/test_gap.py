@@ -107,27 +107,6 @@ def test_drift_slows_both_arms_and_cancels() -> None:
     assert times(result.steady_speedup) == pytest.approx(1.4, rel=0.02)
 
 
-def test_steps_that_follow_their_batch_are_compared_at_the_same_size() -> None:
-    """A tenth of the interval's width is left where sizes differ by 40%."""
-    noise, blocks = np.random.default_rng(1), []
-    for pair in range(8):
-        for arm in ALTERNATELY[pair % 2]:
-            count = 24 if arm == "real" else 8
-            sizes = np.maximum(noise.normal(1.0, 0.4, count), 0.2)
-            taken = 10 * sizes * noise.normal(1.0, 0.01, count)
-            nbytes = (1000 * sizes).astype(int)
-            blocks.append(steps(arm, 0, taken, count, pair=pair, nbytes=nbytes))
-
-    def width(run: Run) -> float:
-        low, high = interval(gap(run).speedup)
-        assert low < 1 < high
-        return high - low
-
-    known = run_of(blocks)
-    unknown = run_of([known.steps.replace(nbytes=np.full(len(known.steps), UNKNOWN))])
-    assert width(known) < width(unknown) / 10
-
-
 def test_a_short_last_batch_has_its_proper_weight() -> None:
     """Ratios are of sums, by sample: half a batch that takes half as long changes nothing."""
     half = {"samples": [4] * 7 + [2]}
