@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain
 
-from loadeval.data.lines import Arm
 from loadeval.data.redaction import is_hidden
-from loadeval.data.run import ARMS, NOT_RECORDED, SECOND_NS, Run
+from loadeval.data.run import NOT_RECORDED, Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.gap import Gap, arms_of, samples_known
 from loadeval.estimate.metrics import quantities
@@ -16,18 +15,6 @@ from loadeval.estimate.steady import WITHIN_STEP, steps_left_out
 from loadeval.estimate.verdict import busy_in_ideal, rare_stalls
 from loadeval.words import duration, number, share
 
-MANY_FAULTS = 1000
-"""So many page faults in a batch take less than a millisecond."""
-FAR_MORE = 3
-LEAST_STOLEN = 0.02
-"""Of the CPU time in use: what other virtual machines take below that hardly matters."""
-LEAST_LIMITED = 0.05
-"""Of the periods of a control group: its limit matters from here on."""
-OTHER_CLOCK = 0.1
-"""Steps take as much longer as the clock is slower."""
-GPU_SLOWDOWNS = ("thermal_slowdown_flag", "hardware_slowdown_flag")
-SLOWED = 0.05
-"""Of the time: a GPU that is slowed down for longer is said to be."""
 LEAST_STARTS_SHARE = 0.02
 """Where an epoch's start and end add less than this share, it hardly matters that they vary."""
 REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
@@ -35,6 +22,43 @@ REPLAYED_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 MACHINE_FACTS = ("host", "cpus_usable")
 BY_BATCH = "batches are compared as if equally large"
 MOVES = "the next run may differ by more than the 95% CI"
+LIMITED = (
+    (
+        "stolen_share",
+        0.02,
+        share,
+        f"Other virtual machines took {{}} of the CPU time that this one wanted (steal): {MOVES}.",
+    ),
+    (
+        "cgroup_throttled_share",
+        0.05,
+        share,
+        (
+            "The cgroup's CPU limit throttled the processes in {} of its periods: the figures "
+            "would differ with another limit."
+        ),
+    ),
+    (
+        "thermal_throttles_per_s",
+        0.0,
+        number,
+        f"Heat throttled the CPUs, {{}} times a second: {MOVES}. Check the cooling.",
+    ),
+    (
+        "thermal_slowdown_flag",
+        0.05,
+        share,
+        f"Heat slowed a GPU down for {{}} of the time: {MOVES}. Check its cooling.",
+    ),
+    (
+        "hardware_slowdown_flag",
+        0.05,
+        share,
+        f"Its hardware slowed a GPU down for {{}} of the time: {MOVES}. Check its power.",
+    ),
+)
+"""What of the machine moves the figures from one run to the next: a quantity, above what mean of an
+arm it does, and what is said of it, in these words."""
 
 
 def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
@@ -47,7 +71,7 @@ def cautions(gap: Gap, run: Run, ideal: Run | None = None) -> Iterator[str]:
         )
     if ideal is not None:
         yield from _about_two_runs(run, ideal)
-    yield from _about_the_machine(gap, run, ideal)
+    yield from _about_the_machine(run, ideal)
     if len(run.stages) and gap.pairs is not None and not run.steps.instrumented.any():
         yield (
             "The stages of the loader were timed in the blocks that count, which takes time too: a "
@@ -130,56 +154,14 @@ def differs(one: object, other: object) -> bool:
     return one != other and not unknown
 
 
-def _about_the_machine(gap: Gap, run: Run, ideal: Run | None) -> Iterator[str]:
-    """What of the machine moved the figures: it differs from one measurement to the next."""
-    levels: dict[tuple[str, str], dict[Arm, float]] = {}
-    for each in quantities(run, ideal):
-        known = {arm: mean for arm, mean in each.means.items() if mean is not None}
-        levels.setdefault((each.subject, each.name), {}).update(known)
-
-    def of_machine(name: str) -> Mapping[Arm, float]:
-        return levels.get(("machine", name), {})
-
-    faults = levels.get(("process", "minor_faults_per_s"), {})
-    if gap.pairs is not None and gap.real and gap.ideal and len(faults) == len(ARMS):
-        of_real = faults["real"] * gap.real.value / SECOND_NS
-        of_ideal = faults["ideal"] * gap.ideal.value / SECOND_NS
-        # The C library gives memory back to the system and fetches it again, or does not, by what
-        # else was allocated meanwhile.
-        if of_ideal - of_real >= MANY_FAULTS and of_ideal >= FAR_MORE * of_real:
-            yield (
-                f"A step had {of_ideal:,.0f} page faults per batch with ideal loading and "
-                f"{of_real:,.0f} with real loading, about 1 us each: the ideal arm could be "
-                "faster. Set MALLOC_TRIM_THRESHOLD_ and MALLOC_MMAP_THRESHOLD_ to 2000000000 so "
-                "that the C library keeps its memory."
-            )
-    in_use, clock = of_machine("cpu_cores"), of_machine("cpu_clock_hz")
-    stolen = {
-        arm: cores / (cores + in_use[arm])
-        for arm, cores in of_machine("stolen_cores").items()
-        if in_use.get(arm)
-    }
-    if (most := max(stolen.values(), default=0.0)) >= LEAST_STOLEN:
-        yield (
-            f"Other virtual machines took {share(most)} of the CPU time that this one wanted "
-            f"(steal): {MOVES}."
-        )
-    if (most := max(of_machine("cgroup_throttled_share").values(), default=0.0)) >= LEAST_LIMITED:
-        yield (
-            f"The cgroup's CPU limit throttled the processes in {share(most)} of its periods: "
-            "the figures would differ with another limit."
-        )
-    if (most := max(of_machine("thermal_throttles_per_s").values(), default=0.0)) > 0:
-        yield f"Heat throttled the CPUs, {number(most)} times a second: {MOVES}. Check the cooling."
-    slower = min(clock, key=clock.__getitem__, default=None)
-    if slower and clock[slower] <= (1 - OTHER_CLOCK) * max(clock.values()):
-        yield (
-            f"The clock of the CPUs was {share(1 - clock[slower] / max(clock.values()))} lower in "
-            f"the {slower} arm: part of the difference between the arms comes from that."
-        )
-    slowed = [means.values() for (_, name), means in levels.items() if name in GPU_SLOWDOWNS]
-    if (most := max(chain.from_iterable(slowed), default=0.0)) >= SLOWED:
-        yield (
-            f"Heat or its hardware slowed a GPU down for {share(most)} of the time: {MOVES}. "
-            "Check its cooling and power."
-        )
+def _about_the_machine(run: Run, ideal: Run | None) -> Iterator[str]:
+    levels = defaultdict[str, list[float]](list)
+    read = {(each.subject, each.name): each.means for each in quantities(run, ideal)}
+    for (_, name), means in read.items():
+        levels[name] += [mean for mean in means.values() if mean is not None]
+    for arm, cores in read.get(("machine", "stolen_cores"), {}).items():
+        if cores and (in_use := read.get(("machine", "cpu_cores"), {}).get(arm)):
+            levels["stolen_share"].append(cores / (cores + in_use))
+    for name, least, worded, sentence in LIMITED:
+        if (most := max(levels[name], default=0.0)) > least:
+            yield sentence.format(worded(most))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns, Values
+from loadeval.data.columns import UNKNOWN, Columns
 from loadeval.data.run import ARMS, SECOND_NS, Run
 from loadeval.errors import UsageError
 from loadeval.estimate.epochs import starts_of

@@ -6,14 +6,14 @@ stands in where the system told no better.
 
 The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
 So the readings are halved: the slope is that of the second half, and growth is only reported when
-the first half grows too, which one step, at whatever time, cannot do to both. Where a worker comes
-or goes a new stretch begins, and nothing is concluded from one to the next.
+the first half grows too, which one step, at whatever time, cannot do to both. Readings count since
+a worker last came or went.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from loadeval.estimate.stats import Estimate, slope
 LEAST_SHARE = 0.01
 """Growth by less than this share of the total memory in an hour does not matter."""
 MOST_POINTS = 200
-"""At most so many readings of a half count; of more, medians of neighbours stand for them."""
+"""At most so many readings of a half count: a slope takes all pairs of them."""
 EVEN = 0.5
 """Growth is even if the last is at least this share of the fastest."""
 HOUR_NS = 3.6e12
@@ -38,8 +38,7 @@ LATEST = 3
 """Growth between so many of the last readings goes on, where it is even."""
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(NamedTuple):
     """How the memory of `subject`, "process" or "workers", grows.
 
     `bytes_per_hour` is None where it was not measured; `limit_bytes` is the total memory. `grows`
@@ -70,41 +69,31 @@ def growth(run: Run, subject: str) -> Growth:
         used = table.pss_bytes - np.nan_to_num(table.get("pss_file_bytes", unknown))
     known = np.isfinite(used)
     table, hours, used = table.take(known), table.time_ns[known] / HOUR_NS, used[known]
-    started, alive = (
-        table.get(f"{name}_workers", np.zeros(len(used))) for name in ("started", "alive")
-    )
-    cuts = np.flatnonzero((np.diff(started) != 0) | (np.diff(alive) != 0)) + 1
-    stretches = list(zip(np.split(hours, cuts), np.split(used, cuts), strict=True))
-    halves: tuple[list[tuple[Values, Values]], ...] = ([], [])
-    for times, values in stretches:
-        middle = len(times) // 2
-        halves[0].append(_thinned(times[:middle], values[:middle]))
-        halves[1].append(_thinned(times[middle:], values[middle:]))
-    first, second = map(slope, halves)
+    none = np.zeros(len(used))
+    started, alive = table.get("started_workers", none), table.get("alive_workers", none)
+    (changes,) = np.nonzero((np.diff(started) != 0) | (np.diff(alive) != 0))
+    since = changes[-1] + 1 if len(changes) else 0
+    middle = (since + len(used)) // 2
+    slopes = []
+    for half in (slice(since, middle), slice(middle, None)):
+        every = -(-len(used[half]) // MOST_POINTS) or 1
+        slopes.append(slope([(hours[half][::every], used[half][::every])]))
+    first, second = slopes
     if first is None or second is None or None in (first.low, second.low):
-        few = f"too few memory readings for a trend ({len(used)}); run for some minutes"
+        few = f"too few memory readings for a trend ({len(used) - since}); run for some minutes"
         return Growth(subject, few)
     # Workers that are started anew begin with fresh memory, and grow no longer than they live.
-    is_anew = bool((started > alive).any())
-    lives = min(1.0, max(float(np.ptp(each)) for each, _ in stretches)) if is_anew else 1.0
-    grows = False
+    lives = min(1.0, float(np.ptp(hours[since:]))) if (started > alive).any() else 1.0
+    matters, grows = LEAST_SHARE * limit_bytes, False
     if min(first.bounds[0], second.bounds[0]) <= 0:
         says = "any growth is within the noise"
-    elif second.value < LEAST_SHARE * limit_bytes:
+    elif second.value < matters:
         says = "it grows by little"
-    elif second.value * lives < LEAST_SHARE * limit_bytes:
+    elif second.value * lives < matters:
         says = "it grows, but the workers restart before that matters"
     else:
         says, grows = "it grows", True
     return Growth(subject, says, grows, second, limit_bytes)
-
-
-def _thinned(times: Values, values: Values) -> tuple[Values, Values]:
-    if len(times) <= MOST_POINTS:
-        return times, values
-    parts = (np.array_split(column, MOST_POINTS) for column in (times, values))
-    times, values = (np.array([*map(np.median, part)]) for part in parts)
-    return times, values
 
 
 def memory_there(run: Run) -> int | None:
@@ -119,26 +108,22 @@ def memory_left(run: Run) -> int | None:
 
 
 def _last_read(run: Run, name: str) -> int | None:
-    table = run.readings.get(("host", "machine"), Columns({}))
-    read = table.get(name, np.empty(0))
+    read = run.readings.get(("host", "machine"), Columns({})).get(name, np.empty(0))
     known = read[np.isfinite(read)]
     return int(known[-1]) if len(known) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(NamedTuple):
     """The pages that forked workers have copied.
 
     Means over workers: `copied_bytes`, of `shared_bytes` that each had with the training process
-    at first. `of_faults` is the share of their page faults that copied, `faults` the number of
-    those in a batch, and `share` what they took, in the kernel, of the CPU time of fetching and
-    collating.
+    at first. `of_faults` is the share of their page faults that copied, and `share` what these
+    took, in the kernel, of the CPU time of fetching and collating.
     """
 
     copied_bytes: float
     shared_bytes: float
     of_faults: float
-    faults: float
     share: float
 
 
@@ -156,16 +141,13 @@ def copies(run: Run) -> Copies | None:
         shared += int(read.shared_bytes[0])
         pages += faults
     of_faults = min(copied / PAGE / max(pages, 1), 1.0)
-    cpu_ns, kernel_ns, all_faults = (
-        float(column[known].sum())
-        for column in (stages.cpu_ns, stages.system_ns, stages.minor_faults)
-    )
+    cpu_ns, kernel_ns = float(stages.cpu_ns[known].sum()), float(stages.system_ns[known].sum())
+    most_ns = float(stages.minor_faults[known].sum()) * MOST_FAULT_NS
     return Copies(
-        copied_bytes=copied / len(workers),
-        shared_bytes=shared / len(workers),
-        of_faults=of_faults,
-        faults=of_faults * all_faults / int(known.sum()),
-        share=min(of_faults * min(kernel_ns, all_faults * MOST_FAULT_NS) / cpu_ns, 1.0),
+        copied / len(workers),
+        shared / len(workers),
+        of_faults,
+        share=min(of_faults * min(kernel_ns, most_ns) / cpu_ns, 1.0),
     )
 
 

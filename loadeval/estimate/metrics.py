@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column
 from loadeval.data.lines import Arm
-from loadeval.data.run import ARMS, Run, keys_of
+from loadeval.data.run import ARMS, SECOND_NS, Run, keys_of
 from loadeval.estimate.memory import Growth, growth
 from loadeval.estimate.stats import Estimate, slope, student
 from loadeval.estimate.steady import Mask, after_warmup, closed_steps, once_per_run
@@ -21,24 +20,20 @@ THREADS = "threads"
 """The probe with many subjects, which `inside.operators` has in a table of its own."""
 MOSTLY = 0.9
 """An arm must have this share of the time that a reading is about."""
-OVER_NS = {"kernel_busy_percent": 1_000_000_000, "power_watts": 1_000_000_000}
-"""How long before it is read a mean of a GPU's driver may begin."""
 FEWEST_BATCHES = 4
 """Of fewer nothing is said of padding."""
 MOST_POINTS = 400
 """A slope is that of so many batches of an arm at most: it takes all pairs of them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
+class Level(NamedTuple):
     """Some readings of one quantity, in its own unit."""
 
     mean: float
     p95: float
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(NamedTuple):
     """One quantity of one subject, in each arm; None: not read there.
 
     The name of the quantity ends in its unit.
@@ -53,12 +48,10 @@ class Quantity:
     @property
     def means(self) -> ByArm:
         """The mean in each arm."""
-        arms = zip(ARMS, (self.real, self.ideal), strict=True)
-        return {arm: None if level is None else level.mean for arm, level in arms}
+        return {"real": self.real and self.real.mean, "ideal": self.ideal and self.ideal.mean}
 
 
-@dataclass(frozen=True, slots=True)
-class Metrics:
+class Metrics(NamedTuple):
     """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
 
     `growths` tell how memory grows.
@@ -86,24 +79,25 @@ def metrics(real: Run, ideal: Run | None = None) -> Metrics:
 def quantities(real: Run, ideal: Run | None = None) -> tuple[Quantity, ...]:
     """Every quantity that was read while an arm was served, in order.
 
-    A reading is a mean since the one before it, or over some time that a GPU's driver chooses. It
-    counts for an arm that was served nearly all of that time.
+    A reading is a mean since the one before it, or over the last second where a GPU's driver means
+    it. It counts for an arm that was served nearly all of that time.
     """
     levels: dict[tuple[str, str, str], dict[Arm, Level]] = {}
     for arm, run in zip(ARMS, (real, ideal or real), strict=True):
         until = served(run, after_warmup(run, arm))
         for (probe, subject), table in run.readings.items():
+            of_driver = ["power_watts"] if probe == "gpu" else []
+            if of_driver and "sm_busy_percent" not in table:  # else a GPU's own counters tell it
+                of_driver.append("kernel_busy_percent")
             for name in table.names[1:]:
                 of_arm = levels.setdefault((probe, subject, name), {})
                 known = ~np.isnan(table[name])
                 time_ns, values = table.time_ns[known], table[name][known]
-                # A GPU's own counters count since the reading before.
-                counts = name == "kernel_busy_percent" and "sm_busy_percent" in table
-                least_ns = 0 if probe != "gpu" or counts else OVER_NS.get(name, 0)
-                before_ns = np.append(time_ns[:1], time_ns[:-1])
-                since_ns = np.minimum(before_ns, time_ns - least_ns)
-                served_ns = until(time_ns) - until(since_ns)
-                chosen = values[served_ns >= MOSTLY * np.maximum(time_ns - since_ns, 1)]
+                since_ns = np.append(time_ns[:1], time_ns[:-1])
+                if name in of_driver:
+                    since_ns = np.minimum(since_ns, time_ns - SECOND_NS)
+                least_ns = MOSTLY * np.maximum(time_ns - since_ns, 1)
+                chosen = values[until(time_ns) - until(since_ns) >= least_ns]
                 if len(chosen):
                     of_arm[arm] = Level(float(chosen.mean()), float(np.percentile(chosen, 95)))
     return tuple(
@@ -132,8 +126,7 @@ def served(run: Run, rows: Mask) -> Callable[[Column], Column]:
     return until
 
 
-@dataclass(frozen=True, slots=True)
-class PaddingShare:
+class PaddingShare(NamedTuple):
     """The padding of the batches that were looked at.
 
     `share` is that of all positions, with its interval over `batches`. Sequences are padded to
@@ -163,24 +156,23 @@ def padding(run: Run) -> PaddingShare | None:
     squares = float(((padded - share * positions) ** 2).sum()) * count / (count - 1)
     half = student(count - 1) * math.sqrt(squares) / float(positions.sum())
     figures = PaddingShare(
-        share=Estimate(share, max(share - half, 0.0), min(share + half, 1.0)),
-        batches=count,
-        length=int(told.length[0]) if (told.length == told.length[0]).all() else None,
-        longest=float(np.median(told.longest)),
+        Estimate(share, max(share - half, 0.0), min(share + half, 1.0)),
+        count,
+        int(told.length[0]) if (told.length == told.length[0]).all() else None,
+        float(np.median(told.longest)),
     )
     rows = np.searchsorted(keys_of(steps), keys_of(told)).clip(max=len(steps) - 1)
     known = (keys_of(steps)[rows] == keys_of(told)) & closed_steps(run)[rows]
     positions, steps = positions[known], steps.take(rows[known])
     on_gpu = len(steps) > 0 and (steps.gpu_step_ns != UNKNOWN).all()
     step_ns = (steps.gpu_step_ns if on_gpu else steps.step_ns).astype(np.float64)
-    arms = [np.flatnonzero(steps.arm == arm) for arm in range(len(ARMS))]
-    few = [arm[:: -(-len(arm) // MOST_POINTS)] for arm in arms if len(arm)]
+    few = [
+        arm[:: -(-len(arm) // MOST_POINTS) or 1]
+        for arm in map(np.flatnonzero, (steps.arm == 0, steps.arm == 1))
+    ]
     each_ns = slope([(positions[arm], step_ns[arm]) for arm in few])
     if each_ns is None or each_ns.low is None or each_ns.low <= 0:
         return figures
     rest_ns = max(float(np.median(step_ns - each_ns.value * positions)), 0.0)
-    return replace(
-        figures,
-        step_ns=rest_ns + each_ns.value * mean_positions,
-        saved_ns=each_ns * (share * mean_positions),
-    )
+    taken_ns = rest_ns + each_ns.value * mean_positions
+    return figures._replace(step_ns=taken_ns, saved_ns=each_ns * (share * mean_positions))

@@ -8,18 +8,17 @@ for input; here it is of all that loading costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from loadeval.data.blocks import batches_for, epochs_for, two_blocks_for, whole_epochs
-from loadeval.data.run import ARMS, Run
+from loadeval.data.blocks import batches_for, two_blocks_for, whole_epochs
+from loadeval.data.run import Run
 from loadeval.estimate.cpus import workers_cpus
 from loadeval.estimate.epochs import starts_of
 from loadeval.estimate.gap import Gap
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import epoch_lengths, steady, whole_windows
+from loadeval.estimate.steady import epoch_lengths, length_of_epochs, steady, whole_windows
 from loadeval.words import counted, duration, share, times
 
 MODERATE_SHARE, HIGH_SHARE = 0.05, 0.20
@@ -32,7 +31,6 @@ USUAL_BATCHES = 250
 LEAST_MORE, MOST_MORE = 2.0, 10.0
 """Times the batches there are that are asked for, where they do not suffice."""
 MORE_EPOCHS = 10
-"""So many more epochs are asked for where those there are do not suffice."""
 WIDEST_SHARE = 0.10
 """Nothing is concluded from an interval of the lost share that is wider either way.
 
@@ -73,24 +71,83 @@ def verdict(gap: Gap, run: Run, ideal: Run | None = None) -> Verdict:
     """The verdict on the gap of a run, or of a real and an ideal one."""
     lost, speedup = gap.lost_share, gap.speedup
     if lost is None or speedup is None:
-        why, more = _unmeasured(gap, run, ideal), _more(gap, run, ideal)
+        why, more = _unmeasured(gap, run, ideal), _more(gap, run)
         return Verdict("inconclusive", "not measured", f"Inconclusive: {why}", why, more)
-    for rule, reason, remedy in _objections(gap, lost, run, ideal):
-        return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
-    lowest, highest = map(level_of, lost.bounds)
-    level = f"{' to '.join(dict.fromkeys((lowest, highest)))} input-bound"
+    low, high = lost.bounds
+    more = _more(gap, run)
+    unknown = f"how much time is lost to data loading is not known ({lost:share})"
+    starts = None if gap.pairs is None else starts_of(run)  # an epoch's first batches count too
+    real = gap.real_batches + (0 if starts is None else int(starts.batches.sum()))
+    cpus, stalls = busy_in_ideal(run), rare_stalls(gap, run)
+    spans = level_of(low) == "not" != level_of(high)
+    for rule, holds, reason, remedy in (
+        (
+            "too few batches",
+            min(real, gap.ideal_batches) < FEWEST_BATCHES,
+            (
+                f"too few batches: {gap.real_batches:,} real and {gap.ideal_batches:,} ideal, and "
+                f"each needs at least {FEWEST_BATCHES}"
+            ),
+            more,
+        ),
+        (  # busy workers slow the ideal arm down: a share that is high all the same is higher
+            "workers busy in the ideal arm",
+            cpus is not None and (lost.low is None or low < HIGH_SHARE),
+            (
+                f"the loader's workers were busy in the ideal blocks ({cpus or 0:.0%} of a CPU), "
+                "so the ideal arm is too slow"
+            ),
+            (
+                "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
+                "program's other worker processes; or compare a run with mode='log' to one with "
+                "mode='replay', which stops the workers."
+            ),
+        ),
+        (
+            "no confidence interval",
+            lost.low is None,
+            f"{unknown}: fewer than two whole pairs for a 95% CI",
+            more,
+        ),
+        (
+            "ideal arm slower",
+            high <= -MODERATE_SHARE,
+            (
+                f"the ideal arm was {share(-lost.value)} slower than the real one, which loading "
+                "cannot explain"
+            ),
+            (
+                "Ideal loading cannot slow training down: look for other work on the machine, and "
+                "for steps whose time depends on their batch, then measure again."
+            ),
+        ),
+        (
+            "stalls too rare",
+            level_of(low) == "not" and stalls,
+            f"{unknown}: {stalls}",
+            more,
+        ),
+        (
+            "wide confidence interval",
+            spans and (high - low) / 2 > WIDEST_SHARE + ROUNDING,
+            f"{unknown}: the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points",
+            more,
+        ),
+    ):
+        if holds:
+            return Verdict("inconclusive", rule, f"Inconclusive: {reason}", reason, remedy)
+    levels = list(dict.fromkeys(map(level_of, (low, high))))
+    level = f"{' to '.join(levels)} input-bound"
     faster = "no faster" if speedup.value < NO_FASTER else f"{times(speedup.value)} as fast"
-    low, high = map(times, speedup.bounds)
+    least, most = map(times, speedup.bounds)
     headline = (
         f"{level.capitalize()}: training would be {faster} if loading were free "
-        f"(95% CI [{low}, {high}])"
+        f"(95% CI [{least}, {most}])"
     )
     reason = lost_in_words(lost)
-    if highest != "not" and lost.value > 0:
-        most = max(gap.parts(), key=lambda part: part[1].value)
-        reason = f"{reason}, most of it to {most[0]}"
-    remedy = "" if lowest == highest else _more(gap, run, ideal)
-    return Verdict(level, "concluded", headline, reason, remedy)
+    if levels[-1] != "not" and lost.value > 0:
+        reason += f", most of it to {max(gap.parts(), key=lambda part: part[1].value)[0]}"
+    return Verdict(level, "concluded", headline, reason, more if len(levels) > 1 else "")
 
 
 def level_of(lost: float) -> str:
@@ -110,75 +167,21 @@ def lost_in_words(lost: Estimate) -> str:
     return f"up to {most} of the training time may be lost to data loading ({lost:share})"
 
 
-# Nothing is concluded
-
-
-def _objections(
-    gap: Gap, lost: Estimate, run: Run, ideal: Run | None
-) -> Iterator[tuple[str, str, str]]:
-    """Why nothing is concluded: a rule, in which words, and what settles it. The first is it."""
-    more = _more(gap, run, ideal)
-    unknown = f"how much time is lost to data loading is not known ({lost:share})"
-    if _fewest_batches(gap, run) < FEWEST_BATCHES:
-        counts = f"{gap.real_batches:,} real and {gap.ideal_batches:,} ideal"
-        why = f"too few batches: {counts}, and each needs at least {FEWEST_BATCHES}"
-        yield "too few batches", why, more
-    cpus = busy_in_ideal(run)
-    # Busy workers slow the ideal arm down: a share that is high all the same is higher.
-    if cpus is not None and (lost.low is None or lost.low < HIGH_SHARE):
-        why = (
-            f"the loader's workers were busy in the ideal blocks ({cpus:.0%} of a CPU), so the "
-            "ideal arm is too slow"
-        )
-        remedy = (
-            "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
-            "program's other worker processes; or compare a run with mode='log' to one with "
-            "mode='replay', which stops the workers."
-        )
-        yield "workers busy in the ideal arm", why, remedy
-    if lost.low is None:
-        why = "fewer than two whole pairs for a 95% CI"
-        yield "no confidence interval", f"{unknown}: {why}", more
-    low, high = lost.bounds
-    if high <= -MODERATE_SHARE:
-        why = f"the ideal arm was {share(-lost.value)} slower than the real one"
-        remedy = (
-            "Ideal loading cannot slow training down: look for other work on the machine, and for "
-            "steps whose time depends on their batch, then measure again."
-        )
-        yield "ideal arm slower", f"{why}, which loading cannot explain", remedy
-    if level_of(low) == "not" and (stalls := rare_stalls(gap, run)):
-        yield "stalls too rare", f"{unknown}: {stalls}", more
-    is_open = level_of(low) == "not" != level_of(high)
-    if is_open and (high - low) / 2 > WIDEST_SHARE + ROUNDING:
-        why = f"the 95% CI is wider than +-{100 * WIDEST_SHARE:.0f} points"
-        yield "wide confidence interval", f"{unknown}: {why}", more
-
-
 def _unmeasured(gap: Gap, run: Run, ideal: Run | None) -> str:
-    """Why there is nothing to compare, a clause for each run without an iteration."""
-    if gap.pairs is None and ideal is None:
-        return "ideal loading was not measured"
-    if gap.pairs is not None:
-        batches, epochs = run.batches, len(epoch_lengths(run))
+    """Why there is nothing to compare."""
+    name, batches = run.path or run.header.name, counted(run.batches, "batch", "batches")
+    if ideal is not None:
         return (
-            f"{run.path or run.header.name} is too short for a pair of a real and an ideal block: "
-            f"it has {counted(batches, 'batch', 'batches')} in {counted(epochs, 'epoch')}"
+            f"there are no steady-state batches in both runs: {name} has {batches}, "
+            f"{ideal.path or ideal.header.name} {ideal.batches:,}, and the first of each epoch are "
+            "warm-up"
         )
-    sides = [(run, gap.real), *([] if ideal is None else [(ideal, gap.ideal)])]
-    return "; ".join(
-        f"{each.path or each.header.name} has no steady-state batches: it has {each.batches:,}, "
-        f"and the first {each.header.warmup:,} of each epoch are warm-up"
-        for each, time in sides
-        if not time
+    if gap.pairs is None:
+        return "ideal loading was not measured"
+    return (
+        f"{name} is too short for a pair of a real and an ideal block: it has {batches} in "
+        f"{counted(len(epoch_lengths(run)), 'epoch')}"
     )
-
-
-def _fewest_batches(gap: Gap, run: Run) -> int:
-    """Those of the arm that has fewer; an epoch's first ones were measured too."""
-    starts = starts_of(run) if gap.pairs is not None else None
-    first = 0 if starts is None else int(starts.batches.sum())
-    return min(gap.real_batches + first, gap.ideal_batches)
 
 
 def busy_in_ideal(run: Run) -> float | None:
@@ -199,20 +202,16 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     """
     if gap.real is None:
         return ""
-    steps, counts, beside_ns = run.steps, steady(run, "real"), [np.empty(0)]
+    waits_ns, bound_ns = run.steps.wait_ns[steady(run, "real")], STALL_ITERATIONS * gap.real.value
+    stalls_ns = waits_ns[waits_ns > bound_ns]
+    measured = len(stalls_ns)
     if gap.pairs is not None and gap.ideal is not None:
-        # The first batch of a warm-up has waited for the prefetch too, and an epoch's first one is
-        # its epoch start. Training would not feel what the queue hides of a wait while prefetching.
-        beside = (steps.arm == ARMS.index("real")) & ~counts
-        follows = np.append(False, beside[:-1] & (np.diff(steps.epoch) == 0))
+        # Training would not feel what the queue hides of a wait while prefetching. The first one of
+        # an epoch that is a block is its epoch start.
         whole, hidden_ns = whole_epochs(run), (run.loader.prefetch_depth or 0) * gap.ideal.value
-        beside_ns = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
-        beside_ns = [waits_ns - hidden_ns for waits_ns in beside_ns]
-        beside_ns.append(steps.wait_ns[beside & follows])
-    waits_ns, bound_ns = steps.wait_ns[counts], STALL_ITERATIONS * gap.real.value
-    stalls_ns = np.concatenate([waits_ns, *beside_ns])
-    stalls_ns = stalls_ns[stalls_ns > bound_ns]
-    measured = int((waits_ns > bound_ns).sum())
+        beside = [np.array(each.waits_ns[each.epoch in whole :]) for each in run.prefetches]
+        beside_ns = np.concatenate([np.empty(0), *beside]) - hidden_ns
+        stalls_ns = np.append(stalls_ns, beside_ns[beside_ns > bound_ns])
     if not len(stalls_ns) or measured >= FEWEST_STALLS:
         return ""
     longest_ns = float(stalls_ns.max())
@@ -223,26 +222,20 @@ def rare_stalls(gap: Gap, run: Run) -> str:
     return f"{stalls}, {measured} of them measured: too few to show how often one comes"
 
 
-def _more(gap: Gap, run: Run, ideal: Run | None) -> str:
+def _more(gap: Gap, run: Run) -> str:
     """What to measure more of."""
     if gap.pairs is None:
-        if ideal is None:
+        if gap.ideal is None:
             return "Measure one run with mode='alternate', or one more with mode='replay'."
-        if gap.speedup is None or _fewest_batches(gap, run) < FEWEST_BATCHES:
-            return "Run more batches per epoch or more epochs, or pass a smaller warmup=."
         return "Measure more batches in both runs, or one run with mode='alternate'."
-    lengths, depth = epoch_lengths(run).values(), run.loader.prefetch_depth or 0
-    longest = max(lengths, default=0)
+    depth = run.loader.prefetch_depth or 0
     has_ended = any(end.cause == "exhausted" for end in run.ends)
-    known = run.loader.length or (longest if has_ended else math.inf)
-    if gap.of_epochs or (not gap.real_batches and max(known, longest) < two_blocks_for(depth)):
-        few = gap.pairs < FEWEST_PAIRS
-        epochs = max(epochs_for(FEWEST_PAIRS) - len(lengths), 1) if few else MORE_EPOCHS
-        return f"Measure {epochs:,} more epochs at least: they are so short that each is a block."
+    are_short = has_ended and (length_of_epochs(run) or math.inf) < two_blocks_for(depth)
+    if gap.of_epochs or (are_short and not gap.real_batches):
+        return f"Measure {MORE_EPOCHS} more epochs: they are so short that each is a block."
     if gap.lost_share is None:
         batches, loaded = batches_for(FEWEST_PAIRS, depth), run.steps.where(arm=0)
-        iteration_ns = loaded.wait_ns + loaded.step_ns.clip(0)
-        pace_ns = float(iteration_ns.mean()) if len(loaded) else 0.0
+        pace_ns = float((loaded.wait_ns + loaded.step_ns.clip(0)).sum()) / max(len(loaded), 1)
         takes = f", which take {duration(batches * pace_ns)} at this pace" if pace_ns else ""
         return f"A verdict takes about {batches:,} batches{takes}."
     # The width of the interval falls with the square root of their number.

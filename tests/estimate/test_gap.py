@@ -14,7 +14,6 @@ from loadeval.estimate.gap import gap, throughput
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
 
 if TYPE_CHECKING:
-    from loadeval.data.run import Run
     from loadeval.estimate.stats import Estimate
 
 

@@ -25,9 +25,9 @@ def test_errors_of_a_sum_add_up_by_their_squares() -> None:
 
 
 def test_a_number_is_known_exactly() -> None:
-    assert TEN + 1 == Estimate(11.0, 10.0, 13.0)
+    assert Estimate(11.0, 10.0, 13.0) == TEN + 1
     assert Estimate(10.0, 8.0, 11.0) == 20 - TEN
-    assert TEN * -2 == Estimate(-20.0, -24.0, -18.0)
+    assert Estimate(-20.0, -24.0, -18.0) == TEN * -2
     assert Estimate(5.0, 4.5, 6.0) == TEN / 2
     assert bounds(36 / TEN) == pytest.approx((3.6, 3.0, 4.0))
 
