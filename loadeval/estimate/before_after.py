@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
+from loadeval.data.columns import Columns
 from loadeval.data.run import Run
 from loadeval.estimate.cautions import BY_BATCH, MACHINE_FACTS, differs
 from loadeval.estimate.gap import (
@@ -28,7 +28,7 @@ from loadeval.estimate.gap import (
     with_amounts,
 )
 from loadeval.estimate.stats import Estimate, Jackknife
-from loadeval.estimate.steady import epoch_lengths, pairs_that_count
+from loadeval.estimate.steady import pairs_that_count
 from loadeval.estimate.verdict import FEWEST_BATCHES, Outcome, gate
 
 BATCHES = "batches"
@@ -39,20 +39,18 @@ Twice the default of Criterion.rs, whose benchmarks do less with the machine tha
 """
 EQUAL_WITHIN = 0.10
 """Nothing is concluded from a wider interval of the time lost either."""
-LOADER_FACTS = (
-    *("backend", "workers", "prefetch_depth", "batch_size", "pinned", "device", "length"),
-    *("start_method", "persistent_workers", "dataset", "sampler", "worker_init", "in_order"),
-    "shards",
-)
+NOT_SETTINGS = {"adapter", "made_by", "made_at", "setting_names", "overrides", "ready_batches"}
+NOT_SETTINGS |= {"dataset_objects", "dataset_object_bytes"}
+"""What is known of a loader and nobody sets."""
 ENVIRONMENT_FACTS = ("host", "platform", "cpus", "cpus_usable", "omp_num_threads", "world_size")
-TOLD_BY_FACTS = (
+TOLD_BY_FACTS = {
     *("num_workers", "prefetch_factor", "prefetch_depth", "batch_size", "pin_memory"),
     *("persistent_workers", "in_order"),
-)
+}
 """Settings that show in the loader's facts, whoever chose them."""
 
 Pace = Literal["slower", "faster", "equal", "undecided"]
-Period = Literal["over whole epochs", "in the steady state"]
+What = Literal["loader", "versions", "machine", "measurement"]
 Kind = Literal["one run", "real and ideal", "before and after", "backends"]
 
 
@@ -85,9 +83,8 @@ def took_turns(runs: Sequence[Run]) -> bool:
 def unit_of(runs: Sequence[Run]) -> str:
     """What throughput is counted in: samples under their name, where all runs know theirs."""
     units = {run.header.unit for run in runs}
-    arms = [arm for run in runs for arm in arms_of(run).values() if len(arm)]
-    known = bool(arms) and all(map(samples_known, arms))
-    return units.pop() if known and len(units) == 1 else BATCHES
+    arms = [arm for run in runs for arm in arms_of(run).values()]
+    return units.pop() if arms and len(units) == 1 and all(map(samples_known, arms)) else BATCHES
 
 
 def names_of(runs: Sequence[Run]) -> list[str]:
@@ -111,33 +108,33 @@ def differences(backends: Mapping[str, Run]) -> list[Difference]:
     by_sample = unit_of(list(backends.values())) != BATCHES
     rates = {name: throughput(gap(run), by_sample).get("real") for name, run in backends.items()}
     known = {name: rate for name, rate in rates.items() if rate is not None}
-    return [
-        Difference(one, other, _ratio(backends[one], backends[other], by_sample))
-        for one, other in combinations(sorted(known, key=lambda name: -known[name].value), 2)
-    ]
+    found = []
+    for one, other in combinations(sorted(known, key=lambda name: -known[name].value), 2):
+        ratio = _in_rounds(backends[one], backends[other], by_sample)
+        found.append(Difference(one, other, ratio or known[one] / known[other]))
+    return found
 
 
-def _ratio(run: Run, other: Run, by_sample: bool) -> Estimate:
-    """The steady throughput of `run` over that of the other.
+def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
+    """The throughput of `run` over that of the other, round by round; None of separate runs.
 
-    Where both took turns they are compared round by round, and drift slower than a round is gone.
+    So drift that is slower than a round is gone.
     """
     rounds = np.intersect1d(pairs_that_count(run), pairs_that_count(other))
     if not took_turns([run, other]) or not len(rounds):
-        return throughput(gap(run), by_sample)["real"] / throughput(gap(other), by_sample)["real"]
+        return None
 
-    def in_rounds(run: Run) -> Columns:
+    def rounds_of(run: Run) -> Columns:
         arm = arms_of(run)["real"]
         pair = pairs_that_count(run)[arm.block]
-        block, place = np.searchsorted(rounds, pair), pair.astype(np.float64)
-        placed = with_amounts(arm.replace(block=block, place=place), by_sample)
-        return placed.take(np.isin(pair, rounds))
+        placed = arm.replace(block=np.searchsorted(rounds, pair), place=pair.astype(np.float64))
+        return with_amounts(placed, by_sample).take(np.isin(pair, rounds))
 
     def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
         wait, step, other_wait, other_step = means_of(tables)
         return [(wait + step) / (other_wait + other_step)]
 
-    tables = {"real": in_rounds(other), "ideal": in_rounds(run)}
+    tables = {"real": rounds_of(other), "ideal": rounds_of(run)}
     sampled = Jackknife(figures, tables, [("real", "ideal")] if len(rounds) > 1 else [])
     return sampled.estimate(sampled.values[0], positive=True)
 
@@ -145,14 +142,6 @@ def _ratio(run: Run, other: Run, by_sample: bool) -> Estimate:
 def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
     """What makes backends less comparable, the weightiest first."""
     runs = list(backends.values())
-    unit = unit_of(runs)
-    sizes = {name: own for name, run in backends.items() if (own := _sizes_of_epochs(run, unit))}
-    if sizes and not set.intersection(*sizes.values()):
-        each = ", ".join(
-            f"{name} {' or '.join(f'{size:,}' for size in sorted(of_run))}"
-            for name, of_run in sizes.items()
-        )
-        yield f"The backends' epochs differ in {unit}: {each}."
     for fact in MACHINE_FACTS:
         values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
         if len(values) > 1:
@@ -163,23 +152,10 @@ def about_backends(backends: Mapping[str, Run]) -> Iterator[str]:
             "The runs are separate: machine drift between them counts as a difference between "
             "backends, and no 95% CI covers it."
         )
-    if runs and unit == BATCHES:
+    if runs and unit_of(runs) == BATCHES:
         yield f"Samples are not known in all runs: {BY_BATCH}."
     if (count := len(runs) * (len(runs) - 1) // 2) > 1:
         yield f"The 95% CIs of the {count} differences are not corrected for multiple comparisons."
-
-
-def _sizes_of_epochs(run: Run, unit: str) -> set[int]:
-    """How many samples, or batches, the epochs had that were served from beginning to end.
-
-    Only after the end of an epoch is it sure that the next one begins at its beginning.
-    """
-    over = {end.epoch for end in run.ends if end.cause == "exhausted"}
-    whole = {epoch for epoch in over if epoch - 1 in over}
-    if unit == BATCHES:
-        return {count for epoch, count in epoch_lengths(run).items() if epoch in whole}
-    counts = [run.steps.samples[run.steps.epoch == epoch] for epoch in whole]
-    return {int(samples.sum()) for samples in counts if (samples != UNKNOWN).all()}
 
 
 # Before and after
@@ -199,7 +175,7 @@ class Compared(NamedTuple):
 class Changed(NamedTuple):
     """A setting, a version or a fact of the machine that differs; `what` it is of."""
 
-    what: Literal["loader", "versions", "machine", "measurement"]
+    what: What
     name: str
     before: object
     now: object
@@ -210,15 +186,14 @@ class BeforeAfter(NamedTuple):
 
     `epochs` and `steady` are throughputs per second in `unit`, over whole epochs and in the steady
     state. `lost`, `wait` and `step` are in nanoseconds per batch of the later run, those of the
-    earlier one for as many samples. `pace` goes by the throughput that was `judged`, of
-    `period`, which `says` has in words; `objection` is why not even its interval is to be trusted,
-    or "". `cautions` are sentences.
+    earlier one for as many samples. `pace` goes by the throughput that was `judged`, which `says`
+    has in words; `objection` is why not even its interval is to be trusted, or "". `cautions` are
+    sentences.
     """
 
     pace: Pace
     headline: str
     judged: Estimate | None
-    period: Period
     says: str
     objection: str
     unit: str
@@ -232,8 +207,7 @@ class BeforeAfter(NamedTuple):
 
     def gate(self, bound: float) -> tuple[Outcome, str]:
         """Whether throughput is more than `bound`, between 0 and 1, under the earlier one's."""
-        slower = None if self.judged is None else 1 - self.judged
-        objection = self.objection
+        slower, objection = None if self.judged is None else 1 - self.judged, self.objection
         if objection:
             objection += ". Measure more batches or epochs, on a machine that does nothing else."
         return gate(slower, bound, "slower", self.says, objection)
@@ -242,69 +216,72 @@ class BeforeAfter(NamedTuple):
 def before_after(before: Run, now: Run) -> BeforeAfter:
     """A run against an earlier one."""
     unit, now_gap, before_gap = unit_of([now, before]), gap(now), gap(before)
-    by_sample = unit != BATCHES
-    now_rates, before_rates = (throughput(each, by_sample) for each in (now_gap, before_gap))
+    now_rates, before_rates = (throughput(each, unit != BATCHES) for each in (now_gap, before_gap))
     scale = 1.0  # as many samples
-    if by_sample and now_gap.samples_per_batch and before_gap.samples_per_batch:
+    if unit != BATCHES and now_gap.samples_per_batch and before_gap.samples_per_batch:
         scale = now_gap.samples_per_batch / before_gap.samples_per_batch
 
     def compared(later: Estimate | None, earlier: Estimate | None, scale: float = 1.0) -> Compared:
         earlier = earlier and earlier * scale
-        if later is None or earlier is None or earlier.value <= 0:
-            return Compared(later, earlier, None)
-        return Compared(later, earlier, later / earlier)
+        is_known = later is not None and earlier is not None and earlier.value > 0
+        return Compared(later, earlier, later / earlier if is_known else None)
 
-    epochs, steady, lost, wait, step = (
-        compared(now_rates.get("whole"), before_rates.get("whole")),
-        compared(now_rates.get("real"), before_rates.get("real")),
-        compared(now_gap.lost, before_gap.lost, scale),
-        compared(now_gap.real_wait, before_gap.real_wait, scale),
-        compared(now_gap.real_step, before_gap.real_step, scale),
-    )
+    epochs = compared(now_rates.get("whole"), before_rates.get("whole"))
+    steady = compared(now_rates.get("real"), before_rates.get("real"))
     # Whole epochs are judged, if two starts or more of each run tell what these differ by. Where
     # they differ too much to decide, a steady state that is slower all the same is enough.
-    judged: Estimate | None = epochs.ratio
-    period: Period = "over whole epochs"
-    is_sure = judged is not None and judged.low is not None
-    if not is_sure or (_pace_of(judged) == "undecided" and _pace_of(steady.ratio) == "slower"):
-        judged, period = steady.ratio, "in the steady state"
-    pace, says = _pace_of(judged), f"not measured, {period}"
+    judged, period, pace = epochs.ratio, "over whole epochs", _pace_of(epochs.ratio)
+    is_slower = pace == "undecided" and _pace_of(steady.ratio) == "slower"
+    of_steady = judged is None or judged.low is None or is_slower
+    if of_steady:
+        judged, period, pace = steady.ratio, "in the steady state", _pace_of(steady.ratio)
+    says, objection = f"not measured, {period}", ""
     if judged is not None:
         says = f"{judged:times} of its throughput, {period}"
-    counts, objection = (now_gap.real_batches, before_gap.real_batches), ""
+    counts = now_gap.real_batches, before_gap.real_batches
     if min(counts) < FEWEST_BATCHES:
-        objection = (
-            f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
-            f"least {FEWEST_BATCHES}"
+        pace, objection = (
+            "undecided",
+            (
+                f"too few batches: {counts[0]:,} now and {counts[1]:,} before, and each needs at "
+                f"least {FEWEST_BATCHES}"
+            ),
         )
     elif judged is None or judged.low is None:
         objection = f"{says}, too few measurements for a 95% CI"
-    reason = objection
-    if pace == "undecided" and not reason:
-        beyond = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
-        reason = f"{says}; the 95% CI is {beyond}"
-    headline = {
+    neither = f"neither beyond {LEAST_CHANGE:.0%} nor within {EQUAL_WITHIN:.0%}"
+    undecided = objection or f"{says}; the 95% CI is {neither}"
+    headlines: dict[Pace, str] = {
         "slower": f"Slower than the baseline: {says}",
         "faster": f"Faster than the baseline: {says}",
         "equal": f"As fast as the baseline, within {EQUAL_WITHIN:.0%}: {says}",
+        "undecided": f"Undecided against the baseline: {undecided}",
     }
-    pace = "undecided" if reason else pace
-    changes = tuple(_changes(now, before))
+    changes = tuple(_changes(before, now))
+    cautions = {
+        "The runs are from different machines, whose difference counts as one of the runs.": any(
+            change.what == "machine" and change.name in MACHINE_FACTS for change in changes
+        ),
+        f"Samples are not known in both runs: {BY_BATCH}.": unit == BATCHES,
+        "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
+        "differ little.": of_steady,
+        "Two runs one after the other also differ by what the machine did meanwhile, and the 95% "
+        "CI does not cover that: repeat both to be sure.": True,
+    }
     return BeforeAfter(
         pace=pace,
-        headline=headline.get(pace, f"Undecided against the baseline: {reason}"),
+        headline=headlines[pace],
         judged=judged,
-        period=period,
         says=says,
         objection=objection,
         unit=unit,
         epochs=epochs,
         steady=steady,
-        lost=lost,
-        wait=wait,
-        step=step,
+        lost=compared(now_gap.lost, before_gap.lost, scale),
+        wait=compared(now_gap.real_wait, before_gap.real_wait, scale),
+        step=compared(now_gap.real_step, before_gap.real_step, scale),
         changes=changes,
-        cautions=tuple(_cautions(changes, unit, period)),
+        cautions=tuple(caution for caution, holds in cautions.items() if holds),
     )
 
 
@@ -321,47 +298,25 @@ def _pace_of(judged: Estimate | None) -> Pace:
     return "equal" if is_equal else "undecided"
 
 
-def _cautions(changes: Sequence[Changed], unit: str, period: Period) -> Iterator[str]:
-    """What makes the two less comparable, the weightiest first."""
-    if any(change.what == "machine" and change.name in MACHINE_FACTS for change in changes):
-        yield "The runs are from different machines, whose difference counts as one of the runs."
-    if unit == BATCHES:
-        yield f"Samples are not known in both runs: {BY_BATCH}."
-    if period == "in the steady state":
-        yield (
-            "Epoch starts are not judged: that takes two epochs or more in each run, whose starts "
-            "differ little."
-        )
-    yield (
-        "Two runs one after the other also differ by what the machine did meanwhile, and the 95% "
-        "CI does not cover that: repeat both to be sure."
-    )
-
-
-def _changes(now: Run, before: Run) -> Iterator[Changed]:
+def _changes(before: Run, now: Run) -> Iterator[Changed]:
     """What differs; what is not known of one of the two is no difference."""
-    facts_now = _facts(now)
-    for (what, name), value in _facts(before).items():
-        if differs(value, facts_now.get((what, name))):
-            yield Changed(what, name, value, facts_now[what, name])
-    chosen = [run.loader.overrides or {} for run in (before, now)]
-    for name in {**chosen[0], **chosen[1]}:
-        values = [overrides.get(name, "the program's") for overrides in chosen]
-        if name not in TOLD_BY_FACTS and values[0] != values[1]:
-            yield Changed("loader", name, *values)
+    chosen = {**(before.loader.overrides or {}), **(now.loader.overrides or {})}.keys()
+    facts = [
+        _facts(run, [name for name in chosen if name not in TOLD_BY_FACTS]) for run in (before, now)
+    ]
+    for what, earlier in facts[0].items():
+        later = facts[1][what]
+        for name in earlier:
+            if differs(earlier[name], later.get(name)):
+                yield Changed(what, name, earlier[name], later[name])
 
 
-def _facts(run: Run) -> dict[tuple[Any, str], Any]:
-    header, loader = run.header, asdict(run.loader)
-    environment = header.environment
-    packages = environment.get("packages")
-    parts: dict[str, Mapping[str, Any]] = {
-        "loader": {name: loader[name] for name in LOADER_FACTS},
-        "versions": {
-            "python": environment.get("python"),
-            **(packages if isinstance(packages, Mapping) else {}),
-        },
+def _facts(run: Run, overrides: Sequence[str]) -> dict[What, dict[str, Any]]:
+    header, loader, environment = run.header, asdict(run.loader), run.header.environment
+    own = {name: (run.loader.overrides or {}).get(name, "the program's") for name in overrides}
+    return {
+        "loader": {name: loader[name] for name in loader if name not in NOT_SETTINGS} | own,
+        "versions": {"python": environment.get("python"), **environment.get("packages", {})},
         "machine": {name: environment.get(name) for name in ENVIRONMENT_FACTS},
         "measurement": {"mode": header.mode, "warmup": header.warmup, **header.settings},
     }
-    return {(what, name): value for what, facts in parts.items() for name, value in facts.items()}

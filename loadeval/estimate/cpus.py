@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -90,21 +90,18 @@ class Cpus:
 @once_per_run
 def cpus(run: Run) -> Cpus:
     """What was read in `run`."""
-    read: dict[str, ByArm] = {
+    nothing: ByArm = dict.fromkeys(ARMS)
+    read = {
         each.subject: each.means
         for each in quantities(run)
         if each.name == "cpu_cores" and each.probe == "host"
     }
-    unread: ByArm = dict.fromkeys(ARMS)
     training, workers, machine = (
-        read.get(subject, unread) for subject in ("process", "workers", "machine")
+        read.get(subject, nothing) for subject in ("process", "workers", "machine")
     )
     # No CPU time at all may mean that the workers are threads of the training process.
     computing = workers_cpus(run, "real") or workers["real"]
-
-    def fact(name: str) -> int | None:
-        value = run.header.environment.get(name)
-        return value if isinstance(value, int) and value > 0 else None
+    counts = {name: n for name, n in run.header.environment.items() if isinstance(n, int) and n > 0}
 
     def allowed(subject: str, name: str = "allowed_cpus") -> int | None:
         """The median of the CPUs that a process was seen to be allowed."""
@@ -115,26 +112,30 @@ def cpus(run: Run) -> Cpus:
     own, theirs = allowed("process"), allowed("workers")
     shared = allowed("workers", "shared_allowed_cpus")
     if own is None or theirs is None or shared is None:
-        usable, every = fact("cpus_usable"), fact("cpus")
+        usable, every = counts.get("cpus_usable"), counts.get("cpus")
         return Cpus(usable, every, training, workers, machine, computing)
     threads = allowed("process", "threads_allowed_cpus") or own
-    most = max(own, threads, fact("cpus_at_start") or 0)
-    all_cpus = max(allowed("machine") or 0, most, theirs)
+    most = max(own, threads, counts.get("cpus_at_start", 0))
+    every = max(allowed("machine") or 0, most, theirs)
     kept_by: KeptBy | None = None
-    if theirs < all_cpus:
+    if theirs < every:
         # OpenMP binds the thread that imports torch to one CPU, maybe before loadeval is imported.
         is_bound = own < most or (bool(run.header.environment.get("cpu_binding")) and own == 1)
         kept_by = "process" if is_bound else "starter"
         if (theirs, shared) != (own, own):
             kept_by = "workers"
-    # Each thread of a step may be bound to a CPU of its own, the main thread to one.
-    step = training["real"] if training["ideal"] is None else training["ideal"]
-    if round(step or 1.0) > 1:
+    use = Cpus(own + theirs - shared, every, training, workers, machine, computing)
+    if round(use.step or 1.0) > 1:  # each thread of a step may be bound to a CPU of its own
         own, shared = threads, min(theirs, threads)
-    fewest = allowed("workers", "fewest_allowed_cpus")
-    usable = own + theirs - shared
-    of_processes = (own, theirs, shared, fewest, kept_by)
-    return Cpus(usable, all_cpus, training, workers, machine, computing, *of_processes)
+    return replace(
+        use,
+        usable=own + theirs - shared,
+        own=own,
+        theirs=theirs,
+        shared=shared,
+        fewest=allowed("workers", "fewest_allowed_cpus"),
+        kept_by=kept_by,
+    )
 
 
 def workers_cpus(run: Run, arm: Arm) -> float | None:
