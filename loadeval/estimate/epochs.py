@@ -57,17 +57,16 @@ def starts_of(run: Run) -> Columns | None:
     of each.
     """
     steps, closed, real = run.steps, closed_steps(run), ARMS.index("real")
-    ends = ends_ns(run)
+    ends, whole, pairs = ends_ns(run), whole_epochs(run), set(pairs_that_count(run).tolist())
     known = [wait_ns for wait_ns in ends.values() if wait_ns is not None]
     usual_ns = sum(known) / len(known) if known else 0.0
     first = max(warmup_of(run), int(run.header.mode == "alternate"))
     plain = (steps.arm == real) & closed & (steps.batch < first)
-    whole, pairs = whole_epochs(run), set(pairs_that_count(run).tolist())
     blocks: list[tuple[float, ...]] = []
     begun: list[tuple[float, ...]] = []
     for epoch, rows in rows_of_epochs(run).items():
-        wait_ns, step_ns, own_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
-        end_ns = usual_ns if own_ns is None else own_ns
+        wait_ns, step_ns, end_ns = steps.wait_ns[rows], steps.step_ns[rows], ends.get(epoch)
+        end_ns = usual_ns if end_ns is None else end_ns
         if whole.get(epoch) in pairs and steps.arm[rows.start] == real:
             # A step that was left out, or still open, is taken to be like others.
             steps_ns = step_ns[closed[rows]].mean() * len(step_ns) if closed[rows].any() else 0.0
@@ -75,14 +74,11 @@ def starts_of(run: Run) -> Columns | None:
         count = int(np.logical_and.accumulate(plain[rows]).sum())
         was_ready = not epoch and run.loader.ready_batches
         if not was_ready and (count or not first):  # without a warm-up they are steady
-            begin_ns = int((wait_ns + step_ns)[:count].sum())
-            begun.append((epoch, count, begin_ns + end_ns))
-    if blocks:
-        begun = blocks
-    elif length_of_epochs(run) is None:
+            begun.append((epoch, count, (wait_ns + step_ns)[:count].sum() + end_ns))
+    if not blocks and length_of_epochs(run) is None:
         return None
-    names = ("epoch", "batches", "ns", "pair")
-    return Columns(dict(zip(names, np.array(begun).T, strict=False))) if begun else None
+    names, rows_of = ("epoch", "batches", "ns", "pair"), np.array(blocks or begun).T
+    return Columns(dict(zip(names, rows_of, strict=False))) if len(rows_of) else None
 
 
 @once_per_run
@@ -100,21 +96,18 @@ def epochs(run: Run) -> Columns:
         of_epoch = run.steps.take(of_rows).where(arm=arm)
         if not len(of_epoch):
             continue
-        closed = of_epoch.step_ns != UNKNOWN
-        iteration_ns = (of_epoch.wait_ns + of_epoch.step_ns)[closed]
-        total_ns = int(of_epoch.wait_ns.sum() + of_epoch.step_ns[closed].sum())
-        total_ns += ends.get(epoch) or 0
+        closed = of_epoch.take(of_epoch.step_ns != UNKNOWN)
+        iteration_ns = closed.wait_ns + closed.step_ns
+        total_ns = int(of_epoch.wait_ns.sum() + closed.step_ns.sum()) + (ends.get(epoch) or 0)
         mean_ns = float(iteration_ns.mean()) if len(iteration_ns) else np.nan
         std_ns = float(iteration_ns.std(ddof=1)) if len(iteration_ns) > 1 else np.nan
-        known = (of_epoch.samples != UNKNOWN).all()
-        samples = float(of_epoch.samples.sum()) if known else np.nan
-        per_s = SECOND_NS / (total_ns or np.nan)
-        rates = samples * per_s, len(of_epoch) * per_s
+        is_known = (of_epoch.samples != UNKNOWN).all()
+        samples, per_s = float(of_epoch.samples.sum()), SECOND_NS / (total_ns or np.nan)
+        rates = samples * per_s if is_known else np.nan, len(of_epoch) * per_s
         rows.append((epoch, len(of_epoch), total_ns, mean_ns, std_ns, *rates))
     names = ("epoch", "batches", "total_ns", "mean_ns", "std_ns", "samples_per_s", "batches_per_s")
-    table = np.array(rows, dtype=np.float64).reshape(-1, len(names)).T
-    whole = {name: table[at].astype(np.int64) for at, name in enumerate(names[:3])}
-    return Columns({**dict(zip(names, table, strict=True)), **whole})
+    columns = map(np.array, zip(*rows, strict=True))
+    return Columns(dict(zip(names, columns, strict=True))) if rows else Columns.empty(names)
 
 
 def workers_started(run: Run) -> int | None:
@@ -140,23 +133,24 @@ def outliers(run: Run) -> Columns:
     loaded it, where the loader was looked into while it gave it. Of under 20 iterations none is an
     outlier.
     """
-    steps, stages = run.steps, run.stages
-    of_arm = np.flatnonzero(steady(run, "real"))
-    iteration_ns = (steps.wait_ns + steps.step_ns)[of_arm]
-    median_ns = float(np.median(iteration_ns)) if len(of_arm) >= FEWEST_FOR_OUTLIERS else 0.0
+    stages, of_arm = run.stages, np.flatnonzero(steady(run, "real"))
+    steps = run.steps.take(of_arm)
+    iteration_ns = steps.wait_ns + steps.step_ns
+    median_ns = float(np.median(iteration_ns)) if len(of_arm) >= FEWEST_FOR_OUTLIERS else np.inf
     slow = iteration_ns > (OUTLIER_TIMES_MEDIAN * median_ns or np.inf)
-    row = of_arm[slow]
-    worker = np.full(len(row), UNKNOWN)
+    steps = steps.take(slow)
+    worker = np.full(len(steps), UNKNOWN)
     if len(stages):
         # In an alternating run the loader numbers batches otherwise than training gets them.
         by_time = np.argsort(stages.delivered_ns, kind="stable")
-        came_ns = steps.request_ns[row] + steps.wait_ns[row]
+        came_ns = steps.request_ns + steps.wait_ns
         last = np.searchsorted(stages.delivered_ns[by_time], came_ns, side="right") - 1
         given = by_time[last.clip(0)]
-        own = (last >= 0) & (stages.delivered_ns[given] >= steps.request_ns[row])
+        own = (last >= 0) & (stages.delivered_ns[given] >= steps.request_ns)
         worker = np.where(own, stages.worker[given], UNKNOWN)
-    of_batch = {
-        name: steps[name][row] for name in ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
-    }
-    times_median = iteration_ns[slow] / (median_ns or 1.0)
-    return Columns({"row": row, **of_batch, "times_median": times_median, "worker": worker})
+    names = ("epoch", "batch", "request_ns", "wait_ns", "step_ns")
+    of_batch = {name: steps[name] for name in names}
+    times_median = iteration_ns[slow] / median_ns
+    return Columns(
+        {"row": of_arm[slow], **of_batch, "times_median": times_median, "worker": worker}
+    )

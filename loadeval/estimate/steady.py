@@ -109,15 +109,13 @@ def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
     None where it does so in many steps: then it is part of them.
     """
     times_ns = np.array([each.time_ns for each in run.events if each.kind == WITHIN_STEP], np.int64)
-    steps, begin_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
-    if not len(times_ns) or not len(steps):
+    begin_ns = run.steps.request_ns + run.steps.wait_ns
+    if not len(times_ns) or not len(begin_ns):
         return np.empty(0, np.intp)
-    order = np.argsort(begin_ns, kind="stable")
-    at = np.searchsorted(begin_ns[order], times_ns, side="right") - 1
-    row = order[np.maximum(at, 0)]
-    is_within = (times_ns >= begin_ns[row]) & (times_ns < (begin_ns + steps.step_ns)[row])
-    rows = np.unique(row[is_within])
-    return rows if len(rows) <= MOST_LEFT_OUT * len(steps) else rows[:0]
+    at = np.searchsorted(begin_ns, times_ns, side="right") - 1
+    is_within = (begin_ns[at] <= times_ns) & (times_ns < (begin_ns + run.steps.step_ns)[at])
+    rows = np.unique(at[is_within])
+    return rows if len(rows) <= MOST_LEFT_OUT * len(begin_ns) else rows[:0]
 
 
 def whole_windows(run: Run, arm: Arm) -> list[Window]:

@@ -25,7 +25,7 @@ from loadeval.core.threads import STALLED_S, is_news, patience_s, pause_at_exit,
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.lines import Mode
 from loadeval.data.log import REMOVED, why
-from loadeval.data.redaction import SALT, host_placeholder, run_salt, share_salt
+from loadeval.data.redaction import SALT, placeholder, run_salt, share_salt
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.evaluator import LoaderEvaluator, Measurement, place_among_ranks
 from loadeval.launch.folder import claimed_name, with_roles
@@ -324,7 +324,7 @@ class Session:
         datasets = {loader.log.name for loader in self.loaders if loader.is_dataset}
         loaders = with_roles((loader.record() for loader in self.loaders), datasets)
         host = socket.gethostname()
-        host = host_placeholder(host, self._salt) if self._settings.redact else host
+        host = placeholder("host", host, self._salt) if self._settings.redact else host
         return ProcessRecord(
             self._name, self._rank, self._pid, host, ended, loaders, self._started_ms
         )
