@@ -52,33 +52,26 @@ def run_of_dali(path: Path) -> Run:
             f"epoch that was measured ({error}); measure an epoch, and save its metrics, again"
         ) from None
     wait_ns = np.rint(np.array(metrics.batch_times) * SECOND_NS).astype(np.int64)
+    count, is_real = len(wait_ns), metrics.mode == "log"
     stepped_ns = round(metrics.total_time * SECOND_NS) - int(wait_ns.sum())
-    measured = metrics.total_time > 0 and stepped_ns >= 0
-    step_ns = np.full(len(wait_ns), UNKNOWN)
-    if measured:
-        each, over = divmod(stepped_ns, len(wait_ns))
-        step_ns = each + (np.arange(len(wait_ns)) < over)
-    is_real = metrics.mode == "log"
+    unknown, measured = np.full(count, UNKNOWN), metrics.total_time > 0 and stepped_ns >= 0
+    step_ns = stepped_ns // count + (np.arange(count) < stepped_ns % count)
     block = Block(0, "real" if is_real else "ideal", wait_ns.tolist(), wait_ns.tolist())
     steps = completed(steps_of([block]), [], [])
-    unknown = np.full(len(wait_ns), UNKNOWN)
-    return Run(
-        header=Header(
-            run_id=path.stem,
-            name=path.stem,
-            mode=metrics.mode,
-            created=NOT_RECORDED,
-            unit="samples",
-            warmup=1,
-            loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
-            cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
-        ),
-        steps=steps.replace(request_ns=unknown, step_ns=step_ns),
-        ends=(EpochEnd(0, "exhausted" if measured else "broken off"),),
-        closed=True,
-        notes=(STEPS_ARE_MEANS if measured else NO_STEPS,),
-        path=path,
+    steps = steps.replace(request_ns=unknown, step_ns=step_ns if measured else unknown)
+    header = Header(
+        run_id=path.stem,
+        name=path.stem,
+        mode=metrics.mode,
+        created=NOT_RECORDED,
+        unit="samples",
+        warmup=1,
+        loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
+        cache=None if is_real else CacheInfo(metrics.cached_batches, None, None),
     )
+    ends = (EpochEnd(0, "exhausted" if measured else "broken off"),)
+    notes = (STEPS_ARE_MEANS if measured else NO_STEPS,)
+    return Run(header, steps, ends, closed=True, notes=notes, path=path)
 
 
 def write_metrics(run: Run, lines: Iterable[bytes], path: str | os.PathLike[str]) -> None:
@@ -130,13 +123,20 @@ def span_of(run: Run) -> tuple[float | None, float | None]:
 def summary_of(run: Run, dataset_size: int | None) -> str:
     """What `print_summary` prints: the lines of DALI's class, unknown where it would fail."""
     header, metrics = run.header, metrics_of(run)
-    kept = header.cache.batches if header.cache else 0
+    size, length, most = (
+        "unknown" if number is None else number
+        for number in (
+            dataset_size,
+            header.loader.length,
+            header.settings.get("num_cached_batches"),
+        )
+    )
     lines = [
         "Loader Evaluator Summary:",
         f"  Mode: {header.mode}",
-        f"  Dataset size: {_known(dataset_size)}",
-        f"  Number of batches: {_known(header.loader.length)}",
-        f"  Cache size: {kept}/{_known(header.settings.get('num_cached_batches'))}",
+        f"  Dataset size: {size}",
+        f"  Number of batches: {length}",
+        f"  Cache size: {header.cache.batches if header.cache else 0}/{most}",
         f"  Cache ready: {header.cache is not None}",
     ]
     if metrics:
@@ -148,7 +148,3 @@ def summary_of(run: Run, dataset_size: int | None) -> str:
             f"  Max batch time: {metrics['max_batch_time']:.4f}s",
         ]
     return "\n".join(lines)
-
-
-def _known(number: int | None) -> str:
-    return "unknown" if number is None else str(number)

@@ -29,6 +29,8 @@ def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
     variables by which OpenMP binds threads to CPUs. `omp_num_threads` is what the variable of that
     name allows.
     """
+    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
+
     imported = [package for package in PACKAGES if package in sys.modules]
     return {
         "host": _known(platform.node) or None,
@@ -40,7 +42,7 @@ def describe_environment(distributions: Iterable[str] = ()) -> dict[str, Any]:
         "cpus_at_start": CPUS_AT_START,
         "cpu_binding": [name for name in BINDING if os.environ.get(name, "").lower() not in OFF],
         "omp_num_threads": _known(lambda: int(os.environ["OMP_NUM_THREADS"])),
-        "memory_bytes": _known(_memory_bytes),
+        "memory_bytes": _known(lambda: psutil.virtual_memory().total),
         "shm_free_bytes": _known(lambda: shutil.disk_usage(SHM).free),
         "packages": {
             package: version
@@ -56,12 +58,6 @@ def _known(read: Callable[[], Fact]) -> Fact | None:
         return read()
     except Exception:  # noqa: BLE001 - whatever the reason is, training goes on without this fact
         return None
-
-
-def _memory_bytes() -> int:
-    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
-
-    return int(psutil.virtual_memory().total)
 
 
 def cpus_usable() -> int | None:

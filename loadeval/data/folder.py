@@ -128,31 +128,19 @@ def logs_so_far(folder: Path) -> list[Path]:
 def read_ranks(paths: Sequence[Path]) -> list[Run]:
     """What these logs say of batches, without what was read beside them: one rank's is enough.
 
-    The rank of a log that does not tell it is the one in its name. Raises RunLogError.
+    Raises RunLogError.
     """
-    ranks: list[Run] = []
-    for path in paths:
-        run = read_run(path)
-        header, match = run.header, RANK_LOG.fullmatch(path.name)
-        if "rank" not in header.environment and match is not None:
-            environment = {**header.environment, "rank": int(match[1])}
-            environment.setdefault("world_size", len(paths))
-            header = msgspec.structs.replace(header, environment=environment)
-        ranks.append(
-            replace(
-                run,
-                header=header,
-                readings={},
-                stages=Columns.empty(STAGES),
-                transforms={},
-                worker_starts=(),
-                code=(),
-                operators=(),
-            )
-        )
-    return ranks
+    beside = {
+        "readings": {},
+        "stages": Columns.empty(STAGES),
+        "transforms": {},
+        "worker_starts": (),
+        "code": (),
+        "operators": (),
+    }
+    return [replace(read_run(path), **beside) for path in paths]
 
 
 def read_whole(rank: Run) -> Run:
     """All that the log of `rank`, one of `read_ranks`, has."""
-    return rank if rank.path is None else replace(read_run(rank.path), header=rank.header)
+    return rank if rank.path is None else read_run(rank.path)

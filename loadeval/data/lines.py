@@ -455,9 +455,10 @@ def encode(line: Line) -> bytes:
         return _encoder.encode(line) + b"\n"
     except UnicodeEncodeError:
         # Python has surrogates in names of files that are not UTF-8, and JSON has none alone.
-        fields = json.dumps(msgspec.to_builtins(line, enc_hook=np.generic.item), ensure_ascii=False)
-        escaped = re.sub(r"[\ud800-\udfff]", lambda half: rf"\\u{ord(half[0]):x}", fields)
-        return _encoder.encode(json.loads(escaped)) + b"\n"
+        fields = msgspec.to_builtins(line, enc_hook=np.generic.item)
+        text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+        text = re.sub(r"[\ud800-\udfff]", lambda half: rf"\\u{ord(half[0]):x}", text)
+        return text.encode() + b"\n"
 
 
 def decode(text: bytes | msgspec.Raw) -> Line:
@@ -476,11 +477,10 @@ def decode(text: bytes | msgspec.Raw) -> Line:
 
 def since(line: AnyLine, origin_ns: int) -> AnyLine:
     """The same, with moments that count from `origin_ns`."""
-
-    def shifted(moment: int | list[int | None] | None) -> Any:
-        if isinstance(moment, list):
-            return [shifted(each) for each in moment]
-        return None if moment is None else moment - origin_ns
-
-    moments = {name: shifted(getattr(line, name)) for name in line.MOMENTS}
-    return msgspec.structs.replace(line, **moments) if moments else line
+    moments = {name: value for name in line.MOMENTS if (value := getattr(line, name)) is not None}
+    for name, value in moments.items():
+        if isinstance(value, list):
+            moments[name] = [None if each is None else each - origin_ns for each in value]
+        else:
+            moments[name] = value - origin_ns
+    return msgspec.structs.replace(line, **moments)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.data.columns import Columns
 from loadeval.data.dali import run_of_dali
@@ -40,8 +42,6 @@ from loadeval.data.lines import (
 )
 from loadeval.data.run import Run, completed, readings_of, stages_of_lines, steps_of, table_of
 from loadeval.errors import RunLogError
-
-AnyLine = TypeVar("AnyLine")
 
 ASK_FOR_A_LOG = (
     "give a file that log_file= or save_metrics() wrote, and read it with the loadeval that did"
@@ -120,8 +120,7 @@ class RunLog:
         self.is_file = stat.S_ISREG(state.st_mode)
         self._had_name = state.st_nlink > 0
         if self.is_file:
-            earlier = _open_logs.get(self._identity)
-            if earlier is not None:
+            if earlier := _open_logs.get(self._identity):
                 earlier.is_overwritten = earlier.is_lost = True
             _open_logs[self._identity] = self
 
@@ -251,10 +250,9 @@ class LogReader:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.header: Header | None = None
-        self._lines: dict[type, list[Line]] = {}
+        self._lines = defaultdict[type[Line], list[Any]](list)
         self._steps = [steps_of([])]
         self._over: set[int] = set()
-        self._end: RunEnd | None = None
         self._number = 0
         self._left_out: list[str] = []
 
@@ -275,24 +273,21 @@ class LogReader:
             if isinstance(line, Block):
                 blocks.append(line)
             else:
-                self._lines.setdefault(type(line), []).append(line)
+                self._lines[type(line)].append(line)
         self._steps.append(steps_of(blocks))
 
     def _checked(self, text: bytes) -> Line:
         line = decode(text)
-        if self._end is not None:
+        if self._lines[RunEnd]:
             raise RunLogError("comes after the end line")
         if isinstance(line, Header) is (self.header is not None):
             raise RunLogError("is out of order: one header was expected, before everything else")
         if isinstance(line, Header):
             self.header = line
-        elif isinstance(line, Block | EpochEnd | Prefetch | Window):
-            if line.epoch in self._over:
-                raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
-            if isinstance(line, EpochEnd):
-                self._over.add(line.epoch)
-        elif isinstance(line, RunEnd):
-            self._end = line
+        elif isinstance(line, Block | EpochEnd | Prefetch | Window) and line.epoch in self._over:
+            raise RunLogError(f"is of epoch {line.epoch}, which had ended before")
+        if isinstance(line, EpochEnd):
+            self._over.add(line.epoch)
         return line
 
     def run(self) -> Run:
@@ -301,57 +296,61 @@ class LogReader:
             raise RunLogError(
                 f"{self.path} is empty, where the header of a run log was expected; {ASK_FOR_A_LOG}"
             )
-        closed = self._end is not None
-        notes = self._left_out[:MOST_TOLD]
-        more = len(self._left_out) - len(notes)
-        notes += [f"{more} more lines were left out"] * (more > 0)
+        lines, ends = self._lines, tuple(self._lines[EpochEnd])
         steps = Columns.concat(self._steps)
         self._steps = [steps]  # the parts would take as much memory once more
-        if self._end is not None and self._end.batches != len(steps) and not notes:
-            notes.append(f"the run had {self._end.batches} batches, of which {len(steps)} are here")
+        notes = self._left_out[:MOST_TOLD]
+        if more := self._left_out[MOST_TOLD:]:
+            notes.append(f"{len(more)} more lines were left out")
+        for end in lines[RunEnd]:
+            if end.batches != len(steps) and not notes:
+                notes.append(f"the run had {end.batches} batches, of which {len(steps)} are here")
         if (np.diff(steps.epoch) < 0).any():
             steps = steps.take(np.argsort(steps.epoch, kind="stable"))
-        backwards = np.zeros(len(steps), dtype=np.bool_)
-        came_ns = steps.request_ns + steps.wait_ns
-        backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
-        for epoch in np.unique(steps.epoch[backwards]):
-            (rows,) = np.nonzero(steps.epoch == epoch)
-            latest_ns = np.maximum.accumulate(came_ns[rows])
-            backwards[rows[1:]] = steps.request_ns[rows[1:]] < latest_ns[:-1]
+        backwards = _back_in_time(steps)
         if backwards.any():
             notes.append(f"{backwards.sum()} batches {BACKWARDS}")
             steps = steps.take(~backwards)
-        stages, transforms, sizes = stages_of_lines(self._all(StageTimes))
-        readings, missing = readings_of(self._all(Readings))
+        stages, transforms, sizes = stages_of_lines(lines[StageTimes])
+        readings, missing = readings_of(lines[Readings])
         for key, table in readings.items():
             earlier = np.diff(table.time_ns, prepend=0) < 0
             if earlier.any():
                 notes.append(f"{earlier.sum()} readings of {key[1] or key[0]} {BACKWARDS}")
                 readings[key] = table.take(~earlier)
-        ends = self._all(EpochEnd)
         # Between two epochs of a live run no line is missing.
+        closed = bool(lines[RunEnd])
         if not closed and (not ends or set(np.unique(steps.epoch).tolist()) - self._over):
             notes.append(NO_END)
         return Run(
             header=self.header,
-            steps=completed(steps, ends, self._all(GpuIdle)),
+            steps=completed(steps, ends, lines[GpuIdle]),
             ends=ends,
-            events=self._all(Event),
-            prefetches=self._all(Prefetch),
-            windows=self._all(Window),
+            events=tuple(lines[Event]),
+            prefetches=tuple(lines[Prefetch]),
+            windows=tuple(lines[Window]),
             readings=readings,
             missing=missing,
             stages=stages,
             transforms=transforms,
             sizes=sizes,
-            worker_starts=self._all(WorkerStart),
-            code=self._all(CodeSamples),
-            operators=self._all(OperatorTimes),
-            padding=table_of(Padding, self._all(Padding)),
+            worker_starts=tuple(lines[WorkerStart]),
+            code=tuple(lines[CodeSamples]),
+            operators=tuple(lines[OperatorTimes]),
+            padding=table_of(Padding, lines[Padding]),
             closed=closed,
             notes=tuple(notes),
             path=self.path,
         )
 
-    def _all(self, kind: type[AnyLine]) -> tuple[AnyLine, ...]:
-        return tuple(self._lines.get(kind, ()))  # type: ignore[arg-type]  # they are of that kind
+
+def _back_in_time(steps: Columns) -> npt.NDArray[np.bool_]:
+    """Which of the batches, in order of epochs, were asked for before an earlier one had come."""
+    came_ns = steps.request_ns + steps.wait_ns
+    backwards = np.zeros(len(steps), dtype=np.bool_)
+    backwards[1:] = (steps.request_ns[1:] < came_ns[:-1]) & (np.diff(steps.epoch) == 0)
+    for epoch in np.unique(steps.epoch[backwards]):
+        (rows,) = np.nonzero(steps.epoch == epoch)
+        latest_ns = np.maximum.accumulate(came_ns[rows])
+        backwards[rows[1:]] = steps.request_ns[rows[1:]] < latest_ns[:-1]
+    return backwards

@@ -9,10 +9,10 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from loadeval.data.columns import UNKNOWN, Column, Columns, column_of, constant
+from loadeval.data.columns import UNKNOWN, Column, Columns, Values, column_of, constant
 from loadeval.data.lines import (
+    AnyLine,
     Arm,
     Block,
     CodeSamples,
@@ -100,36 +100,35 @@ class Run:
         """
         begin_ns, end_ns = round(begin_s * SECOND_NS), round(end_s * SECOND_NS)
 
-        def within(time_ns: Column) -> npt.NDArray[np.bool_]:
-            return (begin_ns <= time_ns) & (time_ns < end_ns)
+        def within(table: Columns, name: str) -> Columns:
+            return table.take((begin_ns <= table[name]) & (table[name] < end_ns))
 
-        def is_in(time_ns: int | None) -> bool:
-            return time_ns is not None and begin_ns <= time_ns < end_ns
+        def those(lines: Sequence[AnyLine], name: str = "time_ns") -> tuple[AnyLine, ...]:
+            return tuple(
+                line
+                for line in lines
+                if (moment := getattr(line, name)) is not None and begin_ns <= moment < end_ns
+            )
 
-        steps = self.steps.take(within(self.steps.request_ns))
-        stages = self.stages.take(within(self.stages.requested_ns))
+        steps, stages = within(self.steps, "request_ns"), within(self.stages, "requested_ns")
         pairs, seen = set(steps.pair.tolist()), keys_of(stages)
+        untimed = [each for each in self.prefetches if each.began_ns is None]
+        prefetches = [*untimed, *those(self.prefetches, "began_ns")]
         return replace(
             self,
             steps=steps,
-            ends=tuple(end for end in self.ends if is_in(end.request_ns)),
-            events=tuple(event for event in self.events if is_in(event.time_ns)),
-            prefetches=tuple(
-                each
-                for each in self.prefetches
-                if each.pair in pairs and (each.began_ns is None or is_in(each.began_ns))
-            ),
+            ends=those(self.ends, "request_ns"),
+            events=those(self.events),
+            prefetches=tuple(each for each in prefetches if each.pair in pairs),
             windows=tuple(window for window in self.windows if window.pair in pairs),
-            readings={
-                key: table.take(within(table.time_ns)) for key, table in self.readings.items()
-            },
+            readings={key: within(table, "time_ns") for key, table in self.readings.items()},
             stages=stages,
             transforms={
                 name: table.take(np.isin(keys_of(table), seen))
                 for name, table in self.transforms.items()
             },
-            worker_starts=tuple(start for start in self.worker_starts if is_in(start.start_ns)),
-            operators=tuple(line for line in self.operators if is_in(line.time_ns)),
+            worker_starts=those(self.worker_starts, "start_ns"),
+            operators=those(self.operators),
             padding=self.padding.take(np.isin(keys_of(self.padding), keys_of(steps))),
         )
 
@@ -180,21 +179,19 @@ def completed(steps: Columns, ends: Sequence[EpochEnd], gpu_idle: Sequence[GpuId
     """`steps`, in order of epochs, with those that the next request closes, and devices' times."""
     epochs, firsts, lengths = np.unique(steps.epoch, return_index=True, return_counts=True)
     ends_ns = {end.epoch: end.request_ns for end in ends}
-    next_ns = np.full(len(steps), UNKNOWN)
-    next_ns[:-1] = steps.request_ns[1:]
+    next_ns = np.append(steps.request_ns[1:], UNKNOWN)
     next_ns[firsts + lengths - 1] = column_of([ends_ns.get(epoch) for epoch in epochs.tolist()])
     until_next_ns = next_ns - steps.request_ns - steps.wait_ns
     closes = (steps.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (until_next_ns >= 0)
-    gpu = dict.fromkeys(GpuIdle.COLUMNS, constant(UNKNOWN, len(steps)))
+    gpu = {name: constant(UNKNOWN, len(steps)) for name in GpuIdle.COLUMNS}
     if gpu_idle:
         gpu = {name: column.copy() for name, column in gpu.items()}
-    rows_of = dict(zip(epochs.tolist(), zip(firsts, firsts + lengths, strict=True), strict=True))
     for times in gpu_idle:
-        start, stop = rows_of.get(times.epoch, (0, 0))
+        start, stop = np.searchsorted(steps.epoch, [times.epoch, times.epoch + 1])
         for name, column in gpu.items():
-            values = getattr(times, name) or []
             rows = column[start + times.first : stop]
-            rows[: len(values)] = column_of(values[: len(rows)])
+            values = (getattr(times, name) or [])[: len(rows)]
+            rows[: len(values)] = column_of(values)
     return steps.replace(
         step_ns=np.where(closes, until_next_ns, steps.step_ns),
         **gpu,
@@ -211,15 +208,11 @@ def stages_of_lines(
     transforms = defaultdict[str, list[Columns]](list)
     before, after = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
     for line in lines:
+        numbers = {"epoch": constant(line.epoch, len(line.batch)), "batch": np.array(line.batch)}
         for name, ns in line.transform_ns.items():
             calls = line.transform_calls.get(name, [None] * len(ns))
-            columns = {
-                "epoch": constant(line.epoch, len(ns)),
-                "batch": np.array(line.batch),
-                "ns": np.array(ns, dtype=np.float64),
-                "calls": np.array(calls, dtype=np.float64),
-            }
-            transforms[name].append(Columns(columns).take(~np.isnan(columns["ns"])))
+            of_line = Columns({**numbers, "ns": _floats(ns), "calls": _floats(calls)})
+            transforms[name].append(of_line.take(~np.isnan(of_line.ns)))
         for sizes, elements in ((before, line.elements_before), (after, line.elements_after)):
             for name, values in elements.items():
                 sizes[name] += [value for value in values if value is not None]
@@ -234,6 +227,10 @@ def stages_of_lines(
     )
 
 
+def _floats(values: Sequence[float | None]) -> Values:
+    return np.array(values, dtype=np.float64)
+
+
 def readings_of(
     lines: Sequence[Readings],
 ) -> tuple[dict[tuple[str, str], Columns], dict[tuple[str, str], str]]:
@@ -242,7 +239,7 @@ def readings_of(
     missing: dict[tuple[str, str], str | None] = {}
     for line in lines:
         key = line.probe, line.subject
-        values = {name: np.array(each, dtype=np.float64) for name, each in line.values.items()}
+        values = {name: _floats(each) for name, each in line.values.items()}
         parts[key].append(Columns({"time_ns": column_of(line.time_ns), **values}))
         missing[key] = line.missing
     return (

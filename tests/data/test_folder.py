@@ -32,11 +32,10 @@ READINGS = Readings("host", "process", [1, 2], {"cpu_cores": [0.5, 0.7]})
 
 @pytest.fixture(name="job")
 def _job(tmp_path: Path) -> Path:
-    """Twelve ranks, with readings beside their batches; the sixth does not tell its rank."""
+    """Twelve ranks, with readings beside their batches."""
     waits_ns = np.arange(1, 13)[:, None] * np.full(10, MS)
     for rank, run in enumerate(runs_of(train(waits_ns))):
-        header = replace(run.header, environment={}) if rank == 5 else run.header
-        write_run(replace(run, header=header, readings=[READINGS]), tmp_path / f"rank{rank}.jsonl")
+        write_run(replace(run, readings=[READINGS]), tmp_path / f"rank{rank}.jsonl")
     return tmp_path
 
 
@@ -75,22 +74,13 @@ def test_a_folder_of_runs_names_the_newest(tmp_path: Path) -> None:
 
 
 def test_what_is_read_beside_batches_is_read_of_one_rank(job: Path) -> None:
-    """A log that does not tell its rank has the one in its name."""
     runs = read_ranks(logs_in(job))
     assert [run.header.environment["rank"] for run in runs] == list(range(12))
-    assert {run.header.environment["world_size"] for run in runs} == {12}
     assert all(len(run.steps) == 10 and not run.readings for run in runs)
     whole = read_whole(runs[5])
     assert list(whole.readings) == [("host", "process")]
-    assert whole.header.environment["rank"] == 5
     in_memory = replace(whole, path=None)
     assert read_whole(in_memory) is in_memory
-
-
-def test_the_rank_of_any_of_its_loaders_is_in_the_name(job: Path) -> None:
-    path = (job / "rank5.jsonl").rename(job / "rank7-validation.jsonl")
-    (run,) = read_ranks([path])
-    assert (run.header.environment["rank"], run.header.environment["world_size"]) == (7, 1)
 
 
 def test_the_training_loader_is_the_one_that_its_process_names(job: Path) -> None:
