@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,8 @@ from tests.conftest import GOLDEN
 from tests.recordings import RECORDED, laid_out
 from tests.whole_outputs import text_of_page, trimmed
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+Golden = Callable[[str, Any], None]
 
-    Golden = Callable[[str, Any], None]
 
 QUICK = {
     *("alternated", "backends", "before-and-after", "before-dali", "before-demo", "capacity"),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +16,6 @@ from loadeval.data.log import read_run
 from loadeval.data.run import NOT_RECORDED
 from loadeval.errors import RunLogError
 from tests.runs.given import block, make_header, run_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WHOLE: dict[str, Any] = {
     "mode": "log",
@@ -109,16 +106,6 @@ def test_steps_of_an_epoch_that_was_broken_off_are_unknown(
     assert "steps were not measured" in run.notes[0]
 
 
-def test_waits_too_short_for_dalis_clock_are_no_steps(
-    tmp_path: Path, theirs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, evaluator, now = tmp_path / "broken.json", theirs("replay"), time.time()
-    monkeypatch.setattr("time.time", lambda: now)
-    next(iter(evaluator))
-    evaluator.save_metrics(str(path))
-    assert read_run(path).steps.step_ns.tolist() == [UNKNOWN]
-
-
 @pytest.mark.parametrize(
     ("total_s", "step_ns"), [(1.0, [175_000_000] * 4), (0.300000007, [2, 2, 2, 1])]
 )
@@ -132,16 +119,14 @@ def test_steps_share_what_the_waits_leave(
     assert run.header.created == run.header.loader.backend == NOT_RECORDED
 
 
-NAN, INFINITE = float("nan"), float("inf")
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("mode", value) for value in ("raply", None, ["log"])),
-        *(("batch_times", value) for value in ([], None, 3, [-0.1], [NAN], ["0.1"], [True])),
-        *(("total_time", value) for value in (None, NAN, INFINITE, 10**400)),
-        *(("cached_batches", value) for value in (-1, 1.5)),
+        ("mode", "raply"),
+        ("batch_times", []),
+        ("batch_times", [-0.1]),
+        ("total_time", float("nan")),
+        ("cached_batches", 1.5),
     ],
 )
 def test_anything_but_seconds_is_an_error(tmp_path: Path, name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from loadeval.data import environment
-from loadeval.data.environment import describe_environment, own_version
+from loadeval.data.environment import describe_environment
 
 ELSEWHERE = """
 from loadeval.data.environment import describe_environment
@@ -35,22 +35,6 @@ def test_packages_are_those_that_were_imported_and_the_loaders_own() -> None:
     packages = describe_environment(["psutil", "no-such-package"])["packages"]
     assert "psutil" in packages
     assert "no-such-package" not in packages
-
-
-def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note stands for the version where loadeval is on PYTHONPATH and not installed."""
-    monkeypatch.setattr(environment, "installed_version", lambda _: None)
-    assert own_version() == "(not installed)"
-    assert describe_environment()["packages"] == {}
-
-
-@pytest.mark.parametrize(("variable", "threads"), [("1", 1), ("many", None)])
-def test_threads_that_a_variable_allows(
-    monkeypatch: pytest.MonkeyPatch, variable: str, threads: int | None
-) -> None:
-    """OMP_NUM_THREADS says it, where that is a number."""
-    monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    assert describe_environment()["omp_num_threads"] == threads
 
 
 def test_cpus_when_python_started() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from loadeval.data.folder import (
     LoaderRecord,
     ProcessRecord,
+    Role,
     logs_in,
     logs_so_far,
     processes_in,
@@ -21,11 +22,6 @@ from loadeval.errors import RunLogError
 from tests.runs.given import write_run
 from tests.runs.ranks import MS, runs_of, train
 from tests.runs.tables import replace
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from loadeval.data.folder import Role
 
 READINGS = Readings("host", "process", [1, 2], {"cpu_cores": [0.5, 0.7]})
 
@@ -51,12 +47,6 @@ def test_logs_are_in_the_order_of_ranks(job: Path) -> None:
     (job / "rank0-validation.jsonl").touch()
     (job / "rank99.jsonl").mkdir()
     assert [path.name for path in logs_in(job)] == [f"rank{rank}.jsonl" for rank in range(12)]
-
-
-def test_logs_of_other_names_are_by_name(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        (tmp_path / f"{name}.jsonl").touch()
-    assert [path.name for path in logs_in(tmp_path)] == ["a.jsonl", "b.jsonl"]
 
 
 def test_a_folder_without_logs(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -25,10 +26,6 @@ from loadeval.data.lines import (
     since,
 )
 from tests.runs.given import make_header
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 VALUES: dict[type, Callable[[Any, int], st.SearchStrategy[Any]]] = {
     inspect.IntType: lambda kind, _: st.integers(kind.ge, kind.le),

@@ -6,17 +6,13 @@ import getpass
 import os
 import platform
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval.data import redaction
-from loadeval.data.lines import CodeSamples, EpochEnd, Event, LoaderInfo, Readings
+from loadeval.data.lines import CodeSamples, EpochEnd, Event, EventKind, Line, LoaderInfo, Readings
 from loadeval.data.redaction import SALT, is_hidden, run_salt, share_salt
 from tests.runs.given import make_header
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import EventKind, Line
 
 MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
 WAS_READ_ON = f"{MISSING}, and was read on"

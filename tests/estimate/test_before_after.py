@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
+from loadeval.data.run import Run
 from loadeval.estimate.before_after import (
     BeforeAfter,
     before_after,
@@ -15,12 +17,6 @@ from loadeval.estimate.before_after import (
     unit_of,
 )
 from tests.builder import MS, alternating, logged, run_of, steps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Any
-
-    from loadeval.data.run import Run
 
 LOG, REPLAY = logged([5.0] * 60), logged([0.0] * 60, mode="replay")
 OTHER = logged([5.0] * 60, backend="spdl.pipeline.Pipeline")

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.lines import EpochEnd, WorkerStart
-from loadeval.data.run import STAGES
+from loadeval.data.lines import EpochEnd
+from loadeval.data.run import STAGES, Run
 from loadeval.estimate.epochs import epochs, first_waits, outliers, workers_started
 from tests.builder import MS, alternating, logged, run_of, steps
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from loadeval.data.run import Run
 
 
 def test_a_table_by_epoch() -> None:
@@ -65,11 +60,6 @@ def test_how_many_workers_were_started(known: dict[str, Any], count: int | None)
     assert workers_started(alternating(first=105, **known)) == count
 
 
-def test_workers_that_were_seen_to_start_count() -> None:
-    starts = tuple(WorkerStart(0, worker, 0, 0, 0, 0) for worker in range(3))
-    assert workers_started(alternating(start_method=None, worker_starts=starts)) == 3
-
-
 def looked_into(run: Run) -> Columns:
     """Two workers load in turns."""
     count = len(run.steps)
@@ -91,9 +81,3 @@ def test_the_worker_of_each_outlier() -> None:
     )
     seen = logged(waits, stages=looked_into(run))
     assert outliers(seen).worker.tolist() == [0, 1]
-
-
-def test_few_iterations_have_no_outlier() -> None:
-    waits = np.full(20, 5.0)
-    waits[10] = 100
-    assert len(outliers(logged(waits))) == 0  # 19 of them are steady

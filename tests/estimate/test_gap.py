@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -11,10 +9,8 @@ from loadeval.data.columns import UNKNOWN
 from loadeval.data.lines import EpochEnd, Prefetch
 from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap, throughput
+from loadeval.estimate.stats import Estimate
 from tests.builder import ALTERNATELY, MS, alternating, logged, run_of, steps
-
-if TYPE_CHECKING:
-    from loadeval.estimate.stats import Estimate
 
 
 def ms(estimate: Estimate | None) -> float:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from loadeval.data.columns import Columns
+from loadeval.data.run import Run
 from loadeval.estimate.metrics import Level, PaddingShare, Quantity, metrics, padding, quantities
 from tests.builder import MS, run_of, steps
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.data.run import Run
 
 BLOCKS = [steps("real", 20, 80, 10, pair=0), steps("ideal", 20, 80, 10, pair=0)]
 """A second of each arm."""
@@ -49,18 +46,6 @@ def test_a_reading_counts_where_all_of_the_time_since_the_one_before_was_one_arm
     quantity = quantity_of(read([500, 1049, 1500, 1600], [1.0, 2, 3, 4]))
     assert (quantity.real, quantity.ideal) == (Level(2, 2), Level(3.5, 3.95))
     assert quantity_of(read([500, 1100, 1200], [1.0, 2, 3])).real is None
-
-
-def test_readings_in_a_pair_that_was_cut_off_count_too() -> None:
-    blocks = [*BLOCKS, steps("real", 20, 80, 2, pair=1)]
-    quantity = quantity_of(read([500, 1000, 2050, 2200], [1.0, 2, 3, 4], blocks=blocks))
-    assert quantity.real == Level(3, 3.9)
-
-
-def test_rows_that_do_not_know_the_quantity_are_passed_over() -> None:
-    """What is read less often reaches further back."""
-    quantity = quantity_of(read([100, 500, 1150, 1500], [1.0, np.nan, 2, 3]))
-    assert (quantity.real, quantity.ideal) == (None, Level(3, 3))
 
 
 @pytest.mark.parametrize(
@@ -159,11 +144,6 @@ def test_steps_that_follow_the_length_would_be_shorter() -> None:
     assert share.saved_ns is not None
     assert share.saved_ns.value == pytest.approx(0.75 * 55 * MS, rel=0.05)
     assert (share.length, share.batches) == (None, 60)
-
-
-def test_where_steps_do_not_follow_only_the_share_is_told() -> None:
-    share = share_of(padded())
-    assert (share.step_ns, share.saved_ns) == (None, None)
 
 
 def test_a_window_without_batches_has_no_padding() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from loadeval.data.lines import EpochEnd, Event, Window
+from loadeval.data.lines import Arm, Cause, EpochEnd, Event, Window
+from loadeval.data.run import Run
 from loadeval.estimate.steady import (
     closed_steps,
     length_of_epochs,
@@ -17,10 +18,6 @@ from loadeval.estimate.steady import (
     whole_windows,
 )
 from tests.builder import MS, run_of, steps
-
-if TYPE_CHECKING:
-    from loadeval.data.lines import Arm, Cause
-    from loadeval.data.run import Run
 
 
 def test_of_a_log_all_but_the_warm_up_of_each_epoch_count() -> None:
@@ -40,10 +37,6 @@ def test_of_an_alternating_run_those_of_its_pairs_count() -> None:
     run = run_of(blocks)
     assert steady(run).tolist() == steady(run, "real").tolist() == [False] * 5 + [True] * 2
     assert steady(run, "ideal").tolist() == [False] * 3 + [True] * 2 + [False] * 2
-
-
-def test_of_a_replay_those_that_were_kept_count() -> None:
-    assert steady(run_of([steps("ideal", 0, 1, 4)], mode="replay", warmup=1)).sum() == 3
 
 
 def evaluated(times_ms: list[float]) -> Run:
@@ -116,9 +109,3 @@ def test_an_epoch_whose_end_is_in_a_window_of_time_is_as_long_as_it_was() -> Non
     )
     run = replace(epochs_of(100, 2), ends=ends)
     assert length_of_epochs(run.between(0.15, 0.25)) == 100
-
-
-def test_a_window_of_time_has_the_warm_up_of_the_whole_run() -> None:
-    """What began before it is no start of an epoch."""
-    run = epochs_of(100, 1)
-    assert steady(run.between(0.1, 0.15)).all()

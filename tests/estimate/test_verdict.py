@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
 from loadeval.data.lines import Event, Prefetch, Window
+from loadeval.data.run import Run
 from loadeval.estimate.cautions import cautions
 from loadeval.estimate.gap import gap
 from loadeval.estimate.verdict import Verdict, gate_of, verdict
 from tests.builder import MS, alternating, logged, run_of, steps
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
 
 
 def concluded(run: Run, ideal: Run | None = None) -> Verdict:
