@@ -130,15 +130,19 @@ def read_ranks(paths: Sequence[Path]) -> list[Run]:
 
     Raises RunLogError.
     """
-    beside = {
-        "readings": {},
-        "stages": Columns.empty(STAGES),
-        "transforms": {},
-        "worker_starts": (),
-        "code": (),
-        "operators": (),
-    }
-    return [replace(read_run(path), **beside) for path in paths]
+    none = Columns.empty(STAGES)
+    return [
+        replace(
+            read_run(path),
+            readings={},
+            stages=none,
+            transforms={},
+            worker_starts=(),
+            code=(),
+            operators=(),
+        )
+        for path in paths
+    ]
 
 
 def read_whole(rank: Run) -> Run:

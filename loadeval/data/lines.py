@@ -154,10 +154,7 @@ class Header(_Line, frozen=True, kw_only=True, tag="header", omit_defaults=False
 class Block(_Line, frozen=True, tag="block"):
     """Consecutive batches of one epoch and one arm, in columns.
 
-    `pair` numbers the pair of an alternating run for which the batches count; it is None for
-    batches that are served between, and in other runs. A step that was still open is unknown. Where
-    it is `instrumented`, what was read inside the loader took time too, so that its batches do not
-    count.
+    `pair` is None for batches that count for no pair of an alternating run.
     """
 
     COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
@@ -191,12 +188,7 @@ class EpochEnd(_Line, frozen=True, tag="epoch"):
 class Prefetch(_Line, frozen=True, tag="prefetch"):
     """Batches that an alternating run took back to back, without handing them out.
 
-    The last `timed` of the `batches`, those that the loader had not prefetched, took
-    `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
-    `waits_ns` has the wait for each of all of them, in order, and `began_ns` is when the first was
-    asked for; empty and None where that is not known. `end_ns` is how long the loader took to end
-    its epoch; None if it did not end it here. Where it is `instrumented`, looking into the loader
-    took a part of that time.
+    The last `timed` of them took `elapsed_ns`, and hold `samples`; `waits_ns` has each one's wait.
     """
 
     pair: Count
@@ -216,12 +208,7 @@ class Prefetch(_Line, frozen=True, tag="prefetch"):
 
 
 class Window(_Line, frozen=True, tag="window"):
-    """The counted part of one arm in one pair, or what of it fell into one epoch.
-
-    `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
-    10 ms; None where it could not be read. `minor_faults` are the page faults of this process in
-    it that needed no disk; None where they are not known.
-    """
+    """The counted part of one arm in one pair, or what of it fell into one epoch."""
 
     pair: Count
     epoch: Count
@@ -232,12 +219,7 @@ class Window(_Line, frozen=True, tag="window"):
 
 
 class StageTimes(_Line, frozen=True, tag="stages"):
-    """What a loader did for some batches of one epoch, in columns.
-
-    `batch` is each one's number among those that the loader gave in this epoch, from 0. In an
-    alternating run training gets some of them later, in another order. The columns by transform
-    have its values under its name. What each column means is described with the run log.
-    """
+    """What a loader did for some batches of one epoch, in columns."""
 
     MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
     BY_NAME = ("transform_ns", "transform_calls", "elements_before", "elements_after")
@@ -301,10 +283,7 @@ StageTimes.COLUMNS = tuple(
 
 
 class WorkerStart(_Line, frozen=True, tag="worker_start"):
-    """How one worker of an epoch's loader started: described with the run log.
-
-    The last four are not known of a worker that was forked.
-    """
+    """How one worker of an epoch's loader started."""
 
     MOMENTS = ("start_ns", "ready_ns", "pickling_start_ns")
 
@@ -323,10 +302,8 @@ class WorkerStart(_Line, frozen=True, tag="worker_start"):
 class CodeSamples(_Line, frozen=True, tag="code"):
     """How often a worker was found in which lines of code while it fetched and collated.
 
-    `worker` is None for the training process where that loads itself. `running` and `blocked` count
-    under `FILE:LINE FUNCTION`, and ` > ` with what that has called or is blocked in; `calls` counts
-    both under what the line itself called. Each counts since the line before. `stage` is the one in
-    which it was then; None where that is not known.
+    `worker` is None for the training process where that loads itself. Places are `FILE:LINE
+    FUNCTION`, and ` > ` with what that has called or is blocked in.
     """
 
     worker: Count | None
@@ -337,11 +314,7 @@ class CodeSamples(_Line, frozen=True, tag="code"):
 
 
 class OperatorTimes(_Line, frozen=True, tag="operator"):
-    """What one operator of a loader's pipeline did, such as a stage of SPDL's.
-
-    `order` is its place in the pipeline, from 0 at the source. What follows `time_ns`, when it was
-    read, is of the `elapsed_ns` before: described with the run log.
-    """
+    """What one operator of a loader's pipeline did, such as a stage of SPDL's."""
 
     MOMENTS = ("time_ns",)
 
@@ -361,11 +334,7 @@ class OperatorTimes(_Line, frozen=True, tag="operator"):
 
 
 class Readings(_Line, frozen=True, tag="readings"):
-    """What one probe read of one subject, a device or a process, in columns.
-
-    The name of each quantity ends in its unit, and its value is of that moment, or a mean since the
-    reading before. `missing` says why there are none, or from some time on no more.
-    """
+    """What one probe read of one subject, a device or a process, in columns."""
 
     MOMENTS = COLUMNS = ("time_ns",)
     BY_NAME = ("values",)
@@ -378,11 +347,7 @@ class Readings(_Line, frozen=True, tag="readings"):
 
 
 class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
-    """How long the device had nothing to do before batches of an epoch, by its own clock.
-
-    `gpu_idle_ns` has a value for each batch from number `first` of the epoch on, and `gpu_step_ns`
-    how long the device took for its step.
-    """
+    """How long the device had nothing to do before batches of an epoch, by its own clock."""
 
     COLUMNS = ("gpu_idle_ns", "gpu_step_ns")
 
@@ -393,11 +358,7 @@ class GpuIdle(_Line, frozen=True, tag="gpu_idle"):
 
 
 class Padding(_Line, frozen=True, tag="padding"):
-    """How much of some batches of sequences is padding, in columns.
-
-    `batch` is the number of each in its epoch, from 0. It has `positions` in all, of which `padded`
-    hold nothing: each of its sequences is padded to `length`, and the longest has `longest`.
-    """
+    """How much of some batches of sequences is padding, in columns."""
 
     COLUMNS = ("batch", "positions", "padded", "length", "longest")
 

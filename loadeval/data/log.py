@@ -83,7 +83,7 @@ class RunLog:
     ) -> None:
         self.path = Path(path)
         self.is_lost = self.is_overwritten = False
-        self.written_bytes = self._taken_bytes = self._seen_bytes = 0
+        self.written_bytes = self._seen_bytes = 0
         self._process = os.getpid()
         self._file: int | None = None
         try:
@@ -131,9 +131,7 @@ class RunLog:
         file = self._checked()
         rest = memoryview(text)
         while rest:
-            taken = os.write(file, rest)
-            self._taken_bytes += taken
-            rest = rest[taken:]
+            rest = rest[os.write(file, rest) :]
         self.written_bytes += len(text)
         self._seen_bytes = os.fstat(file).st_size
 
@@ -150,7 +148,7 @@ class RunLog:
         if self.is_file:
             # Some file systems tell neither names nor the size of what is being written.
             is_removed = self._had_name and not state.st_nlink
-            is_changed = not self._seen_bytes <= state.st_size <= self._taken_bytes
+            is_changed = not self._seen_bytes <= state.st_size <= self.written_bytes
             self.is_lost = is_removed or is_changed
             if self.is_lost:
                 cut_off = "it was cut off, or another program writes to it"

@@ -223,8 +223,8 @@ def before_after(before: Run, now: Run) -> BeforeAfter:
 
     def compared(later: Estimate | None, earlier: Estimate | None, scale: float = 1.0) -> Compared:
         earlier = earlier and earlier * scale
-        is_known = later is not None and earlier is not None and earlier.value > 0
-        return Compared(later, earlier, later / earlier if is_known else None)
+        ratio = later / earlier if later and earlier and earlier.value > 0 else None
+        return Compared(later, earlier, ratio)
 
     epochs = compared(now_rates.get("whole"), before_rates.get("whole"))
     steady = compared(now_rates.get("real"), before_rates.get("real"))

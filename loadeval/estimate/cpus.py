@@ -58,8 +58,8 @@ class Cpus:
 
         Others are taken to use first those that training may not use.
         """
-        elsewhere = self.every - self.usable if self.every and self.usable else 0
-        return max((self.others() or 0.0) - max(elsewhere, 0), 0.0)
+        elsewhere = max((self.every or 0) - (self.usable or 0), 0)
+        return max((self.others() or 0.0) - elsewhere, 0.0)
 
     @property
     def step(self) -> float | None:

@@ -273,7 +273,7 @@ def _strata(
         return []
     if of_epochs:
         return [(*arms, "starts")]
-    strata = [tuple(arms)] if alternates else [(name,) for name in arms]
+    strata: list[tuple[str, ...]] = [tuple(arms)] if alternates else [(name,) for name in arms]
     # Of one epoch its start counts as it was seen.
     return [*strata, ("starts",)] if len(tables.get("starts", ())) > 1 else strata
 

@@ -256,7 +256,8 @@ def spearman(x: Column, y: Column) -> float:
     ranks = []
     for column in (x, y):
         _, which, counts = np.unique(column, return_inverse=True, return_counts=True)
-        if len(counts) <= 1:
-            return 0.0
-        ranks.append((np.cumsum(counts) - counts / 2)[which])
-    return float(np.corrcoef(*ranks)[0, 1])
+        last = np.cumsum(counts)
+        ranks.append((2 * last - counts - len(column))[which] / 2)  # their mean is 0
+    x_ranks, y_ranks = ranks
+    scale = math.sqrt(float((x_ranks**2).sum()) * float((y_ranks**2).sum()))
+    return float((x_ranks * y_ranks).sum()) / scale if scale else 0.0

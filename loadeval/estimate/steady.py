@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,7 @@ from loadeval.data.lines import Arm, Window
 from loadeval.data.run import ARMS, Run
 
 Mask = npt.NDArray[np.bool_]
-Rest = ParamSpec("Rest")
-Result = TypeVar("Result")
+Computes = TypeVar("Computes", bound=Callable[..., object])
 
 WITHIN_STEP = "within a step"
 """The kind of an event that tells what else than training was done in a step."""
@@ -28,20 +27,18 @@ FEWEST_IN_BLOCK = 4
 """A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 
 
-def once_per_run(
-    compute: Callable[Concatenate[Run, Rest], Result],
-) -> Callable[Concatenate[Run, Rest], Result]:
+def once_per_run(compute: Computes) -> Computes:
     """`compute`, whose results are kept in the run, and go with it: no run changes."""
 
     @wraps(compute)
-    def kept(run: Run, /, *args: Rest.args, **options: Rest.kwargs) -> Result:
+    def kept(run: Run, *args: object) -> object:
         results = vars(run).setdefault("_computed", {})
-        key = (compute, args, *options.items())
+        key = (compute, *args)
         if key not in results:
-            results[key] = compute(run, *args, **options)
-        return cast("Result", results[key])
+            results[key] = compute(run, *args)
+        return results[key]
 
-    return kept
+    return cast("Computes", kept)
 
 
 @once_per_run
