@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN
-
-if TYPE_CHECKING:
-    from loadeval.data.run import Run
+from loadeval.data.run import Run
 
 SMALLEST_BLOCK = 8
 """An arm has at least so many counted batches in a pair."""
@@ -49,14 +45,6 @@ def batches_for(pairs: int, prefetch_depth: int) -> int:
     return head + with_instruments(pairs) * (
         two_blocks_for(prefetch_depth) + head + SHORTEST_WARMUP
     )
-
-
-def epochs_for(pairs: int) -> int:
-    """How many epochs it takes until so many pairs count where each epoch is a block.
-
-    The first one is warm-up.
-    """
-    return 1 + 2 * with_instruments(pairs)
 
 
 def whole_epochs(run: Run) -> dict[int, int]:

@@ -9,17 +9,15 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 from msgspec import Meta
 
 from loadeval.data.columns import listed
 from loadeval.errors import RunLogError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]

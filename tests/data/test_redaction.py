@@ -11,7 +11,7 @@ import pytest
 
 from loadeval.data import redaction
 from loadeval.data.lines import CodeSamples, EpochEnd, Event, EventKind, Line, LoaderInfo, Readings
-from loadeval.data.redaction import SALT, is_hidden, run_salt, share_salt
+from loadeval.data.redaction import SALT, run_salt, share_salt
 from tests.runs.given import make_header
 
 MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
@@ -51,11 +51,6 @@ def test_a_salt_is_shared_with_what_is_started(variables: dict[str, str]) -> Non
     assert share_salt()
     assert run_salt() == run_salt() == os.environ[SALT]
     assert not share_salt()
-
-
-def test_a_hidden_host_is_told_from_a_name() -> None:
-    assert is_hidden(placeholder("host", "node7"))
-    assert not is_hidden("node7")
 
 
 def of_host(host: str | None) -> Line:

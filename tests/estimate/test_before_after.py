@@ -16,7 +16,7 @@ from loadeval.estimate.before_after import (
     kind_of,
     unit_of,
 )
-from tests.builder import MS, alternating, logged, run_of, steps
+from tests.builder import alternating, logged, run_of, steps
 
 LOG, REPLAY = logged([5.0] * 60), logged([0.0] * 60, mode="replay")
 OTHER = logged([5.0] * 60, backend="spdl.pipeline.Pipeline")
@@ -142,15 +142,6 @@ def test_what_changed() -> None:
     assert result.cautions[0] == (
         "The runs are from different machines, whose difference counts as one of the runs."
     )
-
-
-def test_time_lost_is_compared_where_it_is_known() -> None:
-    result = before_after(alternating(wait=5, spread=0.02), alternating(wait=2, spread=0.02))
-    assert result.lost.now is not None
-    assert result.lost.ratio is not None
-    assert result.lost.now.value / MS == pytest.approx(2, abs=0.1)
-    assert result.lost.ratio.value == pytest.approx(0.4, abs=0.02)
-    assert compared(5).lost.now is None
 
 
 def test_backends_that_took_turns_are_compared_round_by_round() -> None:

@@ -15,7 +15,6 @@ from loadeval.estimate.memory import (
     bytes_kept,
     copies,
     growth,
-    memory_left,
 )
 from tests.builder import MS, looked_into, run_of, stage_rows, steps
 
@@ -161,22 +160,6 @@ def test_forked_workers_copy_the_pages_that_they_read() -> None:
     assert found.share == pytest.approx(20 / 60, rel=0.03)
 
 
-def test_pages_that_are_new_are_not_copied() -> None:
-    found = copies(copying(COPIED // 4))
-    assert found is not None
-    assert found.of_faults == pytest.approx(1 / 4, rel=0.03)
-    gone = copies(copying(private_bytes=of_batches(9 * MB, NUMBER % 20 < 2)))
-    assert gone is not None
-    assert gone.copied_bytes == 0  # others have gone, with whom it shared
-
-
-@pytest.mark.parametrize(
-    "columns", [{"private_bytes": UNKNOWN}, {"system_ns": UNKNOWN}, {"every": len(NUMBER)}]
-)
-def test_what_was_not_read_twice_is_not_measured(columns: dict[str, Any]) -> None:
-    assert copies(copying(**columns)) is None
-
-
 def test_workers_that_are_started_anew_share_anew() -> None:
     """What one has copied, the next has not."""
     first = copying()
@@ -218,10 +201,3 @@ def test_workers_keep_so_much_of_each_batch_of_the_loader() -> None:
 )
 def test_what_does_not_go_on_is_not_kept(kept: Any) -> None:
     assert keeping(kept) == 0
-
-
-def test_the_memory_that_is_left_is_what_was_last_read() -> None:
-    table = Columns({"time_ns": [0, 1, 2], "memory_available_bytes": [9e9, 8e9, np.nan]})
-    run = run_of([steps("real", 1, 1, 9)], readings={("host", "machine"): table})
-    assert memory_left(run) == 8e9
-    assert memory_left(run_of([steps("real", 1, 1, 9)])) is None
