@@ -25,7 +25,6 @@ from loadeval.estimate.gap import (
     means_of,
     samples_known,
     throughput,
-    with_amounts,
 )
 from loadeval.estimate.stats import Estimate, Jackknife
 from loadeval.estimate.steady import pairs_that_count
@@ -128,10 +127,10 @@ def _in_rounds(run: Run, other: Run, by_sample: bool) -> Estimate | None:
         arm = arms_of(run)["real"]
         pair = pairs_that_count(run)[arm.block]
         placed = arm.replace(block=np.searchsorted(rounds, pair), place=pair.astype(np.float64))
-        return with_amounts(placed, by_sample).take(np.isin(pair, rounds))
+        return placed.take(np.isin(pair, rounds))
 
     def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
-        wait, step, other_wait, other_step = means_of(tables)
+        wait, step, other_wait, other_step = means_of(tables, by_sample=by_sample)
         return [(wait + step) / (other_wait + other_step)]
 
     tables = {"real": rounds_of(other), "ideal": rounds_of(run)}

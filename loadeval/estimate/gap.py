@@ -110,7 +110,7 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
     if ideal is not None:
         _check_modes(run, ideal)
     alternates = run.header.mode == "alternate"
-    tables = arms_of(run) if ideal is None else arms_of(run) | arms_of(ideal)
+    tables = arms_of(run) | ({} if ideal is None else arms_of(ideal))
     counts = {name: len(tables[name]) if name in tables else 0 for name in ARMS}
     size = None
     if (
@@ -119,7 +119,6 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         and all(map(samples_known, tables.values()))
     ):
         size = float(tables["real"].samples.mean())
-    tables = {name: with_amounts(arm, size is not None) for name, arm in tables.items()}
     starts, length = starts_of(run) if counts["real"] else None, length_of_epochs(run) or 1.0
     of_epochs = starts is not None and "pair" in starts
     if starts is not None:
@@ -129,7 +128,7 @@ def gap(run: Run, ideal: Run | None = None) -> Gap:
         tables["starts"] = starts.replace(block=block, epochs=np.ones(len(starts)))
 
     def figures(tables: Mapping[str, Columns]) -> Sequence[float]:
-        means = [mean * (size or 1.0) for mean in means_of(tables)]
+        means = [mean * (size or 1.0) for mean in means_of(tables, by_sample=size is not None)]
         starts = tables.get("starts")
         if starts is None:
             return *means, 0.0
@@ -225,7 +224,7 @@ def _check_modes(real: Run, ideal: Run) -> None:
 
 @once_per_run
 def arms_of(run: Run) -> dict[str, Columns]:
-    """The batches that count, by arm: `wait_ns`, `step_ns`, `samples` and `block`.
+    """The batches that count, by arm: `wait_ns`, `step_ns`, `samples`, `batches` and `block`.
 
     `block` numbers the pairs of an alternating run, and `place` is where in it the batch comes.
     Where a device's clock told them, times are those of the device: it has no work in a wait, and
@@ -243,6 +242,7 @@ def arms_of(run: Run) -> dict[str, Columns]:
         if rows.any():
             columns = {name: steps[name][rows] for name in TIMED}
             columns["block"] = np.searchsorted(pairs, steps.pair[rows])
+            columns["batches"] = np.ones(len(columns["block"]))
             if alternates:
                 columns["place"] = np.flatnonzero(rows).astype(np.float64)
             arms[arm] = Columns(columns)
@@ -253,14 +253,6 @@ def samples_known(arm: Columns) -> bool:
     """Whether all samples are known, and some are in each block."""
     known = len(arm) > 0 and bool((arm.samples != UNKNOWN).all())
     return known and bool(np.bincount(arm.block, arm.samples).all())
-
-
-def with_amounts(arm: Columns, by_sample: bool) -> Columns:
-    """The arm with what its times are divided by: samples, or batches."""
-    batches = np.ones(len(arm))
-    amount = arm.samples.astype(np.float64) if by_sample else batches
-    placed = {"placed": arm.place * amount} if "place" in arm else {}
-    return arm.replace(amount=amount, batches=batches, **placed)
 
 
 def _strata(
@@ -278,7 +270,7 @@ def _strata(
     return [*strata, ("starts",)] if len(tables.get("starts", ())) > 1 else strata
 
 
-def means_of(tables: Mapping[str, Columns]) -> list[float]:
+def means_of(tables: Mapping[str, Columns], *, by_sample: bool) -> list[float]:
     """The mean real wait and step, and the mean ideal ones, per sample or batch.
 
     They are ratios of sums, never means of ratios. Where both arms alternate, ideal blocks are
@@ -290,12 +282,13 @@ def means_of(tables: Mapping[str, Columns]) -> list[float]:
         if arm is None or not (arm.wait_ns.any() or arm.step_ns.any()):
             means += [math.nan, math.nan]
             continue
-        amount, times_ns = arm.amount, [arm.wait_ns, arm.step_ns]
+        unit = "samples" if by_sample else "batches"
+        amount, times_ns = arm[unit], [arm.wait_ns, arm.step_ns]
         if arm is ideal and real is not None and "place" in arm:
             _, block = np.unique(arm.block, return_inverse=True)
             centres = np.bincount(block, arm.place) / np.bincount(block, arm.batches)
             of_blocks = [np.bincount(block, each) / np.bincount(block, amount) for each in times_ns]
-            amount, places = real.amount, real.placed / real.amount
+            amount, places = real[unit], real.place / real.batches
             times_ns = [amount * np.interp(places, centres, each) for each in of_blocks]
         means += [float(each.sum()) / float(amount.sum()) for each in times_ns]
     return means
