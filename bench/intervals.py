@@ -158,15 +158,15 @@ def real_iterations(load: Times, step: Times, depth: int) -> Times:
 
 
 def drawn(case: Case, rng: np.random.Generator, runs: int, batches: int) -> tuple[Times, ...]:
-    """Loading times, steps, and sizes."""
+    """Loading times, and steps, which follow the sizes of their batches."""
     load, step = case.load(rng, runs, batches), case.step(rng, runs, batches)
     sizes = np.maximum(rng.normal(1.0, case.sizes, (runs, batches)), 0.1)
-    return load, step * sizes, sizes
+    return load, step * sizes
 
 
 def true_speedup(case: Case) -> float:
     """That of 200 runs of 3,000 batches, without their beginning."""
-    load, step, _ = drawn(case, np.random.default_rng(99), 200, 3_000)
+    load, step = drawn(case, np.random.default_rng(99), 200, 3_000)
     iterations = real_iterations(load, step, case.depth)
     return float(iterations[:, 100:].sum() / step[:, 100:].sum())
 
@@ -178,7 +178,7 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
     """
     rng, warmup = np.random.default_rng(7), max(case.depth + 1, IDEAL_WARMUP)
     total = sum(real + ideal + warmup + IDEAL_WARMUP for real, ideal in plan)
-    load, step, sizes = drawn(case, rng, runs, total)
+    load, step = drawn(case, rng, runs, total)
     wait, arm, pairs = (np.zeros((runs, total)) for _ in range(3))
     pairs -= 1
     first, begin = np.empty(runs, dtype=np.bool_), 0
@@ -220,7 +220,7 @@ def simulated(case: Case, plan: Sequence[tuple[int, int]], runs: int) -> list[Ru
             "wait_ns": wait_ns,
             "step_ns": step_ns,
             "samples": np.full(total, 4),
-            "nbytes": np.rint(sizes[number] * 1000).astype(np.int64),
+            "nbytes": np.full(total, UNKNOWN),
             "batch": np.arange(total),
         }
         made.append(Run(header, Columns({**constant, **unknown, **columns})))

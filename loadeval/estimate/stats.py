@@ -95,15 +95,13 @@ class Estimate:
         if theirs is not other:
             return Estimate(value, low, high)
         their_low, their_high = sorted(calculated(self.value, bound) for bound in theirs.bounds)
-        if on_logs and min(low, their_low) > 0:
-            below = math.hypot(math.log(value / low), math.log(value / their_low))
-            above = math.hypot(math.log(high / value), math.log(their_high / value))
-            return Estimate(value, value * math.exp(-below), value * math.exp(above))
-        below, above = (
-            math.hypot(value - low, value - their_low),
-            math.hypot(high - value, their_high - value),
-        )
-        return Estimate(value, value - below, value + above)
+        positive = on_logs and min(low, their_low) > 0
+        scaled: Callable[[float], float] = math.log if positive else float
+        unscaled: Callable[[float], float] = math.exp if positive else float
+        at = scaled(value)
+        below = math.hypot(at - scaled(low), at - scaled(their_low))
+        above = math.hypot(scaled(high) - at, scaled(their_high) - at)
+        return Estimate(value, unscaled(at - below), unscaled(at + above))
 
     def __rsub__(self, other: float) -> Estimate:
         return _estimate(other) - self
