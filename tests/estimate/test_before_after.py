@@ -29,8 +29,6 @@ IN_TURNS = [alternating(settings={"comparison": "c"}), alternating(settings={"co
         ([LOG], "one run"),
         ([LOG, REPLAY], "real and ideal"),
         ([LOG, logged([4.0] * 60)], "before and after"),
-        ([alternating(), alternating()], "before and after"),
-        ([LOG, alternating()], "backends"),
         ([LOG, OTHER], "backends"),
         (IN_TURNS, "backends"),
         ([LOG, LOG, LOG], "backends"),

@@ -50,11 +50,9 @@ def test_epoch_starts_are_those_of_the_loader() -> None:
     [
         ({"start_method": "fork"}, 16),
         ({"start_method": "fork", "persistent_workers": True}, 2),
-        ({"start_method": "fork", "workers": 0}, 0),
-        ({"workers": None}, None),
         ({"start_method": None}, None),
     ],
-    ids=["in each epoch", "persistent", "none", "not known", "threads, maybe"],
+    ids=["in each epoch", "persistent", "threads, maybe"],
 )
 def test_how_many_workers_were_started(known: dict[str, Any], count: int | None) -> None:
     assert workers_started(alternating(first=105, **known)) == count

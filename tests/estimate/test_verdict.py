@@ -24,7 +24,6 @@ def cautioned(run: Run, ideal: Run | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("wait", "level"),
     [
-        (0.0, "not input-bound"),
         (0.52, "not input-bound"),
         (0.53, "moderately input-bound"),
         (2.49, "moderately input-bound"),
