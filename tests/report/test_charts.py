@@ -71,10 +71,10 @@ def test_nothing_is_cut_off(chart: Chart) -> None:
         if "rotate(-90" in one.get("transform", ""):
             continue
         style = one.get("style", "")
-        size = float(re.findall(r"font-size:([\d.]+)px", style)[0])
-        bold = bool(re.search(r"font-weight:(700|bold)", style))
+        size = float(re.findall(r"font-size: ([\d.]+)px", style)[0])
+        bold = bool(re.search(r"font-weight: (700|bold)", style))
         width = width_of(one.text or "", size, bold=bold)
-        anchor = re.findall(r"text-anchor:(\w+)", style) or ["start"]
+        anchor = re.findall(r"text-anchor: (\w+)", style) or ["start"]
         left = float(one.get("x", 0)) - {"start": 0, "middle": width / 2, "end": width}[anchor[0]]
         assert left > -1, one.text
         assert left + width < room + 1, one.text
