@@ -20,7 +20,7 @@ from loadeval.backends import (
     jpegs_in,
     recipe_code,
 )
-from loadeval.cli.console import AsJson, ctrl_c_exits, errors_printed, print_json, say
+from loadeval.cli.console import AsJson, errors_printed, print_json, say
 from loadeval.errors import UsageError
 from loadeval.report.blocks import Section, Text
 from loadeval.report.text import show
@@ -53,7 +53,7 @@ def backends(  # noqa: PLR0913 - the command's options
     Runs recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL in turns, each as it is, alone, and
     as if it were free, and compares their pixels.
     """
-    with ctrl_c_exits(), errors_printed():
+    with errors_printed():
         step_s, (resized, cropped) = _seconds(step), _sizes(transform)
         for name in only or []:
             if name not in RECIPES:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -94,17 +94,13 @@ def _parts(given: Sequence[str]) -> dict[str, float]:
     """What becomes how many times as fast."""
     parts = {}
     for text in given:
-        name, _, times = text.rpartition("=")
-        try:
-            factor = float(times)
-        except ValueError:
-            factor = 0.0
-        if not name or not 0 < factor < math.inf:
+        found = re.fullmatch(r"(.+)=(\d+\.?\d*|\.\d+)", text)
+        if found is None or not float(found[2]):
             raise typer.BadParameter(
                 f"--faster is {printable(text)}; expected a transform or a part of loading, and "
                 "how many times as fast it becomes, such as GaussianBlur=4"
             )
-        parts[name] = factor
+        parts[found[1]] = float(found[2])
     return parts
 
 

@@ -97,11 +97,9 @@ def test_runs_that_cannot_be_compared(logs: Logs, alternated: Path, tmp_path: Pa
     """The message says what was expected."""
     real, ideal = logs
     assert "the other way round" in refused(ideal, real)
-    assert "no real arm to compare; give the run with mode='log' too" in refused(ideal)
+    assert "give the run with mode='log' too" in refused(ideal)
     assert "jsonl was recorded with mode=" in refused(alternated, ideal)
     assert "the same file was given twice" in refused(real, real)
-    after = record(tmp_path / "after.jsonl", "replay", replay_after=10, epochs=2)
-    assert "(the real batches of replay_after=10 are left out)" in refused(after)
     others = [record(tmp_path / f"{name}.jsonl") for name in ("a", "b")]
     assert "tells nothing of its loader's throughput" in refused(*others, ideal)
 
