@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,9 @@ from loadeval import (
     LoaderInfo,
     LoadevalWarning,
     UsageError,
-    leaves,
     read_run,
 )
-from loadeval.backends import BackendRun, batch_in_words, differences, leaf_in_words, work_of
+from loadeval.backends import BackendRun, differences, work_of
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.settings import Settings
@@ -253,22 +251,6 @@ def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) 
         assert run.recorder.header.loader.ready_batches == ready
 
 
-def test_what_dali_logs_of_an_unfinished_epoch_is_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It warns through the root logger. Errors are shown, and so is all that is logged later."""
-
-    class Logging:
-        def __iter__(self) -> Iterator[int]:
-            logging.warning("the epoch is not finished")  # noqa: LOG015 - as DALI does
-            logging.error("there is no epoch")  # noqa: LOG015 - the same
-            return iter([1])
-
-    look(Logging())
-    logging.warning("later")  # noqa: LOG015 - the same
-    assert [record.message for record in caplog.records] == ["there is no epoch", "later"]
-
-
 def test_the_workers_of_a_dataloader_end_with_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # so that its adapter is found
     dataset = TensorDataset(torch.zeros(8, 2))
@@ -295,20 +277,20 @@ SIX = [f"({n},) float64" for n in range(6)]
         ([torch.zeros(2, 3)], "(2, 3) float32"),
         ([np.zeros((2, 3), np.float32)], "(2, 3) float32"),
         ([Framework()], "(2,) float32"),
-        ([["a", "b", "c"], 1], "3 x str, int"),
+        ([["a", "b"], 1], "str, str, int"),
         ([], "empty"),
         ([np.zeros(n) for n in range(9)], ", ".join(SIX) + " and 3 more"),
     ],
 )
 def test_a_batch_in_words(batch: Any, words: str) -> None:
-    """Arrays by shape and type, whatever holds them; other leaves by class, equal ones once."""
-    assert batch_in_words(list(map(leaf_in_words, leaves(batch)))) == words
+    """Arrays by shape and type, whatever holds them; other leaves by class."""
+    assert work_of(batch, 4, 1)["batch 0 is {}"] == words
 
 
 def test_a_nested_tensor_in_words() -> None:
     """Its class alone is told, for its rows have different lengths."""
     batch = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
-    assert batch_in_words(list(map(leaf_in_words, leaves(batch)))) == "NestedTensor"
+    assert work_of(batch, 4, 1)["batch 0 is {}"] == "NestedTensor"
 
 
 ONE, OTHER = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)

@@ -113,7 +113,7 @@ def turns(name: str, wait: float = 5.0, pairs: int = 8, **known: Any) -> Run:
             [turns("a"), turns("b")],
             "No difference is shown between a and b: 1.00x [1.00x, 1.00x]",
         ),
-        ([turns(name) for name in "abc"], "No difference is shown between a, b and c"),
+        ([turns(name) for name in "abc"], "No difference is shown between the fastest, a, b and c"),
         (
             [turns("a"), turns("b", 20), turns("c")],
             "No difference is shown between the fastest, a and c",
@@ -245,9 +245,9 @@ def test_wrong_arguments_are_named(
 
 def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="cannot create the folder"):
+    with pytest.raises(UsageError, match="cannot make the folder"):
         scripted.compare({"a": [1]}, log_dir=tmp_path / "file")
-    with pytest.raises(UsageError, match=r"'a/b' cannot be the name of a run log"):
+    with pytest.raises(UsageError, match=r"'a/b' cannot name a run log"):
         scripted.compare({"a/b": [1]}, log_dir=tmp_path)
 
 

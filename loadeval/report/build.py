@@ -263,7 +263,8 @@ def _fastest(beside: Sequence[Difference]) -> str:
     level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
     if ratio.low is None or len(level) == 1:
         return _difference(beside[0])
-    return f"No difference is shown between the fastest, {one}, {' and '.join(level)}"
+    names = ", ".join([one, *level[:-1]])
+    return f"No difference is shown between the fastest, {names} and {level[-1]}"
 
 
 def _difference(pair: Difference) -> str:
