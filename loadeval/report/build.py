@@ -260,9 +260,9 @@ def _fastest(beside: Sequence[Difference]) -> str:
     if ratio.low is not None and ratio.low > 1:
         next_one = f"the next, {other}" if len(beside) > 1 else other
         return f"{one} trains fastest: {ratio:times} as fast as {next_one}"
-    level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
-    if ratio.low is None or len(level) == 1:
+    if ratio.low is None or len(beside) == 1:
         return _difference(beside[0])
+    level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
     names = ", ".join([one, *level[:-1]])
     return f"No difference is shown between the fastest, {names} and {level[-1]}"
 
