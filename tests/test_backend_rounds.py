@@ -16,7 +16,6 @@ from loadeval import (
     IterableAdapter,
     LoaderInfo,
     LoadevalWarning,
-    UsageError,
     read_run,
 )
 from loadeval.backends import BackendRun, differences, work_of
@@ -145,13 +144,6 @@ def first_arm(run: Run, number: int) -> int:
     return int(run.steps.arm[run.steps.pair == number][0])
 
 
-def test_the_order_of_blocks_changes_with_the_round() -> None:
-    """The seed alone decides it too: the same order is served again."""
-    first, again = (Stand(list(range(400)), rounds=6, counted=96).trained(6) for _ in range(2))
-    assert first.steps.arm.tolist() == again.steps.arm.tolist()
-    assert {first_arm(first, number) for number in range(6)} == {0, 1}
-
-
 def test_a_full_queue_is_emptied_first() -> None:
     """A loader that fills its queue while idle would hide at first that it is too slow."""
     numbers = list(range(300))
@@ -205,11 +197,6 @@ class GrumblingAdapter(IterableAdapter):
 
     def describe(self, loader: Any) -> LoaderInfo:
         return LoaderInfo("Grumbling", ready_batches=int(loader.read))
-
-
-def test_a_converter_is_callable() -> None:
-    with pytest.raises(UsageError, match="convert is 3; expected a callable"):
-        Backend([1], convert=3)  # type: ignore[arg-type]  # the error is what is tested
 
 
 def test_an_iterator_that_starts_over_is_a_backend() -> None:
@@ -285,12 +272,6 @@ SIX = [f"({n},) float64" for n in range(6)]
 def test_a_batch_in_words(batch: Any, words: str) -> None:
     """Arrays by shape and type, whatever holds them; other leaves by class."""
     assert work_of(batch, 4, 1)["batch 0 is {}"] == words
-
-
-def test_a_nested_tensor_in_words() -> None:
-    """Its class alone is told, for its rows have different lengths."""
-    batch = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
-    assert work_of(batch, 4, 1)["batch 0 is {}"] == "NestedTensor"
 
 
 ONE, OTHER = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)

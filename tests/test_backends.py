@@ -149,22 +149,6 @@ def test_a_page_has_the_inside_of_each_loader() -> None:
     ]
 
 
-def test_converters_count_as_loading(scripted: Scripted) -> None:
-
-    def convert(batch: dict[str, Any]) -> Any:
-        scripted.clock.advance(5 * MS)
-        return batch["data"]
-
-    dali = Backend(scripted.loader(10, batch={"data": IMAGES, "source": "a"}), convert=convert)
-    result = scripted.compare({"torch": scripted.loader(15), "dali": dali})
-    assert rates(result, "dali") == pytest.approx(rates(result, "torch"))
-
-
-def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
-    result = scripted.compare({"made": lambda: iter(scripted.loader(30))})
-    assert rates(result, "made") == pytest.approx([100, 400, 4000 / 30])
-
-
 @pytest.mark.parametrize(
     ("batch", "batches", "message"),
     [
@@ -191,15 +175,6 @@ def test_a_backend_that_fails_leaves_the_others(scripted: Scripted, fails_at: in
     assert result.failed == {"broken": "OSError: the disk went away"}
     assert list(result.backends) == ["good"]
     assert rates(result, "good")[0] == pytest.approx(200)
-
-
-def test_samples_are_counted_as_the_user_says(scripted: Scripted) -> None:
-    """A text has no first dimension."""
-    loader = scripted.loader(10, batch="some text")
-    assert scripted.compare({"a": loader}).as_json()["unit"] == "batches"
-    counted = scripted.compare({"a": loader}, samples=lambda text: len(text.split()))
-    assert counted.as_json()["unit"] == "images"
-    assert rates(counted, "a")[0] == pytest.approx(100)
 
 
 def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from loadeval.cli.watch import Ranks, follow, line, screen
 from loadeval.data.log import read_run
 from loadeval.live import LiveState, Outlier, Rates
 from loadeval.report.text import lines
-from tests.cli.commands import COMMAND, in_a_terminal, runner
+from tests.cli.commands import COMMAND, runner
 from tests.runs.measured import record
 
 MS = 1_000_000
@@ -284,23 +284,6 @@ def test_ranks_that_begin_later_are_followed_too(job: Path) -> None:
     ]
 
 
-def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However long it takes, and then the run follows."""
-    path, looks = tmp_path / "run.jsonl", list[float]()
-
-    def sleep(seconds: float) -> None:
-        looks.append(seconds)
-        if len(looks) == 3:
-            record(path)
-
-    monkeypatch.setattr(command, "follow", partial(follow, sleep=sleep))
-    code, out, err = run(path)
-    waiting, ended = out.splitlines()
-    assert (code, err, looks) == (0, "", [2.0] * 3)
-    assert waiting == f"Waiting for a run log at {path}; Ctrl-C ends it"
-    assert ended.startswith("ended after 1 s; ")
-
-
 def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,11 +303,6 @@ def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
     code, out, err = run(log)
     assert (code, err) == (0, "")
     assert "Waiting for a run log" in " ".join(out.split())
-
-
-def test_a_job_in_a_terminal(job: Path) -> None:
-    told = in_a_terminal("watch", str(job), "--once", columns=150)
-    assert told.index("all ranks") < told.index("rank2 ") < told.index("rank0 ")
 
 
 @contextmanager

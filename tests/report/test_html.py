@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAYLOADS = (
     "</script><script>window.owned=1</script>",
-    "<!--<script>window.owned=1;</script>",
-    "<img src=x onerror=window.owned=1>",
     "'\" onmouseover=window.owned=1 onfocus='",
     '<a href="javascript:owned=1">a</a><b>b</b>',
-    "&lt;b&gt;b&lt;/b&gt; &#60;i&#62; &amp;lt;",
     "{{ 7*7 }}{% raw %} %{x} $x^2$",
 )
 STEERING = "a\u2028b\u202ed\x1b[2Je\x00f\ud800"
