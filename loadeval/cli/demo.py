@@ -23,7 +23,7 @@ AFTER = "Train with the first change that an earlier demo advised, and tell what
 
 def demo(
     after: Annotated[bool, typer.Option("--after", help=AFTER)] = False,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="What to train on.")] = "cpu",
+    device: Annotated[str, typer.Option(metavar="<cpu|cuda>", help="What to train on.")] = "cpu",
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for images and run logs.")
     ] = Path("loadeval-demo"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 
 import numpy as np
 
@@ -596,29 +597,32 @@ def lost(r: Result) -> Section:
 def arms(r: Result) -> Section:
     """Throughput and times of each arm."""
     g = r.gap
-    columns: dict[str, dict[str, Cell]] = {}
+    labels: tuple[str, ...] = (
+        "throughput",
+        "a batch",
+        "step",
+        "wait",
+        "  p50",
+        "  p95",
+        "  p99",
+        "  longest",
+    )
+    columns: dict[str, list[Cell]] = {}
     for arm, iteration in zip(ARMS, (g.real, g.ideal), strict=True):
         run = r.runs[arm]
         steps = run.steps.take(steady(run, arm))
         if iteration is not None and len(steps):
-            p50, p95, p99, longest = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
-            columns[arm] = {
-                "throughput": Number(r.throughput.get(arm), f"{r.unit}/s"),
-                "a batch": _ns(iteration),
-                "step": _ns(float(steps.step_ns.mean())),
-                "wait": _ns(float(steps.wait_ns.mean())),
-                "  p50": _ns(p50),
-                "  p95": _ns(p95),
-                "  p99": _ns(p99),
-                "  longest": _ns(longest),
-            }
+            means = float(steps.step_ns.mean()), float(steps.wait_ns.mean())
+            waits = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
+            rate = Number(r.throughput.get(arm), f"{r.unit}/s")
+            columns[arm] = [rate, _ns(iteration), *map(_ns, [*means, *waits])]
     if g.loader_only is not None:
         rate = Number(r.throughput.get("loader_only"), f"{r.unit}/s")
-        columns["loader alone"] = {"throughput": rate, "a batch": _ns(g.loader_only)}
+        columns["loader alone"] = [rate, _ns(g.loader_only)]
     if not columns:
         return Section("")
-    labels = dict.fromkeys(label for column in columns.values() for label in column)
-    rows = [(label, *(column.get(label, "") for column in columns.values())) for label in labels]
+    labels = labels[: max(map(len, columns.values()))]
+    rows = list(zip_longest(labels, *columns.values(), fillvalue=""))
     blocks: list[Block] = [Table(("", *columns), rows)]
     bars = [
         (legend(series), series, r.throughput[key])
@@ -719,8 +723,8 @@ def _stages_chart(r: Result, s: Stages) -> Chart:
         bars.append((each.stage, each.stage, each.charged_ns, parts))
         if each.stage == "fetch":
             for one in s.transforms:
-                took_ns = (s.transform_share(one) or 0.0) * s.total_ns
-                bars.append((f"  {one.name}", "fetch", took_ns, unknown))
+                waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
+                bars.append((f"  {one.name}", "fetch", waited_ns, unknown))
     bars.append(("not attributed", "not_attributed", s.not_attributed_ns, unknown))
     names = ("label", "stage", "value", "share", "on_cpu", "waiting_for_cpu", "blocked")
     rows = [

@@ -618,9 +618,11 @@ def _patch(color: str, label: str, **look: Any) -> Patch:
 def _legend(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
     """A row of entries above the axes, behind a title."""
     names = [drawable(str(entry.get_label()), LONGEST_LABEL) for entry in entries]
-    place, x = ("lower right", 1) if title else ("lower left", 0)
-    axes.set_title(drawable(title, LONGEST_LABEL), loc="left", size=TYPE, weight="bold")
-    axes.legend(entries, names, ncols=max(len(names), 1), loc=place, bbox_to_anchor=(x, 1.02))
+    place: Look = {"loc": "lower left", "bbox_to_anchor": (0, 1.02)}
+    if title:
+        place = {"loc": "lower right", "bbox_to_anchor": (1, 1.02)}
+        axes.set_title(drawable(title, LONGEST_LABEL), loc="left", size=TYPE, weight="bold")
+    axes.legend(list(entries), names, ncols=max(len(names), 1), **place)
 
 
 def _beside(

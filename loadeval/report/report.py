@@ -74,7 +74,7 @@ class Report:
             return job_sections(self.job, self.result, commands)
         return sections(self.result, commands)
 
-    def screen(self) -> list[Section]:
+    def _screen(self) -> list[Section]:
         """The sections that have a place on a screen."""
         return [section for section in self.sections() if section.priority is not None]
 
@@ -120,7 +120,7 @@ class Report:
         return max(known, key=known.__getitem__, default=None)
 
     def __str__(self) -> str:
-        return "\n".join(line.plain for line in lines(self.screen()))
+        return "\n".join(line.plain for line in lines(self._screen()))
 
     def plot(self, output: str | Path = "comparison.png") -> Path:
         """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
@@ -130,7 +130,7 @@ class Report:
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
         # What is said of each of several backends has its own charts.
-        every, charts, notes = self.sections() if self.result else self.screen(), [], []
+        every, charts, notes = self.sections() if self.result else self._screen(), [], []
         for section in every:
             for block in section.blocks:
                 if isinstance(block, Bars):

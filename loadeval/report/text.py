@@ -63,18 +63,11 @@ SEPARATORS = (re.compile(rf"[/\\{KEPT}]"), re.compile(r"[._(,=-]"))
 """Behind these a longer word than a line is broken, behind the first ones if it has any."""
 
 
-class _Console(Console):
-    """Leaves a reader that is gone to the caller, whose exit code that is; rich's exits with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704 - rich calls it where the error is handled
-
-
 def show(
     sections: Sequence[Section], *, file: TextIO | None = None, height: int | None = None
 ) -> None:
     """Print sections to stdout or `file`, or those that fit in `height` lines."""
-    console = _Console(file=file, highlight=False, markup=False, emoji=False)
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     ascii_only = console.options.ascii_only

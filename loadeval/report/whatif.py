@@ -14,7 +14,7 @@ from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change
 from loadeval.model.model import LIMITS, Model
 from loadeval.model.whatif import WhatIf, predicted
-from loadeval.report.blocks import Cell, Chart, Number, Section, Table, Text
+from loadeval.report.blocks import Block, Cell, Chart, Number, Section, Table, Text
 from loadeval.words import counted, cpus
 
 SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
@@ -51,7 +51,8 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
         if short is not None:
             least = counted(short.settings["num_workers"], "worker")
             said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
-        headline, blocks = _headline(model), [Table(head, rows), worker_curve(model, every)]
+        headline = _headline(model)
+        blocks: list[Block] = [Table(head, rows), worker_curve(model, every)]
     else:
         present, before = every[0], _settings(every[0])
         rows = [
