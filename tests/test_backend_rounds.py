@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +12,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import (
     Backend,
-    IterableAdapter,
-    LoaderInfo,
-    LoadevalWarning,
     read_run,
 )
 from loadeval.backends import BackendRun, differences, work_of
@@ -26,7 +22,6 @@ from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from loadeval import Run
@@ -122,13 +117,6 @@ def test_each_round_counts_as_many_batches(
     assert (header.settings["comparison"], header.settings["rounds"]) == ("comparison", 3)
 
 
-def test_every_round_is_an_epoch_of_its_own() -> None:
-    backend = Stand(list(range(200)))
-    for number in range(3):
-        assert backend.train(number)[0] == 0
-        assert backend.loader.closed == number + 2  # one look came before
-
-
 def test_a_round_that_is_left_early_is_broken_off() -> None:
     backend = Stand(list(range(200)))
     batches = backend.backend.round(0)
@@ -137,28 +125,6 @@ def test_a_round_that_is_left_early_is_broken_off() -> None:
     assert backend.loader.closed == 2
     assert [end.cause for end in backend.backend.recorder.run().ends] == ["broken off"]
     assert backend.backend.error is None
-
-
-def first_arm(run: Run, number: int) -> int:
-    """The arm of the first block that counts in a round."""
-    return int(run.steps.arm[run.steps.pair == number][0])
-
-
-def test_a_full_queue_is_emptied_first() -> None:
-    """A loader that fills its queue while idle would hide at first that it is too slow."""
-    numbers = list(range(300))
-    idle = Stand(numbers, prefetched=4, ready=1, rounds=6).trained(6)
-    fresh = Stand(numbers, prefetched=4, rounds=6).trained(6)
-    assert queues_emptied(idle) == [0, 1, 2, 3, 4, 5]
-    assert queues_emptied(fresh) == [number for number in range(6) if first_arm(fresh, number)]
-    assert len(queues_emptied(fresh)) < 6
-
-
-def queues_emptied(run: Run) -> list[int]:
-    """The rounds in which a full queue was emptied."""
-    return [
-        prefetch.pair for prefetch in run.prefetches if (prefetch.batches, prefetch.timed) == (4, 0)
-    ]
 
 
 def test_an_error_of_the_loader_ends_the_round() -> None:
@@ -183,38 +149,6 @@ def test_epochs_that_are_too_short_are_an_error() -> None:
 BATCHES = [np.zeros((4, 2))] * 3
 
 
-class Grumbling(list[Any]):
-    """A loader whose adapter warns at each epoch, and has batches ready once it was read."""
-
-    read = False
-
-
-class GrumblingAdapter(IterableAdapter):
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        loader.read = True
-        warnings.warn("the epoch before was broken off", LoadevalWarning, stacklevel=2)
-        return iter(loader)
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        return LoaderInfo("Grumbling", ready_batches=int(loader.read))
-
-
-def test_an_iterator_that_starts_over_is_a_backend() -> None:
-    """It has as many epochs as are asked for, where `iter()` resets it."""
-
-    class Rewinding:
-        def __iter__(self) -> Rewinding:
-            self.left = [2, 1]
-            return self
-
-        def __next__(self) -> int:
-            if not self.left:
-                raise StopIteration
-            return self.left.pop()
-
-    assert look(Rewinding()).work["batch 0 is {}"] == "int"
-
-
 def look(loader: Any, samples: Any = None, **options: Any) -> BackendRun:
     settings = replace(settings_of(FakeClock(), 3, 24, seed=0), samples=samples)
     return BackendRun(Backend(loader, **options), settings)
@@ -227,15 +161,6 @@ def test_the_look_is_at_the_converted_batch() -> None:
     assert look(["ab"], len, convert=lambda text: 2 * text).work == work_of("", 4, 1) | {
         "batch 0 is {}": "str"
     }
-
-
-def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it will be in each round. Of epochs broken off there is no warning: all of them are."""
-    register(monkeypatch, __name__, GrumblingAdapter)
-    for loader, ready in ((Grumbling(BATCHES), 1), (lambda: iter([1]), 0)):
-        run = look(loader)
-        run.begin("comparison")
-        assert run.recorder.header.loader.ready_batches == ready
 
 
 def test_the_workers_of_a_dataloader_end_with_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +185,7 @@ SIX = [f"({n},) float64" for n in range(6)]
     ("batch", "words"),
     [
         ((IMAGES, LABELS), "(4, 3, 8, 8) uint8, (4,) int64"),
-        ({"images": IMAGES, "labels": LABELS}, "(4, 3, 8, 8) uint8, (4,) int64"),
         ([torch.zeros(2, 3)], "(2, 3) float32"),
-        ([np.zeros((2, 3), np.float32)], "(2, 3) float32"),
         ([Framework()], "(2,) float32"),
         ([["a", "b"], 1], "str, str, int"),
         ([], "empty"),
@@ -274,27 +197,12 @@ def test_a_batch_in_words(batch: Any, words: str) -> None:
     assert work_of(batch, 4, 1)["batch 0 is {}"] == words
 
 
-ONE, OTHER = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
-UNTOLD = work_of([LABELS], UNKNOWN, None)
-
-
-@pytest.mark.parametrize(
-    ("work", "told"),
-    [
-        ({}, []),
-        ({"torch": ONE, "dali": ONE}, []),
-        (
-            {"torch": ONE, "dali": OTHER, "spdl": ONE},
-            [
-                "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
-                "dali: batch 0 has 8 samples where torch has 4",
-                "dali: an epoch has 1,005 batches where torch has 10",
-            ],
-        ),
-        ({"torch": ONE, "spdl": UNTOLD}, []),
-        ({"spdl": UNTOLD, "torch": ONE}, []),
-    ],
-)
-def test_each_difference_from_the_first_is_told(work: Any, told: list[str]) -> None:
+def test_each_difference_from_the_first_is_told() -> None:
     """Leaves, samples and batches per epoch count; what is not known is no difference."""
-    assert differences(work) == told
+    one, other = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
+    untold = work_of([LABELS], UNKNOWN, None)
+    assert differences({"torch": one, "dali": other, "spdl": untold}) == [
+        "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
+        "dali: batch 0 has 8 samples where torch has 4",
+        "dali: an epoch has 1,005 batches where torch has 10",
+    ]

@@ -93,15 +93,6 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
     assert all(figure in outcome.printed for figure in figures)
 
 
-def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
-    """The rows are in the order of the changes: rates, share lost, epoch start, first finding."""
-    lines = outcomes["slow_to_fast.py"].printed.splitlines()
-    rows = lines[-len(WAYS) - 2 : -2]
-    for way, row in zip(WAYS, rows, strict=True):
-        figures = r" +\d+ +\d+  -?\d+%( \[.*\])? +\d+ ms  [A-Za-z -]+"
-        assert re.fullmatch(re.escape(way) + figures, row), row
-
-
 def test_every_rank_is_told_of(tmp_path: Path) -> None:
     """Each has a log under torchrun, all follow one schedule, and rank 0 tells of all, once."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -133,15 +124,6 @@ def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
-
-
-@pytest.mark.parametrize("name", sorted({*WRITES} | ELSEWHERE))
-def test_an_example_is_told_of(name: str) -> None:
-    """Its section in docs/examples.md has the command, and the example says how it is run."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    assert f"\n## {name.removesuffix('.py')}\n" in document
-    assert re.search(rf"^\$ .*examples/{name}", document, re.MULTILINE)
-    assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
 
 
 @pytest.mark.parametrize("name", sorted(WRITES))

@@ -149,26 +149,6 @@ def test_a_timeline(log: Path) -> None:
     assert lines == TIMELINE.splitlines()
 
 
-def test_the_trace_event_format(log: Path) -> None:
-    """An event a line; a fifth of a nanosecond more, for readers that cut off what is less."""
-    assert run(log, "--format", "chrome")[0] == 0
-    lines = log.with_name("run.trace.json").read_text(encoding="utf-8").splitlines()
-    assert (
-        "\n".join([*lines[:5], *lines[-2:]])
-        == r"""
-{"traceEvents":[
-{"ph":"M","pid":1,"tid":1,"name":"process_name","args":{"name":"a \"run\" (alternate)"}},
-{"ph":"M","pid":1,"tid":2,"name":"thread_name","args":{"name":"epoch 0: arms"}},
-{"ph":"M","pid":1,"tid":2,"name":"thread_sort_index","args":{"sort_index":2}},
-{"ph":"X","pid":1,"tid":2,"name":"real, not counted","ts":1.0012,"dur":50.0,"args":{"batches":1}},
-{"ph":"i","pid":1,"tid":1,"name":"the step changes its batch","ts":120.0002,"s":"p","args":{}}
-],"displayTimeUnit":"ms","otherData":{"tool":"loadeval","run_id":"1a2b","name":"a \"run\"",\
-"mode":"alternate","created":"2026-01-31T12:00:00+00:00","unit":"images"}}""".strip().replace(
-            "\\\n", ""
-        )
-    )
-
-
 def test_tables(log: Path) -> None:
     """An empty cell is not known. Readings have a row for each value; stages are a third table."""
     assert run(log, "--format", "csv")[0] == 0

@@ -215,16 +215,6 @@ def test_a_copy_is_not_tracked() -> None:
     assert steps == [2]
 
 
-def test_only_the_first_rank_is_tracked(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps: list[int] = []
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    for rank in ("0", "1"):
-        monkeypatch.setenv("RANK", rank)
-        with LoaderEvaluator([1, 2], track=lambda step, _: steps.append(step)) as evaluator:
-            assert list(evaluator) == [1, 2]
-    assert steps == [2]
-
-
 def test_an_unknown_tracker_is_refused() -> None:
     with pytest.raises(UsageError, match="track is 'comet'; expected 'mlflow' or 'wandb' or"):
         LoaderEvaluator([1], track="comet")

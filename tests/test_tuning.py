@@ -168,11 +168,6 @@ def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
     assert result.notes[-1] == "Ended early by Ctrl-C."
 
 
-def test_ctrl_c_before_anything_is_known_is_raised(loaders: Loaders) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        loaders.tune(step=interrupted(loaders, 60 + 2 * 21))
-
-
 def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> None:
     """The first batch of a block takes longer by a second."""
     loader = ScriptedLoader([IMAGES] * 60, [1_000 * MS, *[10 * MS] * 59], loaders.clock)
@@ -216,14 +211,6 @@ def test_without_workers_nothing_that_needs_them_is_passed(loaders: Loaders) -> 
     )
     assert {"num_workers": 0} in loaders.made
     assert {"num_workers": 0, "prefetch_factor": 4} not in loaders.made
-
-
-def test_only_what_the_function_takes_is_tried(
-    loaders: Loaders, predicted: dict[int, Estimate]
-) -> None:
-    predicted[2] = Estimate(2.0, 1.9, 2.1)
-    result = loaders.tune(lambda num_workers: loaders.make(num_workers), space=None)  # noqa: PLW0108 - its parameter counts
-    assert {name for changes in tried(result) for name in changes} == {"num_workers"}
 
 
 def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> None:

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +13,9 @@ import pytest
 
 from loadeval.cli import watch as command
 from loadeval.cli.watch import Ranks, follow, line, screen
-from loadeval.data.log import read_run
 from loadeval.live import LiveState, Outlier, Rates
 from loadeval.report.text import lines
-from tests.cli.commands import COMMAND, runner
+from tests.cli.commands import runner
 from tests.runs.measured import record
 
 MS = 1_000_000
@@ -51,22 +45,6 @@ STATE = LiveState(
     ),
     events=("the step changes its batch",),
 )
-SCRIPT = """
-import select, sys, time
-from loadeval import LoaderEvaluator
-
-def batches():
-    for number in range(10**9):
-        time.sleep(0.002)
-        yield bytes(4)
-
-options = {"log_file": sys.argv[1], "samples": len, "unit": "images"}
-with LoaderEvaluator(batches(), **options) as evaluator:
-    for batch in evaluator:
-        time.sleep(0.003)
-        if select.select([sys.stdin], [], [], 0)[0]:
-            break
-"""
 
 
 def of(state: LiveState) -> Ranks:
@@ -240,15 +218,6 @@ def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
     assert (states[0].batches, states[-2].batches, states[-1].batches) == (0, 30, 30)
 
 
-def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None:
-    """Nothing of the old run is in the figures of the new one."""
-    path = tmp_path / "followed.jsonl"
-    path.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
-    jobs = followed(path, path.unlink, partial(record, path, batches=3))
-    batches = [{name: rank.batches for name, rank in job.items()} for job in jobs]
-    assert batches == [{"followed": 30}, {}, {"followed": 3}]
-
-
 def test_silence_is_told(log: Path) -> None:
     """A log that nobody wrote to for a while says so, also at the first look."""
     log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
@@ -303,44 +272,3 @@ def test_a_terminal_shows_a_screen_and_ctrl_c_ends_it(
     code, out, err = run(log)
     assert (code, err) == (0, "")
     assert "Waiting for a run log" in " ".join(out.split())
-
-
-@contextmanager
-def started(*command: object, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A process, which does not outlive the test, whatever happens in that."""
-    process = subprocess.Popen([*map(str, command)], **pipes)
-    try:
-        with process:
-            yield process
-    finally:
-        process.kill()
-
-
-@pytest.mark.check
-def test_a_training_is_followed_while_it_runs(tmp_path: Path) -> None:
-    """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
-    path = tmp_path / "run.jsonl"
-    with started(sys.executable, "-c", SCRIPT, path, stdin=subprocess.PIPE) as training:
-        deadline = time.monotonic() + WAIT_S
-        while not path.exists() or not path.stat().st_size or read_run(path).batches < 50:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        code, out, errors = run(path, "--once", "--json")
-        state = json.loads(out)
-        assert (code, errors, state["ended"]) == (0, "", False)
-        assert state["overall"]["samples_per_s"] > 0
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with started(COMMAND, "watch", path, "--interval", "0.2", **pipes) as follower:
-            assert follower.stdout is not None
-            told = [follower.stdout.readline() for _ in range(3)]
-            follower.send_signal(signal.SIGINT)
-            _, error = follower.communicate(timeout=WAIT_S)
-        assert (follower.returncode, error) == (0, b"")
-        assert all(each.startswith(b"running for") for each in told)
-        with started(COMMAND, "watch", path, **pipes) as follower:
-            training.communicate(b"\n", timeout=WAIT_S)
-            printed, _ = follower.communicate(timeout=WAIT_S)
-    last = printed.splitlines()[-1].decode()
-    assert (training.returncode, follower.returncode) == (0, 0)
-    assert last.startswith("ended after")
-    assert f"batch {read_run(path).batches - 1:,};" in last

@@ -107,17 +107,6 @@ def test_the_page_asks_for_nothing() -> None:
     assert not {"img", "link", "iframe", "object"} & {tag for tag, _ in Elements(source).found}
 
 
-def test_ids_are_unique_and_links_lead_somewhere() -> None:
-    elements = Elements(written()).found
-    ids = Counter(attributes["id"] for _, attributes in elements if "id" in attributes)
-    assert set(ids.values()) == {1}
-    names = ("href", "xlink:href", "aria-labelledby")
-    targets = [
-        attributes[name] for _, attributes in elements for name in names if name in attributes
-    ]
-    assert {str(target).lstrip("#") for target in targets} <= set(ids)
-
-
 def test_a_page_of_many_batches_is_under_a_megabyte() -> None:
     sections = [*sample.report(), Section("More", [sample.waits(100_000, 1_000)])]
     assert len(page(sections, "demo.jsonl").encode()) < 1_000_000
