@@ -19,7 +19,6 @@ RUNS = (
     "Logs or metrics files; or a folder, of a `loadeval run` or of a job's ranks. One run; a log "
     "and a replay; two runs of one program, before and after a change; or several backends."
 )
-OUTPUT = "Draw it too: comparison.png, or an SVG or a PDF by the extension."
 BETWEEN = "Look at a window of the run alone, in seconds since its start: --between 120s 180s."
 FAIL_ABOVE = "Exit with 3 if more than PERCENT of the time is lost (whole 95% CI), 4 if undecided."
 FAIL_SLOWER = "Of two runs: exit with 3 if the second is more than PERCENT slower, 4 if undecided."
@@ -28,9 +27,7 @@ SCREEN_LINES = 24
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
-    ] = None,
+    output: console.Figure = None,
     full: Annotated[bool, typer.Option("--full", help="Print everything, not one screen.")] = False,
     as_json: console.AsJson = False,
     between: Annotated[

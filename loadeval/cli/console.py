@@ -43,6 +43,15 @@ def _can_run(command: list[str]) -> list[str]:
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+Figure = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FIGURE",
+        help="Draw it too, as PNG, SVG or PDF by the extension.",
+    ),
+]
 Command = Annotated[
     list[str],
     typer.Argument(

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import AsJson, errors_printed, print_json, say
+from loadeval.cli.console import AsJson, Figure, errors_printed, print_json, say
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
@@ -32,10 +32,6 @@ FASTER = (
     "fetch, collate, indices, hand-over, pin; or the training step. May be given several times."
 )
 CPUS = "CPUs that training and its workers share, without other programs."
-OUTPUT = (
-    "Draw throughput against num_workers too, and the settings that are given as a point: as PNG, "
-    "SVG or PDF by the extension, such as whatif.png."
-)
 
 
 def whatif(  # noqa: PLR0913 - an option for each setting
@@ -54,9 +50,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         typer.Option("--in-order/--out-of-order", help="Whether batches keep their order."),
     ] = None,
     faster: Annotated[list[str] | None, typer.Option(metavar="NAME=TIMES", help=FASTER)] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
-    ] = None,
+    output: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict throughput under other settings of the loader.

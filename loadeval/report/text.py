@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -31,9 +32,6 @@ from loadeval.report.blocks import (
 )
 from loadeval.report.palette import DARK
 from loadeval.words import printable, whole_share, worded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""

@@ -21,14 +21,17 @@ SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
 """Those of a prediction that a user can ask for, in the order in which they are told."""
 BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
 SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
-MEMORY = "Memory is that of the workers and of prefetched batches."
+MEMORY = {
+    "memory": "Memory is that of the workers and of prefetched batches.",
+    "/dev/shm": "/dev/shm holds prefetched batches.",  # noqa: S108 - the name of a column
+}
 
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
     every = by_workers(model) if asked is None else [predicted(model), asked]
-    memory = any(map(_memory, every))
-    notes = f"{BRACKETS} {SPEEDUPS} {MEMORY}" if memory else f"{BRACKETS} {SPEEDUPS}"
+    memory = [kind for kind in MEMORY if any(_memory(each, kind) for each in every)]
+    notes = " ".join([BRACKETS, SPEEDUPS, *(MEMORY[kind] for kind in memory)])
     assumed = dict.fromkeys(each for one in every for each in one.assumptions)
     if asked is None:
         measured, now = model.measured(), model.settings["num_workers"]
@@ -43,9 +46,8 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
                 "present" if workers == now else Number(speedup, "times"),
                 _limit(each),
             ]
-            rows.append([*cells, _memory(each)] if memory else cells)
-        head: Sequence[str] = ("workers", f"{model.unit}/s", "speed-up", "held up by")
-        head = [*head, "memory"] if memory else head
+            rows.append([*cells, *(_memory(each, kind) for kind in memory)])
+        head = ["workers", f"{model.unit}/s", "speed-up", "held up by", *memory]
         short = next((each for each in every if each.shortages), None)
         said = [Text(f"{_cpus_there(model)} {notes}".strip(), "note")]
         if short is not None:
@@ -65,11 +67,10 @@ def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
             ["speed-up", "", Number(asked.speedup, "times")],
             ["held up by", _limit(present), _limit(asked)],
         ]
-        if memory:
-            rows.append(["memory", *map(_memory, every)])
+        rows += [[kind, *(_memory(each, kind) for each in every)] for kind in memory]
         said = [Text(LIMITS[asked.limit])]
         said += [*(Text(each, "caution") for each in asked.shortages), Text(notes, "note")]
-        head = ("", "present, measured", "what if, predicted")
+        head = ["", "present, measured", "what if, predicted"]
         headline, blocks = _says(model, asked), [Table(head, rows)]
     parts = [Section(headline, priority=1), Section("", blocks), Section("", said)]
     if assumed:
@@ -200,10 +201,10 @@ def _limit(one: WhatIf) -> str:
     return one.limit.removeprefix("the ")
 
 
-def _memory(one: WhatIf) -> Cell:
-    """What workers and prefetched batches take; without workers nothing is said."""
-    is_known = one.settings["num_workers"] and one.memory_bytes
-    return Number(one.memory_bytes, "size") if is_known else ""
+def _memory(one: WhatIf, kind: str) -> Cell:
+    """What workers and prefetched batches take of a kind; without workers nothing is said."""
+    taken = one.memory_bytes if kind == "memory" else one.shared_memory_bytes
+    return Number(taken, "size") if one.settings["num_workers"] and taken else ""
 
 
 def _cpus_there(model: Model) -> str:
