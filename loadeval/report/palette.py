@@ -26,7 +26,6 @@ _NAMED = {
     "waiting": ("#a86200", "#b87a08"),
     "contention": ("#b04f87", "#bd6299"),
     "epoch_starts": ("#107c88", "#23929f"),
-    "gpu_idle": ("#b3402a", "#cb5a41"),
     "epoch_start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
     "not_counted": ("#8f8b84", "#85837d"),
