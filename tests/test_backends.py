@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import Backend, RunLogError, UsageError, compare_backends, read_run
+from loadeval import RunLogError, UsageError, compare_backends, read_run
 from loadeval.data.columns import Columns
 from loadeval.report.report import Report, report_of_runs
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.builder import alternating
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from loadeval import Run
@@ -223,19 +222,6 @@ def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_pa
         scripted.compare({"a/b": [1]}, log_dir=tmp_path)
 
 
-def training_step() -> Callable[[Any], None]:
-    model, criterion = nn.Linear(16, 2), nn.CrossEntropyLoss()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(batch: Any) -> None:
-        inputs, labels = batch
-        optimizer.zero_grad()
-        criterion(model(inputs), labels).backward()
-        optimizer.step()
-
-    return step
-
-
 def collect(_worker: int) -> None:
     """What is garbage, of the process that forked this one too; what is older is none."""
     gc.collect(0)
@@ -279,35 +265,6 @@ def test_a_worker_does_not_free_another_backends_pipelines(
         gc.enable()
     assert not result.failed
     assert not marker.exists()
-
-
-@pytest.mark.check
-def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
-    """A DataLoader with a worker, one without, and a generator function with a converter."""
-    dataset = TensorDataset(torch.rand(160, 16), torch.arange(160) % 2)
-
-    def arrays() -> Iterator[dict[str, Any]]:
-        for start in range(0, 160, 8):
-            inputs, labels = dataset[start : start + 8]
-            yield {"inputs": inputs.numpy(), "labels": labels.numpy()}
-
-    result = compare_backends(
-        {
-            "worker": DataLoader(dataset, batch_size=8, shuffle=True, num_workers=1),
-            "in process": DataLoader(dataset, batch_size=8, shuffle=True),
-            "generator": Backend(arrays, lambda batch: tuple(map(torch.tensor, batch.values()))),
-        },
-        training_step(),
-        batches=24,
-        rounds=3,
-        unit="images",
-    )
-    assert not result.failed
-    assert all(rate > 0 for name in result.backends for rate in rates(result, name))
-    differences = result.as_json()["differences"]
-    assert isinstance(differences, list)
-    assert len(differences) == 3
-    assert result.plot(tmp_path / "backends.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_backends_take_turns_in_an_order_that_the_seed_decides(scripted: Scripted) -> None:

@@ -91,14 +91,6 @@ def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
     assert "loadeval diagnose -- " in text
 
 
-def test_a_program_that_was_seen_in_no_loader_waits_for_an_unknown_time(sleeping: int) -> None:
-    code, out, _ = run(sleeping, "--seconds", "1", "--json")
-    assert code == 0
-    (seen,) = json.loads(out)["trainings"]
-    assert seen["pid"] == sleeping
-    assert seen["wait_share"] is None
-
-
 def look(program: Program, *arguments: object) -> tuple[float, Any]:
     """The true share of waiting while it was looked at, and what was seen."""
     before = program.waited_and_stepped

@@ -11,9 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadeval import compare_backends
 from loadeval.data.lines import LoaderInfo
-from loadeval.testing import FakeClock, ScriptedLoader
 from tests.cli.commands import runner
 from tests.runs.given import MS, make_run, write_run
 from tests.runs.measured import record
@@ -178,20 +176,3 @@ def test_a_limit_to_be_slower_needs_two_runs_of_one_program(alternated: Path, lo
 
 
 # Several backends
-
-
-def test_logs_of_one_comparison_are_compared_again(tmp_path: Path) -> None:
-    clock, loads_ms = FakeClock(), {"torch": 30, "dali": 10, "spdl": 20}
-    batches = [np.zeros((4, 2))] * 60
-    compare_backends(
-        {name: ScriptedLoader(batches, [ms * MS] * 60, clock) for name, ms in loads_ms.items()},
-        lambda _: clock.advance(10 * MS),
-        batches=24,
-        rounds=3,
-        unit="images",
-        log_dir=tmp_path,
-        clock=clock,
-    )
-    code, out, err = run(*(tmp_path / f"{name}.jsonl" for name in loads_ms))
-    assert (code, err) == (0, "")
-    assert out.startswith("dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl\n")

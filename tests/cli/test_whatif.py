@@ -65,21 +65,6 @@ assumed
 - For each further CPU in use, a batch takes 3% to 16% more CPU time.
 - The training step takes the same time for a sample as in the run.
 """
-PRESENT = """\
-These are the present settings: nothing would change.
-
-             present, measured  what if, predicted
-num_workers  2                  2
-samples/s    930 [830, 1,041]   930 [830, 1,041]
-speed-up                        1.00x [1.00x, 1.00x]
-held up by   CPUs               CPUs
-memory       24.6 MB            24.6 MB
-
-The CPUs are the limit: more of them, or cheaper samples, would help most.
-Brackets: 95% CI of what is measured, expected range of what is predicted.
-Speed-ups are of whole epochs, over the run as it was. Memory is that of the
-workers and of prefetched batches.
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -97,11 +82,6 @@ def test_other_settings_beside_the_present_ones(tmp_path: Path) -> None:
     options = ["--num-workers", 6, "--prefetch-factor", 4, "--out-of-order", "--batch-size", 64]
     options += ["--cpus", 8, "--faster", "GaussianBlur=2", "--faster", "step=1.5"]
     assert run(log, *options) == (0, OTHER_SETTINGS, "")
-
-
-def test_the_present_settings_change_nothing(tmp_path: Path) -> None:
-    (log,) = laid_out("slow-transform", tmp_path)
-    assert run(log, "--num-workers", 2) == (0, PRESENT, "")
 
 
 def test_cpus_that_others_use_now_are_told(tmp_path: Path) -> None:
