@@ -114,12 +114,12 @@ epoch 0: batches: step 60.0002 +9.999 batch=1
 epoch 0: batches: wait 70.0002 +2.5 batch=2 samples=4
 epoch 0: batches: step 72.5002 +7.5 batch=2
 epoch 0: batches: wait, exhausted 80.0002 +7.0
-epoch 0: worker 0: fetch 2.0002 +20.0 batch=0 samples=4 slowest_index=17 slowest_ns=9000
+epoch 0: worker 0: fetch 2.0002 +20.0 batch=0
 epoch 0: worker 0: collate 22.0002 +8.0 batch=0
 epoch 0: worker 0: fetch 30.0002 +4.0 batch=2
 epoch 0: worker 0: collate 34.0002 +1.0 batch=2
-epoch 0: worker 0, queue: pickle 30.0002 +0.5 batch=0 pickled_bytes=420
-epoch 0: worker 1: fetch 2.5002 +40.0 batch=1 samples=4
+epoch 0: worker 0, queue: pickle 30.0002 +0.5 batch=0
+epoch 0: worker 1: fetch 2.5002 +40.0 batch=1
 epoch 0: receive and pin: receive 39.7002 +0.3 batch=0
 epoch 0: receive and pin: pin 40.0002 +0.7 batch=0
 epoch 0: indices: indices 40.9012 +0.1 batch=0

@@ -24,7 +24,6 @@ from loadeval.report.blocks import Facts, Section, Table, Text
 
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
 MOST_RANKS = 10
-LONGEST_NAME = 48
 
 Ranks = Mapping[str, LiveState]
 """The state of each rank of a job under the name of its log, in order; a run by itself is one."""
@@ -148,7 +147,7 @@ def screen(ranks: Ranks) -> list[Section]:
     for name in sorted(ranks, key=wait_share, reverse=True)[:MOST_RANKS]:
         state = ranks[name]
         where = _status(state) if state.ended or state.silent_ns else _place(state)
-        rows.append((_short(name), where, *_rates(state.now, unit), *_rates(state.overall, unit)))
+        rows.append((name, where, *_rates(state.now, unit), *_rates(state.overall, unit)))
     table = Table(("", "", "now", "waiting", "whole run", "waiting"), rows)
     left = len(ranks) - MOST_RANKS
     more = [Text(f"and {left:,} more, which wait less")] if left > 0 else []
@@ -178,7 +177,7 @@ def _of_run(state: LiveState) -> Section:
     )
     table = list(zip(("throughput", "time waiting"), *rates, strict=True))
     return Section(
-        f"{_short(state.name)} ({state.mode})",
+        f"{state.name} ({state.mode})",
         [
             progress,
             Text(""),
@@ -222,9 +221,5 @@ def _rates(rates: Rates | None, unit: str) -> tuple[str, str]:
         return ("no steady-state batches",) * 2
     throughput = words.rate(rates.batches_per_s, "batches")
     if rates.samples_per_s is not None:
-        throughput = words.rate(rates.samples_per_s, _short(unit))
+        throughput = words.rate(rates.samples_per_s, unit)
     return throughput, words.share(rates.wait_share)
-
-
-def _short(name: str) -> str:
-    return words.shortened(name, LONGEST_NAME)
