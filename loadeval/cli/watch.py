@@ -195,7 +195,8 @@ def _progress(states: list[LiveState]) -> str:
         return f"{_status(states[0])}; {_place(states[0])}"
     least, most = (of(state.batches for state in states) for of in (min, max))
     told = max(states, key=lambda state: (state.silent_ns or 0, not state.ended))
-    return f"{len(states):,} ranks {_status(told)}; {least:,} to {most:,} batches each"
+    ranks = f"{len(states):,} ranks{', one with' if told.silent_ns else ''} {_status(told)}"
+    return f"{ranks}; {least:,} to {most:,} batches each"
 
 
 def _status(state: LiveState) -> str:

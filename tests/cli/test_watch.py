@@ -145,7 +145,9 @@ def test_a_job_is_all_its_ranks() -> None:
         "rank0      ended after 12 min 3 s         264 images/s  34.0%    250 images/s  25.0%",
     ]
     silent = {"rank0": STATE, "rank1": replace(waits, now=None, silent_ns=93 * SECOND)}
-    assert line(silent).startswith("2 ranks no batch for 93 s, 12 min 3 s after the start; ")
+    assert line(silent).startswith(
+        "2 ranks, one with no batch for 93 s, 12 min 3 s after the start; "
+    )
     many = {f"rank{rank}": STATE for rank in range(12)}
     assert shown(many)[-1] == "and 2 more, which wait less"
 
