@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import random
 import time
@@ -11,12 +10,11 @@ import timeit
 import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.resources import files
-from itertools import groupby
 from math import ceil
 from pathlib import Path
 from types import FunctionType
@@ -48,7 +46,7 @@ from loadeval.settings import (
 )
 
 Sample = tuple[str, int]
-MakeLoader = Callable[[Sequence[Sample], int, int], Any]
+Pixels = npt.NDArray[np.uint8]
 
 FEWEST_ROUNDS = 3
 MOST_EMPTY_EPOCHS = 3
@@ -236,22 +234,20 @@ def _logs_of(backends: object, log_dir: str | os.PathLike[str] | None) -> Path |
             f"backends is {backends!r}; expected a dict of loaders by name, such as "
             '{"torch": dataloader, "dali": dali_iterator}'
         )
-    logs = None if log_dir is None else Path(log_dir)
     for name in backends:
         if not isinstance(name, str) or not name.strip():
             raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
-        if logs is not None and Path(name).name != name:
-            raise UsageError(
-                f"{name!r} cannot be the name of a run log in {logs}; choose a backend name "
-                "without slashes, or omit log_dir="
-            )
+        if log_dir is not None and Path(name).name != name:
+            raise UsageError(f"{name!r} cannot name a run log; expected a name without slashes")
+    if log_dir is None:
+        return None
+    logs = Path(log_dir)
     try:
-        if logs is not None:
-            logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot create the folder {logs} for run logs: {error.strerror or error}; pass "
-            "log_dir= a writable folder"
+            f"cannot make the folder {logs}: {error.strerror or error}; pass log_dir= a writable "
+            "folder"
         ) from error
     return logs
 
@@ -297,8 +293,7 @@ class BackendRun:
             self._close()
         ready: int | None = 0  # each new loader fills its queue during its epoch start
         if not isinstance(self._adapter, FactoryAdapter):
-            with _quietly():
-                ready = self._adapter.describe(loader).ready_batches
+            ready = self._adapter.describe(loader).ready_batches
         self._info = replace(info, ready_batches=ready)
 
     def begin(self, comparison: str) -> None:
@@ -386,7 +381,9 @@ class BackendRun:
 
     def _open(self) -> Iterator[Any]:
         """A new epoch, its batches converted."""
-        with _quietly():
+        with warnings.catch_warnings():
+            # That the last epoch was not finished, which is normal here.
+            warnings.simplefilter("ignore", LoadevalWarning)
             self._epoch = epoch = self._adapter.epoch(self._loader)
         return epoch if self._convert is None else map(self._convert, epoch)
 
@@ -412,27 +409,13 @@ def _collect_before_fork(info: LoaderInfo) -> None:
         gc.collect()
 
 
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Omit what an adapter, or DALI, warns of an unfinished epoch: here that is normal."""
-
-    def is_error(record: logging.LogRecord) -> bool:
-        return record.levelno >= logging.ERROR
-
-    root = logging.getLogger()  # where DALI logs it
-    root.addFilter(is_error)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LoadevalWarning)
-            yield
-    finally:
-        root.removeFilter(is_error)
-
-
 def work_of(batch: Any, samples: int, length: int | None) -> dict[str, str | None]:
     """What a backend does, by the words that tell it; None is not known."""
+    described = [leaf_in_words(leaf) for leaf in leaves(batch)]
+    more = len(described) - MOST_LEAVES
+    shown = ", ".join(described[:MOST_LEAVES]) + (f" and {more} more" if more > 0 else "")
     return {
-        "batch 0 is {}": batch_in_words([leaf_in_words(leaf) for leaf in leaves(batch)]),
+        "batch 0 is {}": shown or "empty",
         "batch 0 has {} samples": None if samples == UNKNOWN else str(samples),
         "an epoch has {} batches": None if length is None else f"{length:,}",
     }
@@ -447,14 +430,6 @@ def differences(work: Mapping[str, Mapping[str, str | None]]) -> list[str]:
         for words, ours in work[first].items()
         if None not in (theirs := work[name][words], ours) and theirs != ours
     ]
-
-
-def batch_in_words(described: Sequence[str]) -> str:
-    """The leaves of a batch: equal ones together, MOST_LEAVES at most."""
-    alike = [(leaf, len(list(group))) for leaf, group in groupby(described)]
-    each = [leaf if count == 1 else f"{count} x {leaf}" for leaf, count in alike]
-    more = len(each) - MOST_LEAVES
-    return ", ".join(each[:MOST_LEAVES]) + (f" and {more} more" if more > 0 else "") or "empty"
 
 
 def leaf_in_words(leaf: Any) -> str:
@@ -488,7 +463,7 @@ def recipe_code(name: str, resized: int, cropped: int) -> str:
     return text.replace("cropped: int = 224", f"cropped: int = {cropped}")
 
 
-def compare_recipes(  # noqa: PLR0913 - options, all by keyword
+def compare_recipes(  # noqa: C901, PLR0913 - options, all by keyword, and one way through
     paths: Sequence[str],
     names: Sequence[str],
     step: Callable[[Any], object],
@@ -509,45 +484,52 @@ def compare_recipes(  # noqa: PLR0913 - options, all by keyword
     left.
     """
 
-    def make_loader(name: str) -> MakeLoader:
+    def made(name: str, samples: Sequence[Sample], size: int, count: int) -> Any:
         recipe = import_module(f"loadeval_adapters.recipes.{name}")
-        return partial(recipe.make_loader, resized=resized, cropped=cropped)
+        return recipe.make_loader(samples, size, count, resized=resized, cropped=cropped)
+
+    def loaded(name: str, samples: Sequence[Sample], size: int) -> dict[int, Pixels]:
+        """The images of an epoch, by their class, which tells them apart in any order."""
+        return {
+            int(label): image
+            for images, labels in made(name, samples, size, 0)
+            for image, label in zip(images.numpy(), labels, strict=True)
+        }
 
     say(f"loading JPEGs with {REFERENCE}, which the others are compared with")
-    try:
-        reference, left_out = _reference(paths, make_loader(REFERENCE))
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"the others are compared with {REFERENCE}, which is not installed; install it with: "
-            f"pip install {RECIPES[REFERENCE]}"
-        ) from error
-    samples = list(zip(reference, range(len(reference)), strict=True))
+    left_out: list[str] = []
+    samples: list[Sample] = []
+    reference: list[Pixels] = []
+    for path in dict.fromkeys(paths[at * len(paths) // MOST_JPEGS] for at in range(MOST_JPEGS)):
+        try:
+            reference.append(loaded(REFERENCE, [(path, 0)], 1)[0])
+        except ModuleNotFoundError as error:  # noqa: PERF203 - each file by itself
+            raise UsageError(
+                f"the others are compared with {REFERENCE}, which is not installed; install it "
+                f"with: pip install {RECIPES[REFERENCE]}"
+            ) from error
+        except Exception as error:  # noqa: BLE001 - any error says that a file is broken
+            left_out.append(f"{Path(path).name} is left out: {in_words(error)}")
+        else:
+            samples.append((path, len(samples)))
+    if not samples:
+        raise UsageError(f"{REFERENCE} reads none of {len(paths)} JPEGs: {left_out[0]}")
     repeated = samples * ceil(EPOCH_BATCHES * batch_size / len(samples))
     loaders, pixels = {}, {}
     for name in names:
         say(f"comparing the pixels of {name}")
         try:
-            make = make_loader(name)
-            images = _loaded(make, samples, batch_size)
+            images = loaded(name, samples, batch_size)
+            differ = [
+                np.abs(images[at].astype(np.int16) - image).mean()
+                for at, image in enumerate(reference)
+            ]
+            loaders[name] = made(name, repeated, batch_size, workers)
+            pixels[name] = float(np.mean(differ))
         except ModuleNotFoundError:
             left_out.append(f"{name} is not installed: pip install {RECIPES[name]}")
-            continue
         except Exception as error:  # noqa: BLE001 - a library may raise anything, the others go on
             left_out.append(f"{name} is left out: {in_words(error)}")
-            continue
-        if len(images) < len(samples):
-            counts = f"{len(images)} of {len(samples)}"
-            left_out.append(f"{name} is left out: it loads {counts} JPEGs")
-            continue
-        loaders[name] = make(repeated, batch_size, workers)
-        pixels[name] = float(
-            np.mean(
-                [
-                    np.abs(images[place].astype(np.int16) - image).mean()
-                    for place, image in enumerate(reference.values())
-                ]
-            )
-        )
     if not loaders:
         raise UsageError(f"no recipe can be measured: {'; '.join(left_out)}")
     say(f"measuring {', '.join(loaders)} in turns")
@@ -562,35 +544,6 @@ def compare_recipes(  # noqa: PLR0913 - options, all by keyword
         probe_interval_s=MEMORY_READ_S,
     )
     return comparison, pixels, left_out
-
-
-def _reference(
-    paths: Sequence[str], make_loader: MakeLoader
-) -> tuple[dict[str, npt.NDArray[np.uint8]], list[str]]:
-    """What the reference loads of MOST_JPEGS from all `paths`; and a sentence for each it cannot.
-
-    Raises UsageError where it reads none.
-    """
-    images, left_out = {}, []
-    for path in dict.fromkeys(paths[at * len(paths) // MOST_JPEGS] for at in range(MOST_JPEGS)):
-        try:
-            images[path] = _loaded(make_loader, [(path, 0)], 1)[0]
-        except Exception as error:  # noqa: BLE001, PERF203 - any error says that a file is broken
-            left_out.append(f"{Path(path).name} is left out: {in_words(error)}")
-    if not images:
-        raise UsageError(f"{REFERENCE} reads none of {len(paths)} JPEGs: {left_out[0]}")
-    return images, left_out
-
-
-def _loaded(
-    make_loader: MakeLoader, samples: Sequence[Sample], batch_size: int
-) -> dict[int, npt.NDArray[np.uint8]]:
-    """The images of an epoch, by their class, which tells them apart in any order."""
-    return {
-        int(label): image
-        for images, labels in make_loader(samples, batch_size, 0)
-        for image, label in zip(images.numpy(), labels, strict=True)
-    }
 
 
 def computing_step(seconds: float) -> Callable[[object], None]:

@@ -29,11 +29,6 @@ READINGS = ("probe", "subject", "quantity", "time_ns", "value")
 CHUNK = 20_000
 """So many batches are objects of Python at a time."""
 PROCESS = 1
-OF_A_STAGE = {
-    "fetch": ("samples", "slowest_index", "slowest_ns"),
-    "pickle": ("pickled_bytes",),
-}
-"""What a timeline tells of a batch, where its slice of a stage is selected."""
 
 
 def export_run(run: Run, form: str, path: Path) -> list[Path]:
@@ -173,7 +168,7 @@ def _loading(tracks: Iterator[int], stages: Columns, epoch: int) -> Iterator[Tra
         for stage in of_track:
             began, took = spans(batches)[stage]
             known = took != UNKNOWN
-            told = _facts(batches.take(known), ("batch", *OF_A_STAGE.get(stage, ())))
+            told = _facts(batches.take(known), ("batch",))
             slices += zip(
                 began[known].tolist(), took[known].tolist(), itertools.repeat(stage), told
             )

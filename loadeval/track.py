@@ -179,8 +179,6 @@ def wandb(name: str) -> Iterator[Log]:
         if run is None:
             # What the program prints is left alone, and so is a run that it begins later.
             settings = wandb.Settings(console="off")
-            if hasattr(settings, "finish_timeout"):
-                settings.finish_timeout = LONGEST_END_S
             project = wandb.setup().settings.project or "loadeval"
             run = wandb.init(project=project, name=name, reinit="create_new", settings=settings)
         if not is_defined:  # drawn over the batches, not over the program's steps

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from datetime import datetime
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import (
     Backend,
-    IterableAdapter,
-    LoaderInfo,
-    LoadevalWarning,
-    UsageError,
-    leaves,
     read_run,
 )
-from loadeval.backends import BackendRun, batch_in_words, differences, leaf_in_words, work_of
+from loadeval.backends import BackendRun, differences, work_of
 from loadeval.data.columns import UNKNOWN
 from loadeval.data.run import ARMS
 from loadeval.settings import Settings
@@ -29,7 +22,6 @@ from loadeval.testing import FakeClock
 from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from loadeval import Run
@@ -125,13 +117,6 @@ def test_each_round_counts_as_many_batches(
     assert (header.settings["comparison"], header.settings["rounds"]) == ("comparison", 3)
 
 
-def test_every_round_is_an_epoch_of_its_own() -> None:
-    backend = Stand(list(range(200)))
-    for number in range(3):
-        assert backend.train(number)[0] == 0
-        assert backend.loader.closed == number + 2  # one look came before
-
-
 def test_a_round_that_is_left_early_is_broken_off() -> None:
     backend = Stand(list(range(200)))
     batches = backend.backend.round(0)
@@ -140,35 +125,6 @@ def test_a_round_that_is_left_early_is_broken_off() -> None:
     assert backend.loader.closed == 2
     assert [end.cause for end in backend.backend.recorder.run().ends] == ["broken off"]
     assert backend.backend.error is None
-
-
-def first_arm(run: Run, number: int) -> int:
-    """The arm of the first block that counts in a round."""
-    return int(run.steps.arm[run.steps.pair == number][0])
-
-
-def test_the_order_of_blocks_changes_with_the_round() -> None:
-    """The seed alone decides it too: the same order is served again."""
-    first, again = (Stand(list(range(400)), rounds=6, counted=96).trained(6) for _ in range(2))
-    assert first.steps.arm.tolist() == again.steps.arm.tolist()
-    assert {first_arm(first, number) for number in range(6)} == {0, 1}
-
-
-def test_a_full_queue_is_emptied_first() -> None:
-    """A loader that fills its queue while idle would hide at first that it is too slow."""
-    numbers = list(range(300))
-    idle = Stand(numbers, prefetched=4, ready=1, rounds=6).trained(6)
-    fresh = Stand(numbers, prefetched=4, rounds=6).trained(6)
-    assert queues_emptied(idle) == [0, 1, 2, 3, 4, 5]
-    assert queues_emptied(fresh) == [number for number in range(6) if first_arm(fresh, number)]
-    assert len(queues_emptied(fresh)) < 6
-
-
-def queues_emptied(run: Run) -> list[int]:
-    """The rounds in which a full queue was emptied."""
-    return [
-        prefetch.pair for prefetch in run.prefetches if (prefetch.batches, prefetch.timed) == (4, 0)
-    ]
 
 
 def test_an_error_of_the_loader_ends_the_round() -> None:
@@ -193,43 +149,6 @@ def test_epochs_that_are_too_short_are_an_error() -> None:
 BATCHES = [np.zeros((4, 2))] * 3
 
 
-class Grumbling(list[Any]):
-    """A loader whose adapter warns at each epoch, and has batches ready once it was read."""
-
-    read = False
-
-
-class GrumblingAdapter(IterableAdapter):
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        loader.read = True
-        warnings.warn("the epoch before was broken off", LoadevalWarning, stacklevel=2)
-        return iter(loader)
-
-    def describe(self, loader: Any) -> LoaderInfo:
-        return LoaderInfo("Grumbling", ready_batches=int(loader.read))
-
-
-def test_a_converter_is_callable() -> None:
-    with pytest.raises(UsageError, match="convert is 3; expected a callable"):
-        Backend([1], convert=3)  # type: ignore[arg-type]  # the error is what is tested
-
-
-def test_an_iterator_that_starts_over_is_a_backend() -> None:
-    """It has as many epochs as are asked for, where `iter()` resets it."""
-
-    class Rewinding:
-        def __iter__(self) -> Rewinding:
-            self.left = [2, 1]
-            return self
-
-        def __next__(self) -> int:
-            if not self.left:
-                raise StopIteration
-            return self.left.pop()
-
-    assert look(Rewinding()).work["batch 0 is {}"] == "int"
-
-
 def look(loader: Any, samples: Any = None, **options: Any) -> BackendRun:
     settings = replace(settings_of(FakeClock(), 3, 24, seed=0), samples=samples)
     return BackendRun(Backend(loader, **options), settings)
@@ -242,31 +161,6 @@ def test_the_look_is_at_the_converted_batch() -> None:
     assert look(["ab"], len, convert=lambda text: 2 * text).work == work_of("", 4, 1) | {
         "batch 0 is {}": "str"
     }
-
-
-def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it will be in each round. Of epochs broken off there is no warning: all of them are."""
-    register(monkeypatch, __name__, GrumblingAdapter)
-    for loader, ready in ((Grumbling(BATCHES), 1), (lambda: iter([1]), 0)):
-        run = look(loader)
-        run.begin("comparison")
-        assert run.recorder.header.loader.ready_batches == ready
-
-
-def test_what_dali_logs_of_an_unfinished_epoch_is_left_out(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """It warns through the root logger. Errors are shown, and so is all that is logged later."""
-
-    class Logging:
-        def __iter__(self) -> Iterator[int]:
-            logging.warning("the epoch is not finished")  # noqa: LOG015 - as DALI does
-            logging.error("there is no epoch")  # noqa: LOG015 - the same
-            return iter([1])
-
-    look(Logging())
-    logging.warning("later")  # noqa: LOG015 - the same
-    assert [record.message for record in caplog.records] == ["there is no epoch", "later"]
 
 
 def test_the_workers_of_a_dataloader_end_with_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,47 +185,24 @@ SIX = [f"({n},) float64" for n in range(6)]
     ("batch", "words"),
     [
         ((IMAGES, LABELS), "(4, 3, 8, 8) uint8, (4,) int64"),
-        ({"images": IMAGES, "labels": LABELS}, "(4, 3, 8, 8) uint8, (4,) int64"),
         ([torch.zeros(2, 3)], "(2, 3) float32"),
-        ([np.zeros((2, 3), np.float32)], "(2, 3) float32"),
         ([Framework()], "(2,) float32"),
-        ([["a", "b", "c"], 1], "3 x str, int"),
+        ([["a", "b"], 1], "str, str, int"),
         ([], "empty"),
         ([np.zeros(n) for n in range(9)], ", ".join(SIX) + " and 3 more"),
     ],
 )
 def test_a_batch_in_words(batch: Any, words: str) -> None:
-    """Arrays by shape and type, whatever holds them; other leaves by class, equal ones once."""
-    assert batch_in_words(list(map(leaf_in_words, leaves(batch)))) == words
+    """Arrays by shape and type, whatever holds them; other leaves by class."""
+    assert work_of(batch, 4, 1)["batch 0 is {}"] == words
 
 
-def test_a_nested_tensor_in_words() -> None:
-    """Its class alone is told, for its rows have different lengths."""
-    batch = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
-    assert batch_in_words(list(map(leaf_in_words, leaves(batch)))) == "NestedTensor"
-
-
-ONE, OTHER = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
-UNTOLD = work_of([LABELS], UNKNOWN, None)
-
-
-@pytest.mark.parametrize(
-    ("work", "told"),
-    [
-        ({}, []),
-        ({"torch": ONE, "dali": ONE}, []),
-        (
-            {"torch": ONE, "dali": OTHER, "spdl": ONE},
-            [
-                "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
-                "dali: batch 0 has 8 samples where torch has 4",
-                "dali: an epoch has 1,005 batches where torch has 10",
-            ],
-        ),
-        ({"torch": ONE, "spdl": UNTOLD}, []),
-        ({"spdl": UNTOLD, "torch": ONE}, []),
-    ],
-)
-def test_each_difference_from_the_first_is_told(work: Any, told: list[str]) -> None:
+def test_each_difference_from_the_first_is_told() -> None:
     """Leaves, samples and batches per epoch count; what is not known is no difference."""
-    assert differences(work) == told
+    one, other = work_of([LABELS], 4, 10), work_of([IMAGES], 8, 1005)
+    untold = work_of([LABELS], UNKNOWN, None)
+    assert differences({"torch": one, "dali": other, "spdl": untold}) == [
+        "dali: batch 0 is (4, 3, 8, 8) uint8 where torch has (4,) int64",
+        "dali: batch 0 has 8 samples where torch has 4",
+        "dali: an epoch has 1,005 batches where torch has 10",
+    ]

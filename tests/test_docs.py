@@ -15,7 +15,6 @@ from loadeval.data.lines import CacheInfo, Line, LoaderInfo, decode
 from loadeval.data.log import read_run
 from loadeval.estimate import verdict
 from loadeval.estimate.before_after import EQUAL_WITHIN, LEAST_CHANGE
-from loadeval.estimate.gap import Gap
 from loadeval.estimate.verdict import FEWEST_BATCHES, HIGH_SHARE, MODERATE_SHARE
 from tests.runs.measured import record
 
@@ -69,13 +68,6 @@ def test_every_field_is_described(kind: Any) -> None:
     of_line = kind in KINDS
     names = kind.__struct_fields__ if of_line else [field.name for field in fields(kind)]
     assert set(names) <= set(rows)
-
-
-def test_the_figures_that_are_defined_are_those_of_a_gap() -> None:
-    """Each name in the table is one of Gap."""
-    rows = re.findall(r"^\| [\w -]+ \| `(\w+)` \|", HOW_IT_MEASURES.read_text(), re.MULTILINE)
-    assert len(rows) == 9
-    assert set(rows) <= set(dir(Gap))
 
 
 def test_the_rules_of_an_inconclusive_verdict_are_all_there() -> None:

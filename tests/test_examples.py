@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -94,54 +93,6 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
     assert all(figure in outcome.printed for figure in figures)
 
 
-def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
-    """The rows are in the order of the changes: rates, share lost, epoch start, first finding."""
-    lines = outcomes["slow_to_fast.py"].printed.splitlines()
-    rows = lines[-len(WAYS) - 2 : -2]
-    for way, row in zip(WAYS, rows, strict=True):
-        figures = r" +\d+ +\d+  -?\d+%( \[.*\])? +\d+ ms  [A-Za-z -]+"
-        assert re.fullmatch(re.escape(way) + figures, row), row
-
-
-def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:
-    """What differs between ways is how they read: each batch has as many bytes."""
-    folder = outcomes["slow_to_fast.py"].folder
-    runs = [read_run(path) for path in sorted(folder.glob("*.jsonl"))]
-    sizes = {size for run in runs for size in run.steps.nbytes.tolist()}
-    assert len(runs) == len(WAYS)
-    assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
-
-
-def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
-    """Its three epochs are whole, and equally long."""
-    epochs = read_run(outcomes["generator.py"].folder / "run.jsonl").steps.epoch.tolist()
-    assert epochs.count(0) == epochs.count(1) == epochs.count(2) > 0
-
-
-def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
-    """`samples=` is asked for each batch, and the run knows what it counts."""
-    run = read_run(outcomes["generator.py"].folder / "run.jsonl")
-    assert run.header.unit == "tokens"
-    assert set(run.steps.samples.tolist()) == {16 * 64}
-
-
-def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
-    """A clip of sixteen frames is one sample, not sixteen."""
-    outcome = outcomes["video.py"]
-    run = read_run(outcome.folder / "run.jsonl")
-    assert run.header.unit == "videos"
-    assert set(run.steps.samples.tolist()) == {4}
-    assert set(run.steps.nbytes.tolist()) == {4 * 3 * 16 * 128 * 128 + 4 * 8}
-    assert "videos/s" in outcome.printed
-
-
-def test_one_process_is_rank_0(outcomes: dict[str, Outcome]) -> None:
-    """The example trains alone without torchrun."""
-    outcome = outcomes["distributed.py"]
-    assert re.findall(r"^rank \d", outcome.printed, re.MULTILINE) == ["rank 0"]
-    assert not (outcome.folder / "rank1.jsonl").exists()
-
-
 def test_every_rank_is_told_of(tmp_path: Path) -> None:
     """Each has a log under torchrun, all follow one schedule, and rank 0 tells of all, once."""
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
@@ -151,16 +102,6 @@ def test_every_rank_is_told_of(tmp_path: Path) -> None:
     assert len(first) == 2 * 960 // (2 * 16)
     assert first.arm.tolist() == other.arm.tolist()
     assert first.pair.tolist() == other.pair.tolist()
-
-
-def test_the_metrics_are_dalis(outcomes: dict[str, Outcome]) -> None:
-    """What is saved has the keys of DALI's class, and an epoch of each mode."""
-    folder = outcomes["migrate_from_dali.py"].folder
-    for file, mode in (("real.json", "log"), ("ideal.json", "replay")):
-        metrics = json.loads((folder / file).read_text(encoding="utf-8"))
-        assert metrics["mode"] == mode
-        assert metrics["total_batches"] == len(metrics["batch_times"]) == 160 // 16
-        assert {"total_time", "avg_batch_time", "cached_batches", "cache_ready"} <= metrics.keys()
 
 
 def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
@@ -185,15 +126,6 @@ def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
     assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize("name", sorted({*WRITES} | ELSEWHERE))
-def test_an_example_is_told_of(name: str) -> None:
-    """Its section in docs/examples.md has the command, and the example says how it is run."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    assert f"\n## {name.removesuffix('.py')}\n" in document
-    assert re.search(rf"^\$ .*examples/{name}", document, re.MULTILINE)
-    assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
-
-
 @pytest.mark.parametrize("name", sorted(WRITES))
 def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
     """The lines that the document shows begin as those of today do; their figures are chance."""
@@ -209,15 +141,6 @@ def test_the_code_that_is_shown_runs() -> None:
     assert blocks
     for block in blocks:
         exec(block, {})
-
-
-def test_the_table_has_every_example() -> None:
-    """A row each, that leads to its section."""
-    rows = re.findall(
-        r"^\| \[(\w+)\]\(#(\w+)\) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
-    )
-    assert {f"{name}.py" for name, _ in rows} == {path.name for path in EXAMPLES.glob("*.py")}
-    assert all(name == anchor for name, anchor in rows)
 
 
 def _beginnings(printed: str) -> set[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -51,16 +50,6 @@ def test_the_tables_are_those_of_the_command(place: int) -> None:
 def test_the_threshold_of_a_busy_operator_is_that_of_the_analysis() -> None:
     """An operator is the bottleneck from this threshold on."""
     assert f"busy {BUSY:.0%} of the time or more is the bottleneck" in PAGE
-
-
-def test_the_code_that_reads_stages_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    """It tells of each epoch."""
-    scope: dict[str, Any] = {}
-    (code,) = (block for block in code_blocks("python") if "read_run" in block)
-    exec(code, scope)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in lines] == [f"epoch {number}" for number in range(12)]
-    assert any(re.search(r"\[\d+", line) for line in lines)
 
 
 def test_the_thresholds_are_those_of_the_analysis() -> None:

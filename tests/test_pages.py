@@ -214,16 +214,3 @@ def test_every_page_is_run_somewhere() -> None:
     """Here, by a test of its own, or it has no code."""
     ours = {page.stem for page in PAGES}
     assert {page.stem for page in DOCS.rglob("*.md")} <= ours | RUN_ELSEWHERE | WITHOUT_CODE
-
-
-def test_what_the_tests_make_smaller_is_there() -> None:
-    """None of the words that they exchange has left the pages."""
-    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert all(long in text for long in SMALLER)
-
-
-@pytest.mark.parametrize("command", [*MAY_EXIT, UNDECIDED_PASSES])
-def test_a_command_that_may_exit_otherwise_is_there(command: str) -> None:
-    """It is a whole line of a page."""
-    lines = "\n".join(page.read_text(encoding="utf-8") for page in PAGES).splitlines()
-    assert f"$ {command}" in lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -128,12 +127,6 @@ def test_what_is_not_shown_to_be_faster_is_not_chosen(loaders: Loaders) -> None:
     assert "No difference is shown with num_workers=4." in str(result)
 
 
-def test_of_settings_that_are_as_fast_the_cheaper_one_is_chosen(loaders: Loaders) -> None:
-    """8 workers are 1% faster than 4."""
-    loaders.wait_ns = lambda workers: {1: 400, 4: 101, 8: 100}[workers] * MS // 10
-    assert loaders.tune(space={"num_workers": [4, 8]}).best == {"num_workers": 4}
-
-
 def test_what_fails_is_told_and_the_others_go_on(loaders: Loaders) -> None:
     """A loader that cannot be made is made once."""
 
@@ -175,23 +168,11 @@ def test_ctrl_c_ends_it_with_what_is_known(loaders: Loaders) -> None:
     assert result.notes[-1] == "Ended early by Ctrl-C."
 
 
-def test_ctrl_c_before_anything_is_known_is_raised(loaders: Loaders) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        loaders.tune(step=interrupted(loaders, 60 + 2 * 21))
-
-
 def test_the_queue_and_the_first_epoch_start_do_not_count(loaders: Loaders) -> None:
     """The first batch of a block takes longer by a second."""
     loader = ScriptedLoader([IMAGES] * 60, [1_000 * MS, *[10 * MS] * 59], loaders.clock)
     result = loaders.tune(lambda num_workers: loader, space={"num_workers": [2]})  # noqa: ARG005 - it makes no difference
     assert result.trials[0].throughput == pytest.approx(200)
-
-
-def test_starts_of_further_epochs_count(loaders: Loaders) -> None:
-    """A block of 20 batches has the start of one epoch of 20, which takes 100 ms."""
-    loader = ScriptedLoader([IMAGES] * 20, [110 * MS, *[10 * MS] * 19], loaders.clock)
-    result = loaders.tune(lambda num_workers: loader, space={"num_workers": [2]})  # noqa: ARG005 - it makes no difference
-    assert result.trials[0].throughput == pytest.approx(80 / 0.5)
 
 
 def test_predictions_choose_what_is_measured(
@@ -218,15 +199,6 @@ def test_nothing_is_measured_where_no_gain_is_predicted(
     assert "No other settings are predicted to be 3% faster." in str(result)
 
 
-def test_a_space_of_four_is_measured_whatever_is_predicted(
-    loaders: Loaders, predicted: dict[int, Estimate]
-) -> None:
-    """But for what there is no memory for, as for 64 workers."""
-    assert not predicted
-    result = loaders.tune(space={"num_workers": [1, 2, 64]})
-    assert tried(result) == [{}, {"num_workers": 2}]
-
-
 def test_a_space_that_cannot_be_predicted_may_hold_four(loaders: Loaders) -> None:
     with pytest.raises(UsageError, match="5 settings are too many to measure; expected 4 at most"):
         loaders.tune(space={"num_workers": [2, 3, 4, 5, 6]})
@@ -241,14 +213,6 @@ def test_without_workers_nothing_that_needs_them_is_passed(loaders: Loaders) -> 
     assert {"num_workers": 0, "prefetch_factor": 4} not in loaders.made
 
 
-def test_only_what_the_function_takes_is_tried(
-    loaders: Loaders, predicted: dict[int, Estimate]
-) -> None:
-    predicted[2] = Estimate(2.0, 1.9, 2.1)
-    result = loaders.tune(lambda num_workers: loaders.make(num_workers), space=None)  # noqa: PLW0108 - its parameter counts
-    assert {name for changes in tried(result) for name in changes} == {"num_workers"}
-
-
 def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> None:
     def make(num_workers: int, batch_size: int = 4) -> ScriptedLoader:
         assert num_workers
@@ -257,14 +221,6 @@ def test_the_samples_must_be_known_to_tune_their_number(loaders: Loaders) -> Non
 
     with pytest.raises(UsageError, match="the samples of a batch are not known"):
         loaders.tune(make, space={"batch_size": [8]})
-
-
-def test_settings_have_the_names_of_where_the_loader_is_made(loaders: Loaders) -> None:
-    """The Trainer's, for example, and the line if it is known."""
-    result = loaders.tune()
-    named = replace(result, arguments={"dataloader_num_workers": 4}, made_at="train.py:48")
-    *_, last = str(named).splitlines()
-    assert last == "Change where the loader is made, train.py:48: dataloader_num_workers=4"
 
 
 @pytest.mark.parametrize("options", [{"batches": 0}, {"rounds": 0}])

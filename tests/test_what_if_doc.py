@@ -38,12 +38,6 @@ def test_a_command_prints_what_is_shown(command: str, output: str) -> None:
     assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
 
 
-def test_the_options_that_it_names_exist() -> None:
-    shown = CliRunner().invoke(app, ["whatif", "--help"], env={"COLUMNS": "200"}).stdout
-    for option in re.findall(r"`(--[a-z-]+)", PAGE.partition("## Tune")[0]):
-        assert option in shown
-
-
 def test_json_has_the_keys_that_it_names() -> None:
     """Those of all of it, and of a prediction."""
     command = ["whatif", "run.jsonl", "--num-workers", "4", "--json"]

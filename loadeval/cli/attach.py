@@ -20,17 +20,16 @@ from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
 
 PID = "Any process of the training: itself, one of its workers, or what launched it."
-SECONDS = "How long to look."
-ALL = "Every training of this user on this machine."
-SHORTEST_S, LONGEST_S = 1, 86_400
 
 
 def attach(
     pid: Annotated[int | None, typer.Argument(metavar="[PID]", min=1, help=PID)] = None,
     seconds: Annotated[
-        float, typer.Option(min=SHORTEST_S, max=LONGEST_S, metavar="SECONDS", help=SECONDS)
+        float, typer.Option(min=1, max=86_400, metavar="SECONDS", help="How long to look.")
     ] = 20.0,
-    every_training: Annotated[bool, typer.Option("--all", help=ALL)] = False,
+    every_training: Annotated[
+        bool, typer.Option("--all", help="Every training of this user on this machine.")
+    ] = False,
     as_json: console.AsJson = False,
 ) -> None:
     """Look at a training that runs already, without a restart.
@@ -41,7 +40,7 @@ def attach(
     if (pid is None) != every_training:
         raise typer.BadParameter("give the number of one process, or --all")
     finder = Finder(declared_marks())
-    with console.errors_printed(), console.ctrl_c_exits():
+    with console.errors_printed():
         trainings = finder.every_training() if pid is None else [finder.training_of(pid)]
         seen = look_at_each(trainings, seconds)
         if as_json:
@@ -60,10 +59,7 @@ def look_at_each(trainings: Sequence[Training], seconds: float) -> list[Attached
     """
     observers = [Observer(training.pid, seconds, training.workers) for training in trainings]
     with ThreadPoolExecutor(len(observers)) as pool:
-        looks = [
-            pool.submit(_seen, training, observer)
-            for training, observer in zip(trainings, observers, strict=True)
-        ]
+        looks = list(map(pool.submit, [_seen] * len(observers), trainings, observers))
         try:
             wait(looks)
         except BaseException:

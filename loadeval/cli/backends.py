@@ -20,7 +20,7 @@ from loadeval.backends import (
     jpegs_in,
     recipe_code,
 )
-from loadeval.cli.console import AsJson, ctrl_c_exits, errors_printed, print_json, say
+from loadeval.cli.console import AsJson, Figure, errors_printed, print_json, say
 from loadeval.errors import UsageError
 from loadeval.report.blocks import Section, Text
 from loadeval.report.text import show
@@ -30,7 +30,6 @@ TRANSFORM = "How long the shorter side becomes, and the side of the square taken
 STEP = "What a training step takes for a batch, such as 20ms: it computes for so long on one CPU."
 ONLY = "Measure this recipe; may be given several times. Without it all that are installed."
 CODE = "Print the file of the fastest on stdout, and all else on stderr."
-OUTPUT = "Draw real and ideal throughput too, as PNG, SVG or PDF by the extension: backends.png."
 
 
 def backends(  # noqa: PLR0913 - the command's options
@@ -43,9 +42,7 @@ def backends(  # noqa: PLR0913 - the command's options
     batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch.")] = 32,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help=ONLY)] = None,
     code: Annotated[bool, typer.Option("--code", help=CODE)] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
-    ] = None,
+    output: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure which library loads a folder of JPEGs fastest.
@@ -53,7 +50,7 @@ def backends(  # noqa: PLR0913 - the command's options
     Runs recipes for Pillow, OpenCV, simplejpeg, DALI and SPDL in turns, each as it is, alone, and
     as if it were free, and compares their pixels.
     """
-    with ctrl_c_exits(), errors_printed():
+    with errors_printed():
         step_s, (resized, cropped) = _seconds(step), _sizes(transform)
         for name in only or []:
             if name not in RECIPES:

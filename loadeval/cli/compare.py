@@ -19,30 +19,16 @@ RUNS = (
     "Logs or metrics files; or a folder, of a `loadeval run` or of a job's ranks. One run; a log "
     "and a replay; two runs of one program, before and after a change; or several backends."
 )
-FULL = "Print everything, not one screen."
-OUTPUT = "Draw it too: comparison.png, or an SVG or a PDF by the extension."
 BETWEEN = "Look at a window of the run alone, in seconds since its start: --between 120s 180s."
 FAIL_ABOVE = "Exit with 3 if more than PERCENT of the time is lost (whole 95% CI), 4 if undecided."
 FAIL_SLOWER = "Of two runs: exit with 3 if the second is more than PERCENT slower, 4 if undecided."
 SCREEN_LINES = 24
-PERCENT = 100
-CODES = {"above": console.ABOVE_LIMIT, "not above": 0}
-
-
-def seconds(given: str) -> float:
-    """A time since the run's start: 120s, or 120."""
-    found = re.fullmatch(r"(\d+(\.\d*)?|\.\d+)s?", given)
-    if found is None:
-        raise typer.BadParameter(f"{given!r} is no time; expected seconds, such as 120s")
-    return float(found[1])
 
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
-    ] = None,
-    full: Annotated[bool, typer.Option("--full", help=FULL)] = False,
+    output: console.Figure = None,
+    full: Annotated[bool, typer.Option("--full", help="Print everything, not one screen.")] = False,
     as_json: console.AsJson = False,
     between: Annotated[
         tuple[str, str] | None, typer.Option("--between", metavar="BEGIN END", help=BETWEEN)
@@ -61,10 +47,9 @@ def compare(
     """
     window: Window | None = None
     if between is not None:
-        begin_s, end_s = map(seconds, between)
-        if begin_s >= end_s:
+        window = seconds(between[0]), seconds(between[1])
+        if window[0] >= window[1]:
             raise typer.BadParameter(f"--between {between[0]} {between[1]} ends before it begins")
-        window = begin_s, end_s
     with console.errors_printed():
         report = report_of(runs, window)
         outcomes = gates(report, fail_above, fail_slower)
@@ -76,12 +61,22 @@ def compare(
         text.show(report.sections(report.commands()), height=None if full else SCREEN_LINES)
         if output is not None:
             typer.echo(f"\nFigure written to {printable(output)}")
-    for _, says in outcomes:
+    code = 0
+    for outcome, says in outcomes:
         typer.echo(printable(says), err=True)
-    codes = {CODES.get(outcome, console.UNDECIDED) for outcome, _ in outcomes}
-    raise typer.Exit(
-        next((code for code in (console.ABOVE_LIMIT, console.UNDECIDED) if code in codes), 0)
-    )
+        if outcome == "above":
+            code = console.ABOVE_LIMIT
+        elif outcome != "not above":
+            code = code or console.UNDECIDED
+    raise typer.Exit(code)
+
+
+def seconds(given: str) -> float:
+    """A time since the run's start: 120s, or 120."""
+    found = re.fullmatch(r"(\d+(\.\d*)?|\.\d+)s?", given)
+    if found is None:
+        raise typer.BadParameter(f"{given!r} is no time; expected seconds, such as 120s")
+    return float(found[1])
 
 
 def gates(
@@ -95,13 +90,12 @@ def gates(
                 "--fail-above needs the share of time lost to data loading; expected a run of "
                 "mode alternate, or one of mode log and one of mode replay"
             )
-        found.append(gate_of(result.verdict, result.gap.lost_share, fail_above / PERCENT))
+        found.append(gate_of(result.verdict, result.gap.lost_share, fail_above / 100))
     if fail_slower is not None:
         if result is None or before is None:
             raise typer.BadParameter(
                 "--fail-slower compares a run with an earlier one; expected two runs of the same "
                 "loader in the same mode, the earlier one first"
             )
-        change = before_after(before.run, result.run)
-        found.append(change.gate(fail_slower / PERCENT))
+        found.append(before_after(before.run, result.run).gate(fail_slower / 100))
     return found

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,18 +16,13 @@ from rich.console import Console
 from loadeval.errors import LoadevalError
 from loadeval.words import printable
 
-REDACT = (
-    "Put placeholders in place of paths, host and user names, names of runs and texts of "
-    "exceptions."
-)
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
-COMMAND = "What to run, as you would without loadeval. Write -- before it."
-Redact = Annotated[bool, typer.Option("--redact", help=REDACT)]
 FAILED = 1
 ABOVE_LIMIT = 3
 UNDECIDED = 4
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""A shell gives these codes where a command cannot be started."""
 INTERRUPTED = 130
-"""A shell gives this code, 128 + SIGINT, to a process that Ctrl-C ended."""
+"""And this one, 128 + SIGINT, where Ctrl-C ended it."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
@@ -42,17 +34,31 @@ def _can_run(command: list[str]) -> list[str]:
     program = command[0]
     if shutil.which(program) is None:
         is_there = os.sep in program and Path(program).exists()
-        code, error = (126, errno.EACCES) if is_there else (127, errno.ENOENT)
-        why = os.strerror(error)
+        why = "Permission denied" if is_there else "No such file or directory"
         if program.endswith(".py"):
             why = f"a script needs a Python; expected: -- python {program}"
         say(f"Error: cannot run {printable(program)}: {printable(why)}")
-        raise typer.Exit(code)
+        raise typer.Exit(NOT_EXECUTABLE if is_there else NOT_FOUND)
     return command
 
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+Figure = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FIGURE",
+        help="Draw it too, as PNG, SVG or PDF by the extension.",
+    ),
+]
 Command = Annotated[
-    list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND, callback=_can_run)
+    list[str],
+    typer.Argument(
+        metavar="-- COMMAND...",
+        help="What to run, as you would without loadeval. Write -- before it.",
+        callback=_can_run,
+    ),
 ]
 
 
@@ -81,27 +87,16 @@ def shown_path(path: Path) -> str:
 
 
 @contextmanager
-def ctrl_c_exits() -> Iterator[None]:
-    """Exit with INTERRUPTED where Ctrl-C ends what is done."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("Interrupted.")
-        raise typer.Exit(INTERRUPTED) from None
-
-
-@contextmanager
 def errors_printed() -> Iterator[None]:
-    """Print an error of loadeval's in one line on stderr, and exit with FAILED."""
+    """Print an error of loadeval's in one line on stderr, and exit with FAILED.
+
+    Exits with INTERRUPTED where Ctrl-C ends what is done.
+    """
     try:
         yield
     except LoadevalError as error:
         typer.echo(f"Error: {printable(error)}", err=True)
         raise typer.Exit(FAILED) from None
-
-
-def escape_what_cannot_be_encoded() -> None:
-    """Print a character that stdout's encoding does not have as its escape."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    except KeyboardInterrupt:
+        say("Interrupted.")
+        raise typer.Exit(INTERRUPTED) from None

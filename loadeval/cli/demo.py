@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import ctrl_c_exits, errors_printed
+from loadeval.cli.console import errors_printed
 from loadeval.data.log import read_run
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.estimate.before_after import before_after
@@ -22,16 +21,9 @@ from loadeval.words import printable, worded
 AFTER = "Train with the first change that an earlier demo advised, and tell what it brought."
 
 
-class DemoDevice(str, Enum):
-    """What the demo trains on."""
-
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
 def demo(
     after: Annotated[bool, typer.Option("--after", help=AFTER)] = False,
-    device: Annotated[DemoDevice, typer.Option(help="What to train on.")] = DemoDevice.CPU,
+    device: Annotated[str, typer.Option(metavar="<cpu|cuda>", help="What to train on.")] = "cpu",
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for images and run logs.")
     ] = Path("loadeval-demo"),
@@ -41,7 +33,9 @@ def demo(
     Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib: pip install
     "loadeval[demo]".
     """
-    with ctrl_c_exits(), errors_printed():
+    if device not in {"cpu", "cuda"}:
+        raise typer.BadParameter(f"--device is {device!r}; expected cpu or cuda")
+    with errors_printed():
         before, now = output / "run.jsonl", output / "after.jsonl"
         if before.exists() and not (output / "photographs").exists():
             raise UsageError(
@@ -69,7 +63,7 @@ def demo(
         )
 
 
-def _train(log: Path, device: DemoDevice, **settings: Any) -> None:
+def _train(log: Path, device: str, **settings: Any) -> None:
     """Train with settings of the DataLoader, and write the run log."""
     try:
         from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
@@ -89,4 +83,4 @@ def _train(log: Path, device: DemoDevice, **settings: Any) -> None:
         def stepped(done: int, total: int) -> None:
             bar.update(task, completed=done, total=total, refresh=done % max(total // 64, 1) == 0)
 
-        run_demo(log, stepped, device=device.value, **settings)
+        run_demo(log, stepped, device=device, **settings)

@@ -31,20 +31,22 @@ LONGEST_S = 120.0
 LOOK_EVERY_S = 2.0
 LOOK_SHARE = 20
 """Between two looks there is so many times as long as one takes."""
-BATCHES = "Measure N batches, however sure that is."
-GO_ON = "Let the program run on, unmeasured, once enough was measured."
 
 
 def diagnose(
     command: Command,
-    batches: Annotated[int | None, typer.Option(metavar="N", min=1, help=BATCHES)] = None,
-    go_on: Annotated[bool, typer.Option("--go-on", help=GO_ON)] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=run.SET)
+    batches: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Measure N batches, however sure that is."),
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help=run.OUTPUT)
-    ] = None,
+    go_on: Annotated[
+        bool,
+        typer.Option(
+            "--go-on", help="Let the program run on, unmeasured, once enough was measured."
+        ),
+    ] = False,
+    settings: run.Set = None,
+    output: run.Output = None,
 ) -> None:
     """Measure a program for a short while, and say what to change.
 

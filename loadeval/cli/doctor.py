@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from importlib.util import find_spec
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from loadeval.adapter import registered
 from loadeval.cli import console
@@ -18,10 +16,10 @@ from loadeval.data.log import read_run
 from loadeval.doctor import checkup
 from loadeval.probes.machine import read_machine
 from loadeval.report.as_json import as_json
-from loadeval.words import printable
+from loadeval.report.blocks import Section, Table
+from loadeval.report.text import show
 
 RUN = "A run whose loader is to fit this machine: its workers and its batches."
-STYLES = {"ok": "green", "change": "bold red", "not measured": "dim"}
 
 
 def doctor(
@@ -43,34 +41,24 @@ def doctor(
     if json:
         console.print_json(as_json({"ok": in_order, "checks": checks, "machine": machine}))
     else:
-        table, terminal = Table.grid("", "", "", padding=(0, 2, 0, 0)), console.new_console()
-        for check in checks:
-            says = printable(check.says if check.do is None else f"{check.says}: {check.do}")
-            if terminal.is_terminal:
-                table.add_row(
-                    Text(check.status, STYLES[check.status], no_wrap=True), check.name, says
-                )
-            else:  # a line for each, however long
-                typer.echo(f"{check.status:14}{check.name:15}{says}")
-        if terminal.is_terminal:
-            terminal.print(table)
+        rows = [
+            (f"{check.status:12}", check.name, ": ".join(filter(None, (check.says, check.do))))
+            for check in checks
+        ]
+        show([Section("", [Table((), rows)])])
     if not in_order:
         raise typer.Exit(console.FAILED)
 
 
 def installed_loaders() -> list[str]:
     """The packages with loaders that an adapter knows, of those that are installed."""
+    # The other parts of NVIDIA's namespace are CUDA's libraries.
     packages = {
-        # The other parts of NVIDIA's namespace are CUDA's libraries.
         ".".join(prefix.split(".")[: 2 if prefix.startswith("nvidia.") else 1])
         for prefix in registered()
     }
-    return sorted(filter(_is_there, packages))
-
-
-def _is_there(package: str) -> bool:
-    """Whether it is installed. Nothing is imported, not even a namespace."""
-    name, _, part = package.partition(".")
-    spec = find_spec(name)
-    folders = [] if spec is None else spec.submodule_search_locations or []
-    return spec is not None and (not part or any(Path(each, part).is_dir() for each in folders))
+    return sorted(
+        name
+        for name in packages
+        if any(Path(folder, *name.split(".")).is_dir() for folder in sys.path)
+    )

@@ -28,11 +28,9 @@ def export(
     if form not in ENDINGS:
         raise typer.BadParameter(f"--format is {form!r}; expected chrome or csv")
     with errors_printed():
-        log = run
-        if run.is_dir():
-            log, *others = logs_in(run)
-            if others:
-                raise UsageError(f"{run} has {1 + len(others)} run logs; give one, such as {log}")
+        log, *others = logs_in(run) if run.is_dir() else [run]
+        if others:
+            raise UsageError(f"{run} has {1 + len(others)} run logs; give one, such as {log}")
         path = output or log.with_name(log.stem + ENDINGS[form])
         written = export_run(read_run(log), form, path)
     for file in written:

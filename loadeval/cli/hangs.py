@@ -4,27 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from loadeval.attach.hang import headline, rows
 from loadeval.cli.console import new_console, say, shown_path
 from loadeval.launch.hangs import Found, HangWatch
 from loadeval.report.blocks import Facts, Section, Text
 from loadeval.report.text import lines
-
-HANG_AFTER = (
-    "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
-    "longest wait so far, and at least 30 s."
-)
-HANG_ENDED = "loadeval: ended the program, which hung, for --abort-on-hang"
-
-
-HangAfter = Annotated[
-    float | None,
-    typer.Option("--hang-after", metavar="SECONDS", min=0, help=HANG_AFTER),
-]
 
 
 def hang_lines(found: Found, width: int) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -11,7 +13,7 @@ import typer
 import typer.core
 import typer.main
 
-from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
+from loadeval.cli.console import EXIT_CODES
 from loadeval.data.environment import own_version
 
 COMMANDS = (
@@ -67,5 +69,7 @@ def main(
     ] = False,
 ) -> None:
     """How much faster would training be if data loading were free?"""
-    escape_what_cannot_be_encoded()
+    for stream in (sys.stdout, sys.stderr):  # what their encoding does not have is escaped
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     atexit.register(gc.freeze)  # to look for garbage at the end takes 0.13 s, and all ends anyway

@@ -9,7 +9,8 @@ import typer
 
 from loadeval.cli.compare import RUNS
 from loadeval.cli.console import errors_printed
-from loadeval.report.report import check_page, page_path, report_of
+from loadeval.errors import UsageError
+from loadeval.report.report import report_of
 from loadeval.words import printable
 
 OUTPUT = "Where the page goes; by default beside the first run, or into its folder."
@@ -26,8 +27,10 @@ def report(
     One HTML file that opens in a browser, without a network. It holds the names of the files, and
     what the runs recorded about their machine. An earlier page is replaced, anything else is not.
     """
+    run = runs[0]
+    path = output or (run / "report.html" if run.is_dir() else run.with_suffix(".html"))
     with errors_printed():
-        path = page_path(output, runs[0])
-        check_page(path)
+        if path.suffix.lower() != ".html":
+            raise UsageError(f"--output is {path}; expected a page whose name ends in .html")
         report_of(runs).write_page(path)
     typer.echo(f"Page written to {printable(path)}")

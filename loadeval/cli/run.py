@@ -13,8 +13,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from loadeval.cli.compare import SCREEN_LINES
-from loadeval.cli.console import Command, Redact, errors_printed, say, shown_path
-from loadeval.cli.hangs import HANG_ENDED, HangAfter, HangTeller
+from loadeval.cli.console import Command, errors_printed, say, shown_path
+from loadeval.cli.hangs import HangTeller
 from loadeval.data.folder import LoaderRecord, ProcessRecord
 from loadeval.data.run import Run
 from loadeval.errors import LoadevalError, UsageError, in_words
@@ -25,6 +25,7 @@ from loadeval.launch.loadeval_inject import REFUSED_MARK
 from loadeval.launch.settings import RunSettings, check, settings_in
 from loadeval.report import text
 from loadeval.report.blocks import Heading, Section, Table, Text
+from loadeval.report.build import Result
 from loadeval.report.report import Report, report_of_training
 from loadeval.words import printable
 
@@ -34,15 +35,19 @@ EPILOG = (
     "Exit code: the command's own, also where a signal ended it; 0 where loadeval ended it, 5 "
     "where --abort-on-hang did. 126 and 127: it could not be started."
 )
-MODE = "log: what was waited. alternate: real and ideal loading in turn, for the gain."
-BATCHES = "Measure no more of a loader after N batches; the program goes on."
-STOP_AFTER = "End the program, as Ctrl-C does, after N batches of the training loader."
 SET = "Another setting of the training loader, as num_workers=4; of others validation.num_workers."
 ALLOW_CHANGES = "Let --set change what is trained on: batch_size, drop_last, the order of samples."
-ANNOTATE = "Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run ..."
-TRACK = "Pass throughput and waits on to this tracker while the program trains."
-ABORT_ON_HANG = "End the program where it hangs, with exit code 5."
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
+REDACT = (
+    "Put placeholders in place of paths, host and user names, names of runs and texts of "
+    "exceptions."
+)
+HANG_AFTER = (
+    "Look for a hang once no batch has come for so long; 0 is never. By default 10 times the "
+    "longest wait so far, and at least 30 s."
+)
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)]
 MOST_TRAININGS = 4
 MOST_LOADERS = 8
 ABORTED = 5
@@ -52,25 +57,53 @@ NEARLY_WHOLE = 0.02
 
 def run(  # noqa: PLR0913, PLR0917 - the options of the command
     command: Command,
-    mode: Annotated[str, typer.Option("--mode", metavar="log|alternate", help=MODE)] = "log",
-    batches: Annotated[int | None, typer.Option("--batches", metavar="N", help=BATCHES)] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            metavar="log|alternate",
+            help="log: what was waited. alternate: real and ideal loading in turn, for the gain.",
+        ),
+    ] = "log",
+    batches: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Measure no more of a loader after N batches; the program goes on."
+        ),
+    ] = None,
     stop_after: Annotated[
-        int | None, typer.Option("--stop-after", metavar="N", min=1, help=STOP_AFTER)
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="End the program, as Ctrl-C does, after N batches of the training loader.",
+        ),
     ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
-    ] = None,
+    settings: Set = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
-    ] = None,
+    output: Output = None,
     track: Annotated[
-        str | None, typer.Option("--track", metavar="mlflow|wandb|tensorboard", help=TRACK)
+        str | None,
+        typer.Option(
+            metavar="mlflow|wandb|tensorboard",
+            help="Pass throughput and waits on to this tracker while the program trains.",
+        ),
     ] = None,
-    redact: Redact = False,
-    annotate: Annotated[bool, typer.Option("--annotate", help=ANNOTATE)] = False,
-    hang_after: HangAfter = None,
-    abort_on_hang: Annotated[bool, typer.Option("--abort-on-hang", help=ABORT_ON_HANG)] = False,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
+    annotate: Annotated[
+        bool,
+        typer.Option(
+            "--annotate",
+            help="Make waits and steps NVTX ranges, for Nsight Systems: nsys profile loadeval run "
+            "...",
+        ),
+    ] = False,
+    hang_after: Annotated[
+        float | None, typer.Option(metavar="SECONDS", min=0, help=HANG_AFTER)
+    ] = None,
+    abort_on_hang: Annotated[
+        bool,
+        typer.Option("--abort-on-hang", help="End the program where it hangs, with exit code 5."),
+    ] = False,
 ) -> None:
     """Run a program, and record how long it waits for data.
 
@@ -146,7 +179,7 @@ def measure(
         say(f"Error: {printable(error)}")
         raise typer.Exit(error.code) from None
     if ended.was_aborted:  # what its time went to was said
-        say(HANG_ENDED)
+        say("loadeval: ended the program, which hung, for --abort-on-hang")
         remove_marks(folder)
         end_like(ABORTED)
     code = 0 if ended.was_stopped else ended.code
@@ -169,52 +202,43 @@ def tell(settings: RunSettings, folder: Path, code: int) -> None:
     if not folder.exists():
         say(f"loadeval: there is no report: {folder} was removed while the program ran")
         return
-    why = why_nothing(folder, code)
+    why, place = why_nothing(folder, code), Path(shown_path(folder))
     is_said = code == 1 and (folder / REFUSED_MARK).exists()  # in the program's last line
     loaders = loaders_in(folder)
     remove_marks(folder)
     if not loaders and not is_said:
         say(why)
-    if not loaders or sys.stderr is None:
+    if not loaders or sys.stderr is None:  # the program's descriptor 2 is closed
         return
-    trainings = [
-        training
-        for logs in trainings_in(folder)[:MOST_TRAININGS]
-        for training in _reports_of(logs, folder)
-    ]
+    trainings: list[tuple[list[Path], Report]] = []
+    for logs in trainings_in(folder)[:MOST_TRAININGS]:
+        try:
+            trainings.append((logs, report_of_training(logs, folder)))
+        except UsageError:  # noqa: PERF203 - its ranks are of no one job
+            trainings += [([log], report_of_training([log], folder)) for log in logs]
     shown: list[Section] = []
     for number, (logs, report) in enumerate(trainings, 1):
+        paths: tuple[Path, ...] = (place,)
         if len(trainings) > 1:
             title = f"Training {number} of {len(trainings)}: {logs[0].name}"
             shown.append(Section("", [Heading(title)], priority=0))
-        paths = tuple(Path(shown_path(folder)) / log.name for log in logs)
-        paths = paths if len(trainings) > 1 else (Path(shown_path(folder)),)
+            paths = tuple(place / log.name for log in logs)
         named = replace(report, paths=paths)
         shown += named.sections(named.commands())
-    if sys.stderr is None:  # the program's descriptor 2 is closed
-        return
-    height = SCREEN_LINES * max(len(trainings), 1)
-    text.show(shown, file=sys.stderr, height=height)
+    text.show(shown, file=sys.stderr, height=SCREEN_LINES * max(len(trainings), 1))
     say("")
-    notes = [Text(note) for note in _notes(settings, trainings, loaders)]
+    results = [report.result for _, report in trainings if report.result]
+    notes = [Text(note) for note in _notes(settings, results, loaders)]
     text.show([Section("", [*notes, loaders_table(loaders)])], file=sys.stderr)
     if not trainings:
-        log = Path(shown_path(folder)) / loaders[0][0].log
+        log = place / loaders[0][0].log
         say(f"\nMore: loadeval compare {shlex.quote(str(log))} --full")
-    say(f"\nLogs: {shown_path(folder)}")
-
-
-def _reports_of(logs: list[Path], folder: Path) -> list[tuple[list[Path], Report]]:
-    """What is said of a training; of each rank by itself where they are of no one job."""
-    try:
-        return [(logs, report_of_training(logs, folder))]
-    except UsageError:
-        return [([log], report_of_training([log], folder)) for log in logs]
+    say(f"\nLogs: {place}")
 
 
 def _notes(
     settings: RunSettings,
-    trainings: Sequence[tuple[list[Path], Report]],
+    trainings: Sequence[Result],
     loaders: Sequence[tuple[LoaderRecord, Run]],
 ) -> list[str]:
     """What did not go as asked."""
@@ -224,9 +248,8 @@ def _notes(
             "No training was seen: no data loader was iterated with gradients on, or none with "
             "optimizer steps between its batches. What was iterated was logged:"
         )
-    results = [report.result for _, report in trainings if report.result]
     if settings.mode == "alternate" and any(
-        result.run.header.mode == "log" and not result.gap.ideal for result in results
+        result.run.header.mode == "log" and not result.gap.ideal for result in trainings
     ):
         notes.append(
             "Logged, not alternated: this loader's state_dict would run ahead of the training, or "

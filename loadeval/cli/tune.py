@@ -23,7 +23,7 @@ ALLOW_CHANGES = (
     "Let --set and --space change what is trained on: batch_size, drop_last, the order of samples."
 )
 STOP_AFTER = "End each run after N batches; by default after some 5 s of training."
-DIR = "The folder of the logs and of what each run prints; by default one in loadeval-runs."
+OUTPUT = "The folder of the logs and of what each run prints; by default one in loadeval-runs."
 
 
 def tune(
@@ -34,7 +34,9 @@ def tune(
     space: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE,...", help=SPACE)] = None,
     allow_changes: Annotated[bool, typer.Option("--allow-changes", help=ALLOW_CHANGES)] = False,
     stop_after: Annotated[int | None, typer.Option(metavar="N", min=1, help=STOP_AFTER)] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="DIR", help=DIR)] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
+    ] = None,
     as_json: console.AsJson = False,
 ) -> None:
     """Find the settings with which an unedited program is fastest.
@@ -43,7 +45,7 @@ def tune(
     loader, and then the settings that are predicted to be fastest, four at most, in turns with the
     present ones. Ctrl-C ends it with what is known until then.
     """
-    with console.ctrl_c_exits(), console.errors_printed():
+    with console.errors_printed():
         of_runs = RunSettings("", settings=settings_in(fixed or ()), allow_changes=allow_changes)
         check(of_runs)
         choices: dict[str, list[Any]] = {}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -24,9 +23,7 @@ from loadeval.report import text
 from loadeval.report.blocks import Facts, Section, Table, Text
 
 RUN = "The run log that a training writes, or the folder of its logs; it is waited for."
-INTERVAL = "Seconds between two updates."
 MOST_RANKS = 10
-LONGEST_NAME = 48
 
 Ranks = Mapping[str, LiveState]
 """The state of each rank of a job under the name of its log, in order; a run by itself is one."""
@@ -34,7 +31,9 @@ Ranks = Mapping[str, LiveState]
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
-    interval: Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help=INTERVAL)] = 2.0,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="Seconds between two updates.")
+    ] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --once: print one JSON object instead.")
@@ -48,13 +47,10 @@ def watch(
     """
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    screen_on = console.new_console()
     with console.errors_printed():
-        try:
-            if not once:
-                show(run, follow(run, interval), screen_on)
-                return
-        except KeyboardInterrupt:
+        if not once:
+            with suppress(KeyboardInterrupt):
+                show(run, follow(run, interval), console.new_console())
             return
         ranks = next(follow(run, 0.0))
         if not ranks:
@@ -103,16 +99,14 @@ def show(path: Path, states: Iterator[Ranks], screen_on: Console) -> None:
 
     There is no line where nothing has come since the one before.
     """
+    waiting = words.printable(f"Waiting for a run log at {path}; Ctrl-C ends it")
     hangs, before = HangTeller(path), object()
-    with (
-        Live(console=screen_on, auto_refresh=False) if screen_on.is_terminal else nullcontext() as (
-            live
-        )
-    ):
+    is_terminal = screen_on.is_terminal
+    with Live(console=screen_on, auto_refresh=False) if is_terminal else nullcontext() as live:
         for ranks in states:
             hangs.poll()
             if live is not None:
-                shown = screen(ranks) if ranks else [Section("", [Text(waiting_for(path))])]
+                shown = screen(ranks) if ranks else [Section("", [Text(waiting)])]
                 live.update(Group(*text.lines(shown, screen_on.width)), refresh=True)
                 continue
             news = [
@@ -120,39 +114,20 @@ def show(path: Path, states: Iterator[Ranks], screen_on: Console) -> None:
                 for state in ranks.values()
             ]
             if news != before:
-                typer.echo(line(ranks) if ranks else waiting_for(path))
+                typer.echo(line(ranks) if ranks else waiting)
             before = news
 
 
-def waiting_for(path: Path) -> str:
-    """What to say while there is no log, and which names are like that one: it may be mistyped."""
-    try:
-        names = get_close_matches(path.name, [beside.name for beside in path.parent.iterdir()])
-    except OSError:
-        names = []
-    there = " and ".join(str(path.with_name(name)) for name in names)
-    said = f"Waiting for a run log at {path}; Ctrl-C ends it"
-    return words.printable(f"{said}. There is {there}" if there else said)
-
-
 def line(ranks: Ranks) -> str:
-    """How far a run is, and its throughput and waiting now: of all of it once it has ended.
-
-    Of a job these are of all ranks, and who waits most, or gets no batch, is named.
-    """
+    """How far a run is, and its throughput and waiting now: of all of it once it has ended."""
     states = list(ranks.values())
     ended = all(state.ended for state in states)
     now = together([state.overall if ended else state.now for state in states])
-    parts = [_progress(ranks)]
+    said = _progress(states)
     if now is not None:
-        parts.append("{}, waiting {}".format(*_rates(now, states[0].unit)))
-    if len(ranks) > 1:
-        silent = [_short(name) for name, state in ranks.items() if state.silent_ns]
-        waits_most = _short(_most_waiting(ranks)[0][0])
-        parts.append(
-            f"silent: {', '.join(silent[:MOST_RANKS])}" if silent else f"{waits_most} waits most"
-        )
-    return words.printable("; ".join(parts))
+        throughput, waiting = _rates(now, states[0].unit)
+        said += f"; {throughput}, waiting {waiting}"
+    return words.printable(said)
 
 
 def screen(ranks: Ranks) -> list[Section]:
@@ -160,28 +135,33 @@ def screen(ranks: Ranks) -> list[Section]:
     states = list(ranks.values())
     if len(ranks) == 1:
         return [_of_run(states[0])]
-    all_now = together([state.now for state in states])
-    overall = together([state.overall for state in states])
     unit = states[0].unit
-    rows = [("all ranks", "", *_rates(all_now, unit), *_rates(overall, unit))]
-    for name, state in _most_waiting(ranks)[:MOST_RANKS]:
+
+    def wait_share(name: str) -> float:
+        rates = ranks[name].now or ranks[name].overall
+        return rates.wait_share if rates else 0.0
+
+    now = together([state.now for state in states])
+    overall = together([state.overall for state in states])
+    rows = [("all ranks", "", *_rates(now, unit), *_rates(overall, unit))]
+    for name in sorted(ranks, key=wait_share, reverse=True)[:MOST_RANKS]:
+        state = ranks[name]
         where = _status(state) if state.ended or state.silent_ns else _place(state)
-        rows.append((_short(name), where, *_rates(state.now, unit), *_rates(state.overall, unit)))
+        rows.append((name, where, *_rates(state.now, unit), *_rates(state.overall, unit)))
     table = Table(("", "", "now", "waiting", "whole run", "waiting"), rows)
     left = len(ranks) - MOST_RANKS
     more = [Text(f"and {left:,} more, which wait less")] if left > 0 else []
-    return [Section(_progress(ranks), [Text(""), table, *more])]
+    return [Section(_progress(states), [Text(""), table, *more])]
 
 
 def _of_run(state: LiveState) -> Section:
     recent = "now" if state.now is None else f"last {words.span(state.now.elapsed_ns)}"
     rates = _rates(state.now, state.unit), _rates(state.overall, state.unit)
-    starts = words.NOT_MEASURED
+    starts, outliers = words.NOT_MEASURED, f"{words.NOT_MEASURED}, too few batches"
     if state.epoch_start_ns is not None:
         starts = f"{words.duration(state.epoch_start_ns)} in the first epoch"
         if state.last_epoch_start_ns is not None:
             starts += f", {words.duration(state.last_epoch_start_ns)} in the last"
-    outliers = f"{words.NOT_MEASURED}, too few batches"
     if state.median_iteration_ns is not None:
         count = words.counted(state.outlier_count, "iteration")
         outliers = f"{count} over twice the median of {words.duration(state.median_iteration_ns)}"
@@ -192,18 +172,16 @@ def _of_run(state: LiveState) -> Section:
         for each in state.outliers
     ]
     total = words.counted(state.batches, "batch", "batches")
+    progress = Text(
+        f"{_progress([state])}; {total} in total", "caution" if state.silent_ns else "plain"
+    )
+    table = list(zip(("throughput", "time waiting"), *rates, strict=True))
     return Section(
-        f"{_short(state.name)} ({state.mode})",
+        f"{state.name} ({state.mode})",
         [
-            Text(
-                f"{_status(state)}; {_place(state)}; {total} in total",
-                "plain" if state.silent_ns is None else "caution",
-            ),
+            progress,
             Text(""),
-            Table(
-                ("", recent, "whole run"),
-                list(zip(("throughput", "time waiting"), *rates, strict=True)),
-            ),
+            Table(("", recent, "whole run"), table),
             Facts([("epoch start", starts), ("outliers", outliers)]),
             *(Text(each, "entry") for each in last),
             *(Text(f"event: {message}") for message in state.events),
@@ -211,14 +189,14 @@ def _of_run(state: LiveState) -> Section:
     )
 
 
-def _progress(ranks: Ranks) -> str:
+def _progress(states: list[LiveState]) -> str:
     """Whether it goes on and for how long; where a run is, or how far the ranks of a job are."""
-    states = list(ranks.values())
     if len(states) == 1:
         return f"{_status(states[0])}; {_place(states[0])}"
-    goes_on = next((state for state in states if not state.ended), states[0])
     least, most = (of(state.batches for state in states) for of in (min, max))
-    return f"{len(states):,} ranks {_status(goes_on)}; {least:,} to {most:,} batches each"
+    told = max(states, key=lambda state: (state.silent_ns or 0, not state.ended))
+    ranks = f"{len(states):,} ranks{', one with' if told.silent_ns else ''} {_status(told)}"
+    return f"{ranks}; {least:,} to {most:,} batches each"
 
 
 def _status(state: LiveState) -> str:
@@ -244,19 +222,5 @@ def _rates(rates: Rates | None, unit: str) -> tuple[str, str]:
         return ("no steady-state batches",) * 2
     throughput = words.rate(rates.batches_per_s, "batches")
     if rates.samples_per_s is not None:
-        throughput = words.rate(rates.samples_per_s, _short(unit))
+        throughput = words.rate(rates.samples_per_s, unit)
     return throughput, words.share(rates.wait_share)
-
-
-def _most_waiting(ranks: Ranks) -> list[tuple[str, LiveState]]:
-    """The ranks, those first that wait most of the time."""
-
-    def wait_share(rank: tuple[str, LiveState]) -> float:
-        rates = rank[1].now or rank[1].overall
-        return rates.wait_share if rates else 0.0
-
-    return sorted(ranks.items(), key=wait_share, reverse=True)
-
-
-def _short(name: str) -> str:
-    return words.shortened(name, LONGEST_NAME)

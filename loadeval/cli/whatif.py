@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import AsJson, errors_printed, print_json, say
+from loadeval.cli.console import AsJson, Figure, errors_printed, print_json, say
 from loadeval.data.folder import logs_in
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
@@ -32,10 +32,6 @@ FASTER = (
     "fetch, collate, indices, hand-over, pin; or the training step. May be given several times."
 )
 CPUS = "CPUs that training and its workers share, without other programs."
-OUTPUT = (
-    "Draw throughput against num_workers too, and the settings that are given as a point: as PNG, "
-    "SVG or PDF by the extension, such as whatif.png."
-)
 
 
 def whatif(  # noqa: PLR0913 - an option for each setting
@@ -54,9 +50,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         typer.Option("--in-order/--out-of-order", help="Whether batches keep their order."),
     ] = None,
     faster: Annotated[list[str] | None, typer.Option(metavar="NAME=TIMES", help=FASTER)] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
-    ] = None,
+    output: Figure = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict throughput under other settings of the loader.
@@ -94,17 +88,13 @@ def _parts(given: Sequence[str]) -> dict[str, float]:
     """What becomes how many times as fast."""
     parts = {}
     for text in given:
-        name, _, times = text.rpartition("=")
-        try:
-            factor = float(times)
-        except ValueError:
-            factor = 0.0
-        if not name or not 0 < factor < math.inf:
+        found = re.fullmatch(r"(.+)=(\d+\.?\d*|\.\d+)", text)
+        if found is None or not float(found[2]):
             raise typer.BadParameter(
                 f"--faster is {printable(text)}; expected a transform or a part of loading, and "
                 "how many times as fast it becomes, such as GaussianBlur=4"
             )
-        parts[name] = factor
+        parts[found[1]] = float(found[2])
     return parts
 
 

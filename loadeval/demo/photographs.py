@@ -9,8 +9,6 @@ import numpy as np
 from matplotlib import cbook
 from PIL import Image
 
-from loadeval.errors import LoadevalError
-
 ROTATIONS = {
     "upright": None,
     "left": Image.Transpose.ROTATE_90,
@@ -27,14 +25,8 @@ def make_photographs(folder: Path, count: int) -> list[Path]:
     same files.
     """
     path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-    try:
-        with Image.open(path) as file:
-            photograph = file.convert("RGB")
-    except OSError as error:
-        raise LoadevalError(
-            f"cannot read the photograph that matplotlib ships, from which the demo makes its "
-            f"images ({path}: {error}); reinstall matplotlib from PyPI"
-        ) from error
+    with Image.open(path) as file:
+        photograph = file.convert("RGB")
     paths = []
     for number in range(count):
         name, rotation = list(ROTATIONS.items())[number % len(ROTATIONS)]

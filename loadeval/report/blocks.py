@@ -5,14 +5,12 @@ A block holds what it shows, and no analysis type: who renders it decides how, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from loadeval.data.columns import Columns
-    from loadeval.words import Interval
+from loadeval.data.columns import Columns
+from loadeval.words import Interval
 
 Kind = Literal["real beside ideal", "time per batch", "waits", "stages", "worker curve"]
 """The charts; charts.py says at each one's function which columns it is drawn from."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import zip_longest
 
 import numpy as np
 
@@ -53,8 +54,10 @@ from loadeval.report.blocks import (
     Table,
     Text,
 )
-from loadeval.report.palette import NAMES
+from loadeval.report.palette import legend
 from loadeval.words import NOT_MEASURED, counted, duration, moment, share, times, wall_clock, worded
+
+Row = tuple[Cell, ...]
 
 MOST_SAMPLES = 3
 """Slow samples, and outliers, that are shown in text; a page has all outliers in its chart."""
@@ -66,7 +69,6 @@ LEAST_GAIN = 0.005
 """A part of a batch's time that is negative by a smaller share of it is not shown."""
 OPEN, COUNTS_NOT = -1, 2
 """Of an arm in a chart: 2 is that of batches that do not count."""
-NO_BOUNDS = (np.nan, np.nan)
 SERIES = {"real": "real", "ideal": "ideal", "loader_only": "loader"}
 """The colours of what throughput is known of."""
 
@@ -110,7 +112,6 @@ class Result:
 def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
     """Everything that a report of a run says; see findings.engine.diagnose."""
     measured = gap(run, ideal)
-    by_sample = measured.samples_per_batch is not None
     return Result(
         run=run,
         ideal=ideal,
@@ -120,7 +121,7 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
         cautions=tuple(cautions(measured, run, ideal)),
         not_measured=tuple(not_measured(measured, run)),
         throughput=throughput(measured),
-        unit=run.header.unit if by_sample else BATCHES,
+        unit=BATCHES if measured.samples_per_batch is None else run.header.unit,
         epochs=epochs(run),
         workers_started=workers_started(run),
         outliers=outliers(run),
@@ -135,46 +136,49 @@ def result_of(run: Run, ideal: Run | None = None, **others: Run) -> Result:
 def sections(r: Result, commands: Sequence[str] = ()) -> list[Section]:
     """The report of a run; `commands` are those that say more."""
     made = [make(r) for make in SECTIONS]
-    more = Section("", [Text(command, "command") for command in commands], priority=4)
     at = SECTIONS.index(how_sure) + 1
-    return [section for section in (*made[:at], more, *made[at:]) if section.blocks]
+    every = [*made[:at], _more(commands, priority=4), *made[at:]]
+    return [section for section in every if section.blocks]
+
+
+def _more(commands: Sequence[str], priority: int) -> Section:
+    return Section("", [Text(command, "command") for command in commands], priority)
 
 
 def change_sections(before: Result, now: Result, commands: Sequence[str] = ()) -> list[Section]:
     """Whether a run is slower than an earlier one, and what changed; then all of the later run."""
     told = before_after(before.run, now.run)
-    rates = ("whole epochs", told.epochs), ("steady state", told.steady)
-    times_ns = ("lost a batch", told.lost), ("wait a batch", told.wait), ("step", told.step)
-    rows: list[tuple[Cell, ...]] = [
-        (label, Number(each.before, unit), Number(each.now, unit), Number(each.ratio, "times"))
-        for group, unit in ((rates, f"{told.unit}/s"), (times_ns, "duration"))
-        for label, each in group
+    rate = f"{told.unit}/s"
+    compared = (
+        ("whole epochs", told.epochs, rate),
+        ("steady state", told.steady, rate),
+        ("lost a batch", told.lost, "duration"),
+        ("wait a batch", told.wait, "duration"),
+        ("step", told.step, "duration"),
+    )
+    rows: list[Row] = [
+        (label, Number(each.before, unit), Number(each.now, unit), _x(each.ratio))
+        for label, each, unit in compared
         if each.now is not None or each.before is not None
     ]
-    changes: list[tuple[Cell, ...]] = [
+    changes: list[Row] = [
         (f"{each.what}: {each.name.replace('_', ' ')}", str(each.before), str(each.now))
         for each in told.changes
     ]
-    found = [{each.rule for each in result.diagnosis.findings} for result in (before, now)]
-    gone, new = found[0] - found[1], found[1] - found[0]
     blocks: list[Block] = [Table(("training", "before", "now", "now / before"), rows)]
     if changes:
         blocks.append(Table(("changed", "before", "now"), changes))
     else:
         blocks.append(Text("Nothing changed that the logs tell of loader, versions and machine."))
-    blocks += [
-        Text(f"{label}: {', '.join(sorted(names))}.")
-        for label, names in (("No longer found", gone), ("Found now", new))
-        if names
-    ]
-    top = [
-        Section(told.headline, blocks, priority=1),
-        Section("how sure", [Text(each, "caution") for each in told.cautions], priority=3),
-        Section("", [Text(command, "command") for command in commands], priority=2),
-    ]
+    then, today = ({each.rule for each in r.diagnosis.findings} for r in (before, now))
+    for label, names in (("No longer found", then - today), ("Found now", today - then)):
+        if names:
+            blocks.append(Text(f"{label}: {', '.join(sorted(names))}."))
     head, *rest = sections(now)
     return [
-        *top,
+        Section(told.headline, blocks, priority=1),
+        Section("how sure", [Text(each, "caution") for each in told.cautions], priority=3),
+        _more(commands, priority=2),
         Section(f"now: {head.title}", head.blocks),
         *(replace(each, priority=None) for each in rest),
     ]
@@ -196,46 +200,41 @@ def backends_sections(
     ranked = sorted(
         backends, key=lambda name: -rates[name]["real"].value if "real" in rates[name] else 0.0
     )
-    pairs = differences(runs)
-    of_fastest = [pair for pair in pairs if pair.one == pairs[0].one]
+    beside_fastest = [pair for pair in differences(runs) if pair.one == ranked[0]]
     title = "No backend was measured"
-    if pairs:
-        title = _fastest(of_fastest)
-    elif ranked and "real" in rates[ranked[0]]:
-        speedup = backends[ranked[0]].gap.speedup
-        rate = worded(rates[ranked[0]]["real"], f"{unit}/s")
-        gain = f"training would be {speedup:times} as fast if loading were free" if speedup else ""
-        title = f"{ranked[0]}: {gain or rate}"
-    speeds: list[tuple[Cell, ...]] = [
-        (name, *(Number(rates[name].get(key), "number") for key in SERIES)) for name in ranked
-    ]
-    gains: list[tuple[Cell, ...]] = [
-        (
-            name,
-            Number(r.gap.speedup, "times"),
-            Number(r.gap.lost_share, "share"),
-            Number(memory_bytes(r.run), "size"),
-            r.verdict.level,
-        )
-        for name, r in sorted(backends.items(), key=lambda each: ranked.index(each[0]))
-    ]
-    bars = [
-        (name, SERIES[key], rates[name][key])
-        for name in ranked
-        for key in SERIES
-        if key in rates[name]
-    ]
+    if beside_fastest:
+        title = _fastest(beside_fastest)
+    elif ranked:
+        title = f"{ranked[0]}: {backends[ranked[0]].verdict.headline}"
     blocks = list[Block]()
     if ranked:
+        speeds: list[Row] = [
+            (name, *(Number(rates[name].get(key), "number") for key in SERIES)) for name in ranked
+        ]
+        gains: list[Row] = [
+            (
+                name,
+                _x(r.gap.speedup),
+                _part(r.gap.lost_share),
+                Number(memory_bytes(r.run), "size"),
+                r.verdict.level,
+            )
+            for name, r in ((name, backends[name]) for name in ranked)
+        ]
         blocks.append(Table((f"{unit}/s", "real", "ideal", "loader alone"), speeds))
         blocks.append(Table(("backend", "free loading", "lost", "memory", "verdict"), gains))
-    if len(pairs) > 1:
-        blocks += [Text(f"{_difference(pair)}.") for pair in of_fastest]
+    if len(beside_fastest) > 1:
+        blocks += [Text(f"{_difference(pair)}.") for pair in beside_fastest]
     blocks += [Text(f"{name} failed: {error}", "caution") for name, error in failed.items()]
+    bars = [
+        (name, series, rates[name][key])
+        for name in ranked
+        for key, series in SERIES.items()
+        if key in rates[name]
+    ]
     if bars:
         says = f"Throughput in {unit} per second, steady state, with 95% confidence intervals"
         blocks.append(_beside_each_other("Backends", says, bars, f"{unit}/s"))
-    others = [Text(f"{_difference(pair)}.") for pair in pairs[len(of_fastest) :]]
     each_backend = [
         replace(section, title=f"{name}: {section.title}")
         for name in ranked
@@ -245,8 +244,7 @@ def backends_sections(
     return [
         Section(title, blocks, priority=1),
         _how_sure_of_backends(backends, len(backends) + len(failed), unequal),
-        Section("", [Text(command, "command") for command in commands], priority=2),
-        *([Section("the others", others)] if others else []),
+        _more(commands, priority=2),
         *each_backend,
     ]
 
@@ -257,17 +255,17 @@ def rates_of(runs: Mapping[str, Run]) -> dict[str, Mapping[str, Estimate]]:
     return {name: throughput(gap(run), by_sample) for name, run in runs.items()}
 
 
-def _fastest(of_fastest: Sequence[Difference]) -> str:
-    """Which backend trains fastest, if that is shown by `of_fastest`, it beside each other."""
-    one, other, ratio = of_fastest[0]
-    which = "the next, " if len(of_fastest) > 1 else ""
+def _fastest(beside: Sequence[Difference]) -> str:
+    """Which backend trains fastest, if that is shown by it `beside` each other."""
+    one, other, ratio = beside[0]
     if ratio.low is not None and ratio.low > 1:
-        return f"{one} trains fastest: {ratio:times} as fast as {which}{other}"
-    if ratio.low is None or len(of_fastest) == 1:
-        return _difference(of_fastest[0])
-    *level, last = (pair.other for pair in of_fastest if (pair.ratio.low or 0.0) <= 1)
-    which = "" if len(level) + 1 == len(of_fastest) else "the fastest, "
-    return f"No difference is shown between {which}{', '.join([one, *level])} and {last}"
+        next_one = f"the next, {other}" if len(beside) > 1 else other
+        return f"{one} trains fastest: {ratio:times} as fast as {next_one}"
+    if ratio.low is None or len(beside) == 1:
+        return _difference(beside[0])
+    level = [pair.other for pair in beside if (pair.ratio.low or 0.0) <= 1]
+    names = ", ".join([one, *level[:-1]])
+    return f"No difference is shown between the fastest, {names} and {level[-1]}"
 
 
 def _difference(pair: Difference) -> str:
@@ -285,7 +283,7 @@ def _how_sure_of_backends(
     """How the backends were measured, and what makes that mean less."""
     runs = {name: r.run for name, r in backends.items()}
     how = ", in separate runs" if len(runs) > 1 else ""
-    if runs and took_turns(list(runs.values())):
+    if took_turns(list(runs.values())):
         rounds = next(iter(runs.values())).header.settings.get("rounds")
         how = f", in turns, {rounds} rounds in random order"
     gaps = [r.gap for r in backends.values()]
@@ -304,9 +302,9 @@ def _how_sure_of_backends(
     work = [f"The backends do not do equal work: {'; '.join(unequal)}."] if unequal else []
     own = {name: (*r.cautions, *r.run.notes) for name, r in backends.items()}
     missing = {
-        name: (r.verdict.headline, *r.not_measured)
-        if r.verdict.rule != "concluded"
-        else r.not_measured
+        name: r.not_measured
+        if r.verdict.rule == "concluded"
+        else (r.verdict.headline, *r.not_measured)
         for name, r in backends.items()
     }
     said = [Text(f"{about}.")]
@@ -348,27 +346,30 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
     nodes = "" if job.nodes is None else f" on {counted(job.nodes, 'node')}"
     of_all = f" of {job.world_size}" if len(job.ranks) < job.world_size else ""
     ranks, steps = counted(len(job.ranks), "rank"), counted(job.steps, "batch", "batches")
-    about = (
-        f"{ranks}{of_all}{nodes}; {steps} "
-        "measured on all. At each step the job waits as long as the rank that waits longest."
-    )
-    said = [Text(about), Text(f"Stragglers: {job.stragglers.says}.")]
-    short = Section("ranks", [*said, *(Text(each, "caution") for each in job.cautions)], priority=2)
-    ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
-    rows: list[tuple[Cell, ...]] = [
-        (
-            f"{rank.rank}",
-            rank.host or "not known",
-            Number(rank.wait_ns, "duration"),
-            Number(rank.wait_share, "share"),
-            Number(rank.waited_for_ns, "duration"),
-            Number(rank.last_share, "share"),
-            Number(rank.cost_ns, "duration"),
-        )
-        for rank in ranked
+    short = [
+        Text(
+            f"{ranks}{of_all}{nodes}; {steps} measured on all. "
+            "At each step the job waits as long as the rank that waits longest."
+        ),
+        Text(f"Stragglers: {job.stragglers.says}."),
+        *(Text(each, "caution") for each in job.cautions),
     ]
+    ranked = sorted(job.ranks, key=lambda rank: (-(rank.cost_ns or 0.0), -(rank.wait_ns or 0.0)))
+    shown = ranked[:MOST_RANKS]
+    rows = _rows(
+        shown,
+        rank=str,
+        host=lambda host: host or "not known",
+        wait_ns=_ns,
+        wait_share=_part,
+        waited_for_ns=_ns,
+        last_share=_part,
+        cost_ns=_ns,
+    )
     head = ("rank", "host", "own wait", "of the time", "for others", "last", "costs")
+    left = len(ranked) - len(shown)
     notes = [
+        *([f"and {left:,} more"] if left else []),
         (
             "For others: how long its step waits for ranks that waited longer. Last: the share of "
             "the batches that some rank waits for in which it waits longest. Costs: what the job "
@@ -376,19 +377,37 @@ def job_sections(job: Job, r: Result, commands: Sequence[str] = ()) -> list[Sect
         ),
         f"What is found, and inside the loader, is of rank {job.shown}, which was last most often.",
     ]
+    blocks: list[Block] = [Table(head, rows), *(Text(note, "note") for note in notes)]
     own = [
         (f"rank {rank.rank}", "waiting", Estimate(rank.wait_ns))
-        for rank in ranked[:MOST_RANKS]
+        for rank in shown
         if rank.wait_ns is not None
     ]
-    if len(rows) > MOST_RANKS:
-        notes.insert(0, f"and {len(rows) - MOST_RANKS:,} more")
-    blocks: list[Block] = [Table(head, rows[:MOST_RANKS]), *(Text(note, "note") for note in notes)]
     if own:
         says = "The mean wait of each rank for its batches, those that cost the job most first"
         blocks.append(_beside_each_other("Ranks", says, own, "duration"))
     moved = [replace(each, priority=each.priority and each.priority + 1) for each in rest]
-    return [top, short, *moved, Section("each rank", blocks)]
+    return [top, Section("ranks", short, priority=2), *moved, Section("each rank", blocks)]
+
+
+# What sections are made of
+
+
+def _ns(value: float | Estimate | None) -> Number:
+    return Number(value, "duration")
+
+
+def _part(value: float | Estimate | None) -> Number:
+    return Number(value, "share")
+
+
+def _x(value: float | Estimate | None) -> Number:
+    return Number(value, "times")
+
+
+def _rows(items: Iterable[object], **cells: Callable[..., Cell]) -> list[Row]:
+    """A row for each item: of each field that is named, the cell that is made of it."""
+    return [tuple(cell(getattr(each, name)) for name, cell in cells.items()) for each in items]
 
 
 def _section(title: str, *blocks: Block) -> Section:
@@ -399,24 +418,38 @@ def _section(title: str, *blocks: Block) -> Section:
     )
 
 
+def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Columns:
+    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+
+
+def _beside_each_other(
+    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
+) -> Chart:
+    """A chart of bars, each of which has its row's name, its colour's and its length."""
+    rows = [
+        (row, series, length.value, *((np.nan, np.nan) if length.low is None else length.bounds))
+        for row, series, length in bars
+    ]
+    table = _columns(("row", "series", "value", "low", "high"), rows)
+    return Chart("real beside ideal", title, says, {"bars": table}, unit)
+
+
 # The screen
 
 
 def headline(r: Result) -> Section:
     """The verdict and the figures to see first."""
     g = r.gap
-    figures: list[tuple[str, Cell]] = [
-        ("speed-up if loading were free", Number(g.speedup, "times")),
-        ("of the time lost", Number(g.lost_share, "share")),
-        ("now", Number(r.throughput.get("real"), f"{r.unit}/s")),
-        ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
-    ]
+    now = ("now", Number(r.throughput.get("real"), f"{r.unit}/s"))
     if g.ideal is not None:
-        said: list[Block] = []
-        if r.verdict.level == "inconclusive":
-            said.append(Text(r.verdict.remedy))
+        figures: list[tuple[str, Cell]] = [
+            ("speed-up if loading were free", _x(g.speedup)),
+            ("of the time lost", _part(g.lost_share)),
+            now,
+            ("with free loading", Number(r.throughput.get("ideal"), f"{r.unit}/s")),
+        ]
+        said = [Text(r.verdict.remedy)] if r.verdict.level == "inconclusive" else []
         return Section(r.verdict.headline, [*said, Facts(figures, large=True)], priority=1)
-    figures = [("now", Number(r.throughput.get("real"), f"{r.unit}/s"))]
     if g.real is None or g.waiting is None:
         return Section(r.verdict.headline, [Text(r.verdict.remedy)], priority=1)
     whole, starts = (g.whole or g.real).value, max(g.share("epoch starts"), 0.0)
@@ -426,7 +459,7 @@ def headline(r: Result) -> Section:
     if "real" in r.throughput:
         title += f", at {worded(r.throughput['real'], f'{r.unit}/s')}"
     cost = Text("What that costs needs ideal loading beside it: loadeval diagnose -- COMMAND")
-    return Section(title, [cost, Facts(figures, large=True)], priority=1)
+    return Section(title, [cost, Facts([now], large=True)], priority=1)
 
 
 def batch_time(r: Result) -> Section:
@@ -455,26 +488,23 @@ def bars_chart(title: str, bars: Bars) -> Chart:
 
 def what_to_do(r: Result) -> Section:
     """What to change, the largest gain first, each on top of those before it."""
-    actions = r.diagnosis.actions
+    actions, limit = r.diagnosis.actions, r.diagnosis.limit
     if not actions:
         return Section("")
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[Row] = [
         (
             f"{at}. {_at(action.says, action.where)}",
-            "not predicted" if action.speedup is None else Number(action.speedup, "times"),
+            "not predicted" if action.speedup is None else _x(action.speedup),
         )
         for at, action in enumerate(actions, 1)
     ]
     blocks: list[Block] = [Table(("", "training"), rows)]
     predicted = [action.speedup for action in actions if action.speedup is not None]
-    if predicted and r.diagnosis.limit and r.gap.speedup is not None:
-        are = "are" if r.diagnosis.limit in SEVERAL else "is"
-        blocks.append(
-            Text(
-                f"After that {r.diagnosis.limit} {are} the limit: {times(predicted[-1].value)} of "
-                f"the {times(r.gap.speedup.value)} that free loading would give."
-            )
-        )
+    if predicted and limit and r.gap.speedup is not None:
+        reached, free = times(predicted[-1].value), times(r.gap.speedup.value)
+        are = "are" if limit in SEVERAL else "is"
+        says = f"After that {limit} {are} the limit: {reached} of the {free} that free loading"
+        blocks.append(Text(f"{says} would give."))
     return Section("what to do", blocks, priority=3)
 
 
@@ -490,7 +520,7 @@ def findings(r: Result) -> Section:
         FindingText(
             name=finding.rule,
             says=finding.says,
-            cost="" if finding.cost is None else Number(finding.cost, "share"),
+            cost="" if finding.cost is None else _part(finding.cost),
             where=next((do.where for do in finding.do if isinstance(do, Do) and do.where), ""),
             do=[
                 _at(do.says, do.where if isinstance(do, Do) else None)
@@ -505,6 +535,22 @@ def findings(r: Result) -> Section:
         for finding in r.diagnosis.findings
     ]
     return Section("why", [Findings(found)] if found else [], priority=6)
+
+
+ENDS = {"ns": "duration", "bytes": "size", "share": "share", "times": "times", "CPUs": "cpus"}
+"""What stands behind the comma in the name of a fact, and how its number is worded."""
+
+
+def _fact(name: str, value: object) -> tuple[str, Cell]:
+    label, _, end = name.rpartition(", ")
+    label, unit = label or name, ENDS.get(end)
+    if isinstance(value, Estimate):
+        return label, Number(value, unit or "duration")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return label, str(value)
+    if unit is None and isinstance(value, int):
+        return label, f"{value:,}"
+    return label, Number(value, unit or "number")
 
 
 def batches_measured(r: Result) -> Section:
@@ -533,72 +579,54 @@ def lost(r: Result) -> Section:
     g = r.gap
     if g.lost is None:
         return Section("")
-    rows: list[tuple[Cell, ...]] = [
-        ("time lost", Number(g.lost, "duration"), Number(g.lost_share, "share")),
-        *(
-            (f"  {name}", Number(part, "duration"), Number(g.share(name), "share"))
-            for name, part in g.parts()
-        ),
-    ]
+    parts: list[Row] = [(f"  {name}", _ns(part), _part(g.share(name))) for name, part in g.parts()]
+    rows: list[Row] = [("time lost", _ns(g.lost), _part(g.lost_share)), *parts]
     facts: list[tuple[str, Cell]] = [
         ("verdict", r.verdict.reason),
-        ("speed-up, steady state", Number(g.steady_speedup, "times")),
-        ("loader alone", Number(g.loader_only, "duration")),
-        ("faster to keep up", Number(g.required, "times")),
+        ("speed-up, steady state", _x(g.steady_speedup)),
+        ("loader alone", _ns(g.loader_only)),
+        ("faster to keep up", _x(g.required)),
     ]
     if g.gpu_idle is not None:
-        facts.append(("GPU without work in the wait", Number(g.gpu_idle, "duration")))
-    blocks: list[Block] = [Table(("", "per batch", "of the time"), rows), Facts(facts)]
-    if r.verdict.remedy:
-        blocks.append(Text(r.verdict.remedy))
-    return Section("whole epochs", blocks)
-
-
-def nothing_found(r: Result) -> Section:
-    """The rules that found nothing, as a number, and those that could not tell."""
-    d = r.diagnosis
-    rules = len(d.nothing) + len(d.skipped) + len(d.findings)
-    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {rules}.")]
-    reasons: dict[str, list[str]] = {}
-    for name, why in d.skipped.items():
-        reasons.setdefault(why, []).append(name)
-    said += [Text(f"{', '.join(names)}: {why}", "entry") for why, names in reasons.items()]
-    if reasons:
-        said.insert(1, Text("Not measured:"))
-    return Section("what else was looked for", said)
+        facts.append(("GPU without work in the wait", _ns(g.gpu_idle)))
+    remedy = [Text(r.verdict.remedy)] if r.verdict.remedy else []
+    table = Table(("", "per batch", "of the time"), rows)
+    return Section("whole epochs", [table, Facts(facts), *remedy])
 
 
 def arms(r: Result) -> Section:
     """Throughput and times of each arm."""
     g = r.gap
-    columns: dict[str, dict[str, Cell]] = {}
+    labels: tuple[str, ...] = (
+        "throughput",
+        "a batch",
+        "step",
+        "wait",
+        "  p50",
+        "  p95",
+        "  p99",
+        "  longest",
+    )
+    columns: dict[str, list[Cell]] = {}
     for arm, iteration in zip(ARMS, (g.real, g.ideal), strict=True):
         run = r.runs[arm]
         steps = run.steps.take(steady(run, arm))
         if iteration is not None and len(steps):
-            p50, p95, p99, longest = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
-            columns[arm] = {
-                "throughput": Number(r.throughput.get(arm), f"{r.unit}/s"),
-                "a batch": Number(iteration, "duration"),
-                "step": Number(float(steps.step_ns.mean()), "duration"),
-                "wait": Number(float(steps.wait_ns.mean()), "duration"),
-                "  p50": Number(p50, "duration"),
-                "  p95": Number(p95, "duration"),
-                "  p99": Number(p99, "duration"),
-                "  longest": Number(longest, "duration"),
-            }
+            means = float(steps.step_ns.mean()), float(steps.wait_ns.mean())
+            waits = np.percentile(steps.wait_ns, [50, 95, 99, 100]).tolist()
+            rate = Number(r.throughput.get(arm), f"{r.unit}/s")
+            columns[arm] = [rate, _ns(iteration), *map(_ns, [*means, *waits])]
     if g.loader_only is not None:
         rate = Number(r.throughput.get("loader_only"), f"{r.unit}/s")
-        columns["loader alone"] = {"throughput": rate, "a batch": Number(g.loader_only, "duration")}
+        columns["loader alone"] = [rate, _ns(g.loader_only)]
     if not columns:
         return Section("")
-    labels = dict.fromkeys(label for column in columns.values() for label in column)
-    rows = [(label, *(column.get(label, "") for column in columns.values())) for label in labels]
-    head = ("", *columns)
-    blocks: list[Block] = [Table(head, rows)]
+    labels = labels[: max(map(len, columns.values()))]
+    rows = list(zip_longest(labels, *columns.values(), fillvalue=""))
+    blocks: list[Block] = [Table(("", *columns), rows)]
     bars = [
-        (NAMES[name], name, r.throughput[key])
-        for key, name in SERIES.items()
+        (legend(series), series, r.throughput[key])
+        for key, series in SERIES.items()
         if key in r.throughput
     ]
     if bars:
@@ -608,56 +636,39 @@ def arms(r: Result) -> Section:
     return Section("steady state", blocks)
 
 
-def _beside_each_other(
-    title: str, says: str, bars: Sequence[tuple[str, str, Estimate]], unit: str
-) -> Chart:
-    """A chart of bars, each of which has its row's name, its colour's and its length."""
-    rows = [
-        (row, series, length.value, *(length.bounds if length.low is not None else NO_BOUNDS))
-        for row, series, length in bars
-    ]
-    table = _columns(("row", "series", "value", "low", "high"), rows)
-    return Chart("real beside ideal", title, says, {"bars": table}, unit)
-
-
-def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> Columns:
-    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-
-
 def by_epoch(r: Result) -> Section:
     """Each epoch, and how long their starts took."""
-    table, firsts = r.epochs, first_waits(r.run)
-    rows: list[tuple[Cell, ...]] = [
+    firsts = first_waits(r.run)
+    rows: list[Row] = [
         (
             f"{epoch:g}",
             f"{batches:,}",
-            Number(total, "duration"),
-            Number(mean, "duration"),
-            Number(std, "duration"),
-            Number(samples if r.unit != BATCHES else per_s, f"{r.unit}/s"),
+            _ns(total),
+            _ns(mean),
+            _ns(std),
+            Number(per_s if r.unit == BATCHES else samples, f"{r.unit}/s"),
         )
         for epoch, batches, total, mean, std, samples, per_s in zip(
-            *(table[name].tolist() for name in table.names), strict=True
+            *(r.epochs[name].tolist() for name in r.epochs.names), strict=True
         )
     ]
     head = ("epoch", "batches", "in all", "a batch", "standard deviation", "throughput")
     facts: list[tuple[str, Cell]] = []
     if len(firsts):
-        waited = firsts.wait_ns.astype(np.float64)
-        facts.append(
-            ("first batch of an epoch, median", Number(float(np.median(waited)), "duration"))
-        )
-        facts.append(("first batch of an epoch, longest", Number(float(waited.max()), "duration")))
+        facts = [
+            ("first batch of an epoch, median", _ns(float(np.median(firsts.wait_ns)))),
+            ("first batch of an epoch, longest", _ns(float(firsts.wait_ns.max()))),
+        ]
     if r.workers_started is not None:
         facts.append(("worker processes started", f"{r.workers_started:,}"))
-    counted_are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
+    are = "In all: the waits and steps of these batches, and the wait that ends the epoch."
     if r.gap.pairs is not None:
-        counted_are = (
+        are = (
             "Batches: those with real loading, whether they are in a pair that counts or not; the "
-            f"rest were served with ideal loading. {counted_are}"
+            f"rest were served with ideal loading. {are}"
         )
-    table_of = Table(head, rows, "each epoch", folded=True)
-    return _section("epochs", table_of, Text(counted_are, "note"), Facts(facts))
+    table = Table(head, rows, "each epoch", folded=True)
+    return _section("epochs", table, Text(are, "note"), Facts(facts))
 
 
 def inside(r: Result) -> Section:
@@ -668,46 +679,18 @@ def inside(r: Result) -> Section:
         said = [Text(f"Not measured: {why}.")] if why else list[Block]()
         return Section("inside the loader", said)
     of = {"loader alone": "with the loader alone", "waits": "that training waited for"}[s.basis]
-    about = Text(
-        f"{duration(s.total_ns)} a batch {of}, over {counted(s.batches, 'batch', 'batches')}."
-    )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            each.stage,
-            Number(each.work_ns, "duration"),
-            Number(each.charged_ns, "duration"),
-            Number(s.share(each.charged_ns), "share"),
-        )
+    batches = counted(s.batches, "batch", "batches")
+    by_stage: list[Row] = [
+        (each.stage, _ns(each.work_ns), _ns(each.charged_ns), _part(s.share(each.charged_ns)))
         for each in s.stages
     ]
-    left = ("not attributed", "", Number(s.not_attributed_ns, "duration"))
-    rows.append((*left, Number(s.share(s.not_attributed_ns), "share")))
-    transforms = [
-        (each.name, Number(each.ns, "duration"), Number(each.share, "share"), f"{each.calls:.1f}")
-        for each in s.transforms
-    ]
-    code = [
-        (line.name, Number(line.share, "share"), Number(line.blocked_share, "share"))
-        for line in s.code
-    ]
-    slow_samples = [
-        (
-            f"{each.index}",
-            Number(each.longest_ns, "duration"),
-            Number(each.times_typical, "times"),
-            f"{each.times}",
-        )
-        for each in s.slow_samples[:MOST_SAMPLES]
-    ]
-    workers = [
-        (
-            f"{each.worker}",
-            f"{each.batches:,}",
-            Number(each.batch_ns, "duration"),
-            Number(each.typical_ns, "duration"),
-        )
-        for each in s.workers
-    ]
+    left = s.not_attributed_ns
+    by_stage.append(("not attributed", "", _ns(left), _part(s.share(left))))
+    transforms = _rows(s.transforms, name=str, ns=_ns, share=_part, calls="{:.1f}".format)
+    code = _rows(s.code, name=str, share=_part, blocked_share=_part)
+    samples = s.slow_samples[:MOST_SAMPLES]
+    slow = _rows(samples, index=str, longest_ns=_ns, times_typical=_x, times=str)
+    workers = _rows(s.workers, worker=str, batches="{:,}".format, batch_ns=_ns, typical_ns=_ns)
     work_ns = max(s.fetch_ns + s.collate_ns, 1.0)
     facts: list[tuple[str, float | None, str]] = [
         ("fetch and collate: on a CPU", s.cpu_ns and s.cpu_ns / work_ns, "share"),
@@ -721,117 +704,101 @@ def inside(r: Result) -> Section:
     ]
     return _section(
         "inside the loader",
-        about,
-        Table(("stage", "work", "waited for", "share"), rows),
+        Text(f"{duration(s.total_ns)} a batch {of}, over {batches}."),
+        Table(("stage", "work", "waited for", "share"), by_stage),
         _stages_chart(r, s),
         Table(("transform", "a batch", "of loading", "calls a batch"), transforms),
         Table(("line of code", "of loading", "blocked"), code),
-        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow_samples),
+        Table(("slowest samples", "longest", "times the typical one", "times seen"), slow),
         Table(("worker", "batches", "a batch", "median"), workers if len(workers) > 1 else ()),
         Facts([(label, Number(value, unit)) for label, value, unit in facts if value is not None]),
     )
 
 
 def _stages_chart(r: Result, s: Stages) -> Chart:
-    rows: list[tuple[object, ...]] = []
+    unknown = (None, None, None)
+    bars: list[tuple[str, str, float, tuple[float | None, ...]]] = []
     for each in s.stages:
-        parts = [
-            np.nan if part is None else part
-            for part in (each.cpu_ns, each.run_queue_ns, each.blocked_ns)
-        ]
-        rows.append(
-            (each.stage, each.stage, each.charged_ns, s.share(each.charged_ns) or 0.0, *parts)
-        )
+        parts = (each.cpu_ns, each.run_queue_ns, each.blocked_ns)
+        bars.append((each.stage, each.stage, each.charged_ns, parts))
         if each.stage == "fetch":
-            rows += [
-                (
-                    f"  {one.name}",
-                    "fetch",
-                    (s.transform_share(one) or 0.0) * s.total_ns,
-                    s.transform_share(one) or 0.0,
-                    *[np.nan] * 3,
-                )
-                for one in s.transforms
-            ]
-    left = s.not_attributed_ns
-    rows.append(("not attributed", "not_attributed", left, s.share(left) or 0.0, *[np.nan] * 3))
+            for one in s.transforms:
+                waited_ns = (s.transform_share(one) or 0.0) * s.total_ns
+                bars.append((f"  {one.name}", "fetch", waited_ns, unknown))
+    bars.append(("not attributed", "not_attributed", s.not_attributed_ns, unknown))
     names = ("label", "stage", "value", "share", "on_cpu", "waiting_for_cpu", "blocked")
+    rows = [
+        (
+            label,
+            stage,
+            ns,
+            s.share(ns) or 0.0,
+            *(np.nan if part is None else part for part in parts),
+        )
+        for label, stage, ns, parts in bars
+    ]
     tables = {"stages": _columns(names, rows)}
     says = f"What of {duration(s.total_ns)} a batch each stage is waited for"
     shown = lanes(r.run)
     if shown is not None:
-        bars: list[tuple[object, ...]] = []
-        for stage, (begin_ns, took_ns) in spans(shown.batches).items():
-            columns = (begin_ns, took_ns, shown.batches.worker, shown.batches.batch)
-            bars += [
-                (_lane(stage, worker), stage, begin / SECOND_NS, (begin + took) / SECOND_NS, batch)
-                for begin, took, worker, batch in zip(
-                    *(each.tolist() for each in columns), strict=True
-                )
-                if begin != UNKNOWN and took > 0
-            ]
-        bars += [
-            ("training", "step", start / SECOND_NS, end / SECOND_NS, OPEN)
+        done = [
+            ("training", "step", start, end, OPEN)
             for start, end in zip(
                 shown.steps.start_ns.tolist(), shown.steps.end_ns.tolist(), strict=True
             )
         ]
-        bars.sort(key=lambda bar: (bar[0] != "training", str(bar[0])))
-        of_lanes = ("lane", "what", "begin_s", "end_s", "batch")
-        if bars:
-            tables["lanes"] = _columns(of_lanes, bars)
+        for stage, (begin_ns, took_ns) in spans(shown.batches).items():
+            columns = (begin_ns, took_ns, shown.batches.worker, shown.batches.batch)
+            for begin, took, worker, batch in zip(*(c.tolist() for c in columns), strict=True):
+                if begin != UNKNOWN and took > 0:
+                    is_ours = worker == UNKNOWN or stage in ("indices", "receive", "pin")
+                    lane = "training" if is_ours else f"worker {worker}"
+                    done.append((lane, stage, begin, begin + took, batch))
+        done.sort(key=lambda bar: (bar[0] != "training", bar[0]))
+        if done:
+            tables["lanes"] = _columns(
+                ("lane", "what", "begin_s", "end_s", "batch"),
+                [(lane, what, a / SECOND_NS, b / SECOND_NS, n) for lane, what, a, b, n in done],
+            )
             says += f". {shown.says}"
     return Chart("stages", "Inside the loader", says, tables, "duration")
 
 
-def _lane(stage: str, worker: int) -> str:
-    """Who did a stage: the training process, or a worker."""
-    return (
-        "training"
-        if worker == UNKNOWN or stage in ("indices", "receive", "pin")
-        else f"worker {worker}"
-    )
-
-
 def operators_and_threads(r: Result) -> Section:
     """Operators of a pipeline, and threads of the training process."""
-    operators: list[tuple[Cell, ...]] = [
-        (
-            each.name,
-            Number(each.task_ns, "duration"),
-            Number(each.cpu_ns, "duration"),
-            "" if each.concurrency is None else f"{each.concurrency}",
-            Number(each.busy_share, "share"),
-            Number(each.queue_share, "share"),
-        )
-        for each in (r.operators.operators if r.operators else ())
-    ]
+
+    def by_arm(cores: Mapping[Arm, float | None]) -> str:
+        return ", ".join("-" if (count := cores[arm]) is None else f"{count:.2f}" for arm in ARMS)
+
+    of_pipeline = _rows(
+        r.operators.operators if r.operators else (),
+        name=str,
+        task_ns=_ns,
+        cpu_ns=_ns,
+        concurrency=lambda count: "" if count is None else f"{count}",
+        busy_share=_part,
+        queue_share=_part,
+    )
     known = r.threads if r.threads and r.threads.threads else None
-    threads = [
-        (
-            each.name,
-            f"{each.threads:.0f}",
-            _by_arm(each.cpu_cores),
-            _by_arm(each.run_queue_cores),
-        )
-        for each in (known.threads if known else ())
-    ]
+    of_process = _rows(
+        known.threads if known else (),
+        name=str,
+        threads="{:.0f}".format,
+        cpu_cores=by_arm,
+        run_queue_cores=by_arm,
+    )
     locks = [
-        (f"wait for Python's lock, {arm}", Number(wait.wait_ns, "duration"))
+        (f"wait for Python's lock, {arm}", _ns(wait.wait_ns))
         for arm, wait in (known.lock_wait.items() if known else ())
         if wait is not None
     ]
     head = ("thread", "threads", "CPUs (real, ideal)", "waiting for one")
     return _section(
         "operators and threads",
-        Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), operators),
-        Table(head, threads, "threads", folded=True),
+        Table(("operator", "a task", "on CPU", "at once", "busy", "queue filled"), of_pipeline),
+        Table(head, of_process, "threads", folded=True),
         Facts(locks),
     )
-
-
-def _by_arm(cores: Mapping[Arm, float | None]) -> str:
-    return ", ".join("-" if (count := cores[arm]) is None else f"{count:.2f}" for arm in ARMS)
 
 
 def timeline(r: Result) -> Section:
@@ -841,24 +808,23 @@ def timeline(r: Result) -> Section:
         for arm, run in r.runs.items()
         if len(run.steps) and (arm == "real" or r.ideal is not None)
     ]
-    steps, table = r.run.steps, r.outliers
-    order = np.argsort(-table.times_median, kind="stable")[:MOST_OUTLIERS]
-    rows: list[tuple[Cell, ...]] = []
-    for row, factor, worker in zip(
-        *(table[name][order].tolist() for name in ("row", "times_median", "worker")), strict=True
-    ):
-        took = float(steps.wait_ns[row] + steps.step_ns[row])
-        at = moment(float(steps.request_ns[row])) if steps.request_ns[row] != UNKNOWN else ""
-        rows.append(
-            (
-                at,
-                f"epoch {steps.epoch[row]}, batch {steps.batch[row]}",
-                Number(took, "duration"),
-                Number(float(steps.wait_ns[row]), "duration"),
-                Number(factor, "times"),
-                "" if worker == UNKNOWN else f"{worker}",
-            )
+    order = np.argsort(-r.outliers.times_median, kind="stable")[:MOST_OUTLIERS]
+    worst = r.outliers.take(order)
+    steps = r.run.steps.take(worst.row)
+    columns = (steps.request_ns, steps.epoch, steps.batch, steps.wait_ns, steps.step_ns)
+    rows: list[Row] = [
+        (
+            moment(float(at_ns)) if at_ns != UNKNOWN else "",
+            f"epoch {epoch}, batch {batch}",
+            _ns(float(wait_ns + step_ns)),
+            _ns(float(wait_ns)),
+            _x(factor),
+            "" if worker == UNKNOWN else f"{worker}",
         )
+        for at_ns, epoch, batch, wait_ns, step_ns, factor, worker in zip(
+            *(c.tolist() for c in (*columns, worst.times_median, worst.worker)), strict=True
+        )
+    ]
     head = ("at", "batch", "took", "waited", "of the median", "worker")
     return _section("along the run", *charts, Table(head, rows, "outliers", folded=True))
 
@@ -868,14 +834,14 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
     arm = np.full(len(steps), COUNTS_NOT)
     for code, name in enumerate(ARMS):
         arm[steady(run, name)] = code
-    is_timed = bool((steps.request_ns != UNKNOWN).all())
-    end_ns = steps.request_ns + steps.wait_ns
     outlier = np.zeros(len(steps), np.bool_)
     if run is r.run:
         outlier[r.outliers.row] = True
+    is_timed = bool((steps.request_ns != UNKNOWN).all())
+    time_s = (steps.request_ns + steps.wait_ns) / SECOND_NS if is_timed else np.arange(len(steps))
     table = Columns(
         {
-            "time_s": end_ns / SECOND_NS if is_timed else np.arange(len(steps)).astype(np.float64),
+            "time_s": time_s,
             "wait_ns": steps.wait_ns,
             "arm": arm,
             "epoch": steps.epoch,
@@ -883,21 +849,45 @@ def _waits_chart(r: Result, run: Run, of: str) -> Chart:
             "outlier": outlier,
         }
     )
-    span = (float(table.time_s.min()), float(table.time_s.max())) if is_timed else None
-    says = (
-        f"The wait for each of {counted(len(steps), 'batch', 'batches')}, "
-        f"{counted(int(outlier.sum()), 'outlier')} marked"
-    )
+    span = (float(time_s.min()), float(time_s.max())) if is_timed else None
+    batches, marked = counted(len(steps), "batch", "batches"), counted(sum(outlier), "outlier")
     tables = {"batches": table}
     if span and run is r.run and (readings := _readings(run)) is not None:
         tables["readings"] = readings
+    says = f"The wait for each of {batches}, {marked} marked"
     return Chart("waits", f"Waits{of}", says, tables, "duration", span)
+
+
+def _readings(run: Run) -> Columns | None:
+    """Quantities that change along the run, or all where none does; None where none was read."""
+    lines = [
+        (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
+        for (probe, subject), table in run.readings.items()
+        if probe != THREADS
+        for name in table.names[1:]
+        if np.isfinite(np.asarray(table[name], float)).any()
+    ]
+    changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
+    tables = [
+        Columns(
+            {
+                "panel": np.full(len(values), panel),
+                "unit": np.full(len(values), unit),
+                "subject": np.full(len(values), subject),
+                "time_s": time_s,
+                "value": values,
+            }
+        )
+        for panel, unit, subject, time_s, values in lines
+        if panel in changing or not changing
+    ]
+    return Columns.concat(tables) if tables else None
 
 
 def system_metrics(r: Result) -> Section:
     """What the probes read, in each arm."""
     m = r.metrics
-    rows: list[tuple[Cell, ...]] = [
+    rows: list[Row] = [
         (
             f"{each.subject or each.probe} {named(each.name)[0]}",
             *(_level(each, level) for level in (each.real, each.ideal)),
@@ -915,8 +905,8 @@ def system_metrics(r: Result) -> Section:
     facts: list[tuple[str, Cell]] = []
     if r.padding is not None:
         facts = [
-            ("padding of a batch", Number(r.padding.share, "share")),
-            ("a step would be shorter by", Number(r.padding.saved_ns, "duration")),
+            ("padding of a batch", _part(r.padding.share)),
+            ("a step would be shorter by", _ns(r.padding.saved_ns)),
         ]
     return _section(
         "system metrics",
@@ -924,35 +914,6 @@ def system_metrics(r: Result) -> Section:
         *(Text(f"{probe} not measured: {why}", "note") for probe, why in m.missing),
         *grows,
         Facts(facts),
-    )
-
-
-def _readings(run: Run) -> Columns | None:
-    """Quantities that change along the run, or all where none does; None where none was read."""
-    lines = [
-        (*named(name), subject or probe, table.time_ns / SECOND_NS, np.asarray(table[name], float))
-        for (probe, subject), table in run.readings.items()
-        if probe != THREADS
-        for name in table.names[1:]
-        if np.isfinite(np.asarray(table[name], float)).any()
-    ]
-    if not lines:
-        return None
-    changing = {panel for panel, *_, values in lines if np.nanmin(values) < np.nanmax(values)}
-    return Columns.concat(
-        [
-            Columns(
-                {
-                    "panel": np.full(len(values), panel),
-                    "unit": np.full(len(values), unit),
-                    "subject": np.full(len(values), subject),
-                    "time_s": time_s,
-                    "value": values,
-                }
-            )
-            for panel, unit, subject, time_s, values in lines
-            if panel in changing or not changing
-        ]
     )
 
 
@@ -973,10 +934,8 @@ UNITS = {
 
 def named(quantity: str) -> tuple[str, str]:
     """A quantity's name in words, and its unit."""
-    for end, unit in UNITS.items():
-        if quantity.endswith(end):
-            return quantity.removesuffix(end).replace("_", " "), unit
-    return quantity.replace("_", " "), ""
+    end = next((end for end in UNITS if quantity.endswith(end)), "")
+    return quantity.removesuffix(end).replace("_", " "), UNITS.get(end, "")
 
 
 def _level(quantity: Quantity, level: Level | None) -> Cell:
@@ -986,18 +945,29 @@ def _level(quantity: Quantity, level: Level | None) -> Cell:
     return f"{worded(level.mean, unit)} ({worded(level.p95, unit)})"
 
 
+def nothing_found(r: Result) -> Section:
+    """The rules that found nothing, as a number, and those that could not tell."""
+    d = r.diagnosis
+    rules = len(d.nothing) + len(d.skipped) + len(d.findings)
+    said = [Text(f"Nothing was found by {counted(len(d.nothing), 'rule')} of {rules}.")]
+    reasons: dict[str, list[str]] = {}
+    for name, why in d.skipped.items():
+        reasons.setdefault(why, []).append(name)
+    if reasons:
+        said.append(Text("Not measured:"))
+    said += [Text(f"{', '.join(names)}: {why}", "entry") for why, names in reasons.items()]
+    return Section("what else was looked for", said)
+
+
 def settings(r: Result) -> Section:
     """What was measured: the loader, its settings, the machine."""
     loader, header = r.run.loader, r.run.header
     created = header.created
-    recorded = wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED
-    facts: list[tuple[str, Cell]] = [
-        ("run", header.name),
-        ("mode", header.mode),
-        ("recorded", recorded),
-        ("loader", loader.backend.rpartition(".")[2] or NOT_RECORDED),
-    ]
     known = {
+        "run": header.name,
+        "mode": header.mode,
+        "recorded": wall_clock(datetime.fromisoformat(created)) if created else NOT_RECORDED,
+        "loader": loader.backend.rpartition(".")[2] or NOT_RECORDED,
         "workers": loader.workers,
         "prefetch depth": loader.prefetch_depth,
         "batch size": loader.batch_size,
@@ -1010,32 +980,17 @@ def settings(r: Result) -> Section:
         "made at": loader.made_at,
         "usable CPUs": header.environment.get("cpus_usable"),
         "host": header.environment.get("host"),
+        "in place of the program's": None,
     }
-    facts += [
+    if loader.overrides:
+        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
+        known["in place of the program's"] = changed
+    facts = [
         (label, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value))
         for label, value in known.items()
         if value is not None
     ]
-    if loader.overrides:
-        changed = ", ".join(f"{name}={value!r}" for name, value in loader.overrides.items())
-        facts.append(("in place of the program's", changed))
     return Section("what was measured", [Facts(facts)])
-
-
-ENDS = {"ns": "duration", "bytes": "size", "share": "share", "times": "times", "CPUs": "cpus"}
-"""What stands behind the comma in the name of a fact, and how its number is worded."""
-
-
-def _fact(name: str, value: object) -> tuple[str, Cell]:
-    label, _, end = name.rpartition(", ")
-    label, unit = label or name, ENDS.get(end)
-    if isinstance(value, Estimate):
-        return label, Number(value, unit or "duration")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return label, str(value)
-    if unit is None and isinstance(value, int):
-        return label, f"{value:,}"
-    return label, Number(value, unit or "number")
 
 
 SECTIONS: tuple[Callable[[Result], Section], ...] = (

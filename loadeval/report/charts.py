@@ -24,19 +24,16 @@ import numpy.typing as npt
 from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
 from loadeval.report.blocks import Chart, Kind
-from loadeval.report.palette import DASHED, LIGHT, NAMES, series
+from loadeval.report.palette import DASHED, LIGHT, legend, series
 from loadeval.words import (
-    BYTE_UNITS,
     FORMATS,
     NOT_MEASURED,
-    TIME_UNITS,
     counted,
     duration,
     moment,
     printable,
     share,
     shortened,
-    whole_share,
     worded,
 )
 
@@ -47,13 +44,14 @@ except ImportError as error:
         "charts need the package matplotlib, which is not installed; install it with: "
         'pip install "loadeval[report]"'
     ) from error
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator
 
 Values = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -113,10 +111,10 @@ SETTINGS: dict[Any, Any] = {
     "ytick.labelcolor": INK,
     "ytick.labelsize": TYPE,
 }
-PARTS: dict[str, tuple[str, Look]] = {
-    "on_cpu": ("on CPU", {}),
-    "waiting_for_cpu": ("waiting for CPU", {"hatch": "////"}),
-    "blocked": ("blocked", {"alpha": 0.45}),
+PARTS: dict[str, Look] = {
+    "on_cpu": {"label": "on CPU"},
+    "waiting_for_cpu": {"label": "waiting for CPU", "hatch": "////"},
+    "blocked": {"label": "blocked", "alpha": 0.45},
 }
 """The parts of a stage: what a legend says of them, and how they are told apart."""
 FARTHEST = 1.5
@@ -124,10 +122,8 @@ FARTHEST = 1.5
 LOG_FROM = 20
 """Times the typical wait at which the longest one asks for a logarithmic axis."""
 MOST_EPOCH_LINES = 40
-UNITS = {"duration": TIME_UNITS, "size": BYTE_UNITS, "bytes/s": BYTE_UNITS}
-"""Of kinds of numbers at an axis, each a thousand of the one before."""
-LARGE, MILLION = ("", "thousand", "M", "G", "T"), 1e6
-"""Of other numbers from a million on."""
+ZEROS = re.compile(r"\.0+(?!\d)|(?<=\.\d)0+(?!\d)")
+"""The digits of a round number that say nothing."""
 MARK, NEXT = "\ue000", "\ue001"
 """Begin and part the titles of an artist's marks in its id; `printable` lets neither in."""
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
@@ -194,18 +190,13 @@ def inline_svg(chart: Chart, name: str) -> str:
     root.attrib |= {"role": "img", "aria-label": drawable(chart.title)}
     variables = {color: f"var(--{of})" for of, color in reversed(LIGHT.items())}
     for element in root.iter():
-        rules = dict(re.findall(r"([\w-]+): ([^;]+)", element.attrib.pop("style", "")))
-        for key in ("fill", "stroke"):  # of a hatch
-            if key in element.attrib:
-                rules[key] = element.attrib.pop(key)
-        # The page's type is narrower, or as wide.
-        rules.pop("font-family", None)
-        if font := rules.pop("font", None):  # of matplotlib before 3.9
-            *weight, size = font.split("px")[0].split()
-            rules |= {"font-size": f"{size}px", "font-weight": "".join(weight) or "400"}
-        if rules:
-            told = (f"{key}:{variables.get(value, value)}" for key, value in rules.items())
-            element.set("style", ";".join(told))
+        if fill := element.attrib.pop("fill", ""):  # of a hatch
+            element.set("style", f"fill: {fill}")
+        if style := element.get("style"):
+            # The page's type is narrower, or as wide.
+            style = re.sub(r"font-family: [^;]*;? ?", "", style)
+            style = re.sub("#[0-9a-f]{6}", lambda at: variables.get(at[0], at[0]), style)
+            element.set("style", style)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -266,6 +257,10 @@ def _tidied(content: bytes, name: str) -> ET.Element:
     root.remove(root[0])  # metadata
     root.remove(root[0])  # style, which would be that of the whole page
     referred = set(re.findall(rb'(?:href="|url\()#([^")]+)', content))
+
+    def two_digits(found: re.Match[str]) -> str:
+        return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
+
     for element in root.iter():
         element.text, element.tail = (element.text or "").strip() or None, None
         own = element.attrib.pop("id", "")
@@ -275,16 +270,12 @@ def _tidied(content: bytes, name: str) -> ET.Element:
             element.set("id", f"{name}-{own}")
         for key, value in element.items():
             if key in {"d", "x", "y", "transform"}:
-                element.set(key, re.sub(r"-?\d+\.\d+", _two_digits, " ".join(value.split())))
+                element.set(key, re.sub(r"-?\d+\.\d+", two_digits, " ".join(value.split())))
             elif key == f"{{{XLINK}}}href":
                 element.set(key, f"#{name}-{value[1:]}")
             elif "url(#" in value:
                 element.set(key, value.replace("url(#", f"url(#{name}-"))
     return root
-
-
-def _two_digits(found: re.Match[str]) -> str:
-    return f"{float(found[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def _give_titles(group: ET.Element, titles: Sequence[str]) -> None:
@@ -308,83 +299,81 @@ def real_beside_ideal(chart: Chart) -> list[Panel]:
     """A group of bars for each arm, backend or rank.
 
     `bars` has `row`, its name, `series` (real, ideal, loader or another colour of the palette),
-    `value`, `low` and `high`; rows of one name are one group.
+    `value`, `low` and `high`; rows of one name are one group, and follow each other.
     """
     table = chart.tables["bars"]
-    rows, names = table.row.tolist(), table.series.tolist()
-    groups = list(dict.fromkeys(rows))
-    is_grouped = len(groups) < len(rows)
+    rows, colors = table.row.tolist(), table.series.tolist()
+    is_grouped = len(set(rows)) < len(rows)
     kind, title = (chart.unit, "") if chart.unit in FORMATS else ("number", chart.unit)
     thick, apart = (15.0, 14.0) if is_grouped else (24.0, 12.0)
-    height = len(rows) * (thick + 2) + len(groups) * apart
 
     def draw(axes: Axes) -> None:
         if is_grouped:
-            known = dict.fromkeys(names)
-            _legend(axes, [(NAMES.get(name, name), _patch(_color(name))) for name in known])
-        farthest = FARTHEST * _most(table.value)
-        middles, top = [], 2.0
-        for group in groups:
-            first = top
-            for at in (at for at, row in enumerate(rows) if row == group):
-                name, value = NAMES.get(names[at], names[at]), float(table.value[at])
-                low, high = float(table.low[at]), float(table.high[at])
-                middle, end, said = top + thick / 2, 0.0, worded(value, kind)
-                top += thick + 2
-                if math.isnan(value):
-                    _beside(axes, 0.0, middle, f"{name}: {said}" if is_grouped else said, FAINT)
-                    continue
-                (bar,) = axes.barh(middle, value, thick, color=_color(names[at]))
-                of = f"{group}, {name}" if is_grouped else group
-                has_ends = not math.isnan(low + high)
-                ends = f" [{worded(low, kind)}, {worded(high, kind)}]" if has_ends else ""
-                _titled(bar, [f"{of}: {worded(value, chart.unit)}{ends}"])
-                end = value
-                if has_ends:
-                    end = max(value, min(high, farthest))
-                    caps = [low, high] if high <= farthest else [low]
-                    axes.plot([low, end], [middle] * 2, color=INK, linewidth=1.5)
-                    axes.plot(caps, [middle] * len(caps), "|", color=INK, markersize=9, mew=1.5)
-                _beside(axes, end, middle, said, bold=not is_grouped)
-            middles.append((first + top - 2) / 2)
-            top += apart
-        _rows(axes, groups, middles, top)
-        _lengths(axes, title, kind)
+            _legend(axes, [_patch(color, legend(color)) for color in dict.fromkeys(colors)])
+        longest = _most(table.value)
+        middles: dict[str, list[float]] = {}
+        top, rightmost = 2.0, 0.0
+        lengths = (table[name].tolist() for name in ("value", "low", "high"))
+        for row, color, value, low, high in zip(rows, colors, *lengths, strict=True):
+            top += apart if middles and row not in middles else 0.0
+            middle, said = top + thick / 2, worded(value, kind)
+            middles.setdefault(row, []).append(middle)
+            top += thick + 2
+            if math.isnan(value):
+                text = f"{legend(color)}: {said}" if is_grouped else said
+                _beside(axes, 0.0, middle, text, FAINT)
+                continue
+            (bar,) = axes.barh(middle, value, thick, color=_color(color))
+            end, ends = value, ""
+            if not math.isnan(low + high):
+                end, ends = high, f" [{worded(low, kind)}, {worded(high, kind)}]"
+                if high > FARTHEST * longest:
+                    end = max(value, FARTHEST * longest)
+                look: Look = {"color": INK, "linewidth": 1.5, "markersize": 9, "mew": 1.5}
+                caps = [0, 1] if end == high else [0]
+                axes.plot([low, end], [middle] * 2, marker="|", markevery=caps, **look)
+            of = f"{row}, {legend(color)}" if is_grouped else row
+            _titled(bar, [f"{of}: {worded(value, chart.unit)}{ends}"])
+            _beside(axes, end, middle, said, bold=not is_grouped)
+            rightmost = max(rightmost, end)
+        _rows(
+            axes, list(middles), [sum(each) / len(each) for each in middles.values()], top + apart
+        )
+        _lengths(axes, title, kind, rightmost)
 
+    height = len(rows) * (thick + 2) + len(set(rows)) * apart
     return [(height + BELOW + (24 if is_grouped else 0), draw)]
 
 
 def time_per_batch(chart: Chart) -> list[Panel]:
     """A bar of parts for each row. `parts` has `row`, `part` (a colour of the palette), `value`.
 
-    A part may be negative, such as the contention of steps that were faster beside loading.
+    A part may be negative, such as the contention of steps that were faster beside loading: what
+    it takes off is in the sum alone.
     """
     table = chart.tables["parts"]
     rows = list(dict.fromkeys(table.row.tolist()))
+    totals = [float(table.value[table.row == row].sum()) for row in rows]
+    middles = [16.0 + 38 * at for at in range(len(rows))]
 
     def draw(axes: Axes) -> None:
-        names = dict.fromkeys(table.part[table.value > 0].tolist())
-        _legend(axes, [(name, _patch(_color(name))) for name in names])
-        middles = [16.0 + 38 * at for at in range(len(rows))]
-        longest = max(float(table.value[table.row == row].sum()) for row in rows)
-        for row, middle in zip(rows, middles, strict=True):
-            own = table.take(table.row == row)
-            total, begin = float(own.value.sum()), 0.0
-            for name, value in zip(own.part.tolist(), own.value.tolist(), strict=True):
-                if value <= 0:  # what it takes off is in the sum alone
-                    continue
+        shown = table.take(table.value > 0)
+        _legend(axes, [_patch(part, part) for part in dict.fromkeys(shown.part.tolist())])
+        for row, total, middle in zip(rows, totals, middles, strict=True):
+            own, begin = shown.take(shown.row == row), 0.0
+            for part, value in zip(own.part.tolist(), own.value.tolist(), strict=True):
                 said = worded(value, chart.unit)
-                (bar,) = axes.barh(middle, value, 26, begin, color=_color(name))
+                (bar,) = axes.barh(middle, value, 26, begin, color=_color(part))
                 if total:
-                    _titled(bar, [f"{row}: {name} {said}, {share(value / total)}"])
-                if len(said) * SMALL * LETTER + 8 < 0.7 * WIDE * value / longest:
+                    _titled(bar, [f"{row}: {part} {said}, {share(value / total)}"])
+                if len(said) * SMALL * LETTER + 8 < 0.7 * WIDE * value / max(totals):
                     look: Look = {"color": PAPER, "fontsize": SMALL, "weight": "bold"}
                     look |= {"ha": "center", "va": "center_baseline"}
                     axes.text(begin + value / 2, middle, said, **look)
                 begin += value
             _beside(axes, begin, middle, worded(total, chart.unit), bold=True)
         _rows(axes, rows, middles, 38.0 * len(rows))
-        _lengths(axes, "time per batch", chart.unit)
+        _lengths(axes, "time per batch", chart.unit, float(axes.dataLim.x1))
 
     return [(38.0 * len(rows) + BELOW + 24, draw)]
 
@@ -399,49 +388,53 @@ def waits(chart: Chart) -> list[Panel]:
     """
     table, readings = chart.tables["batches"], chart.tables.get("readings")
     ends = chart.span_s or (0.0, max(float(len(table) - 1), 1.0))
-    last = [] if readings is None else list(dict.fromkeys(readings.panel.tolist()))
-    subjects = [] if readings is None else list(dict.fromkeys(readings.subject.tolist()))
-    looks = {}
-    for at, subject in enumerate(subjects):
-        color, dash = series(at)
-        looks[subject] = {"color": LIGHT[color], "linestyle": dash, "linewidth": 1.5}
+    by_panel: dict[str, Columns] = {}
+    looks: dict[str, Look] = {}
+    if readings is not None:
+        for panel in dict.fromkeys(readings.panel.tolist()):
+            by_panel[panel] = readings.take(readings.panel == panel)
+        for at, subject in enumerate(dict.fromkeys(readings.subject.tolist())):
+            color, dash = series(at)
+            looks[subject] = {"color": LIGHT[color], "linestyle": dash, "linewidth": 1.5}
 
     def draw(axes: Axes) -> None:
         _draw_waits(axes, table, is_timed=chart.span_s is not None)
-        _run_axis(axes, ends, SECONDS if chart.span_s else "batch number", is_last=not last)
+        title = SECONDS if chart.span_s else "batch number"
+        _run_axis(axes, ends, title, is_last=not by_panel)
 
-    panels: list[Panel] = [(250.0 + 24 + (18 if last else BELOW), draw)]
-    for panel in last:
-        rows = readings.take(readings.panel == panel)  # type: ignore[union-attr]
-        panels.append(_reading(panel, rows, looks, ends, is_last=panel == last[-1]))
+    panels: list[Panel] = [(250.0 + 24 + (18 if by_panel else BELOW), draw)]
+    for number, (panel, rows) in enumerate(by_panel.items(), 1):
+        panels.append(_reading(panel, rows, looks, ends, is_last=number == len(by_panel)))
     return panels
 
 
 def _draw_waits(axes: Axes, table: Columns, *, is_timed: bool) -> None:
     starts: npt.NDArray[np.bool_] = table.batch == 0
     outlier = table.outlier.astype(np.bool_) & ~starts
-    dot: Look = {"marker": "o", "markersize": 3.5, "markeredgewidth": 0, "linestyle": ""}
-    hollow: Look = {"markerfacecolor": "none", "markeredgewidth": 1.6, "linestyle": ""}
-    drawn: list[tuple[str, Rows, Look]] = []
-    legend: list[tuple[str, Line2D | Patch]] = []
-    for code, arm in enumerate(("real", "ideal", "not_counted")):
-        look = {**dot, "color": LIGHT[arm]}
-        rows = np.flatnonzero((table.arm == code) & ~starts & ~outlier)
-        if len(rows):
-            drawn.append((NAMES[arm], rows, look | {"alpha": 0.8, "zorder": 2 - code / 2}))
-            legend.append((NAMES[arm], Line2D([], [], **look | {"markersize": 8})))
-    for name, shape, which in (("outlier", "o", outlier), ("epoch_start", "^", starts)):
-        look = {**hollow, "marker": shape, "markersize": 8, "color": LIGHT[name]}
-        if which.any():
-            drawn.append((NAMES[name], np.flatnonzero(which), look))
-            legend.append((counted(int(which.sum()), NAMES[name]), Line2D([], [], **look)))
-    _legend(axes, legend)
+    usual = ~starts & ~outlier
+    dot: Look = {"marker": "o", "markersize": 3.5, "markeredgewidth": 0, "alpha": 0.8}
+    hollow: Look = {"markerfacecolor": "none", "markeredgewidth": 1.6, "markersize": 8}
+    kinds: list[tuple[str, npt.NDArray[np.bool_], Look]] = [
+        ("real", usual & (table.arm == 0), {**dot, "zorder": 2}),
+        ("ideal", usual & (table.arm == 1), {**dot, "zorder": 1.5}),
+        ("not_counted", usual & (table.arm > 1), {**dot, "zorder": 1}),
+        ("outlier", outlier, {**hollow, "marker": "o"}),
+        ("epoch_start", starts, {**hollow, "marker": "^"}),
+    ]
     y = _duration_axis(axes, table.wait_ns, "wait for a batch")
     epochs = table.time_s[starts][1:]
     if len(epochs) <= MOST_EPOCH_LINES:
-        look = {"linewidth": 1, "alpha": 0.6, "zorder": 0, "transform": axes.get_xaxis_transform()}
-        axes.vlines(epochs, 0, 1, FAINT, (0, (4, 4)), **look)
-    for name, rows, look in drawn:
+        look: Look = {"linewidth": 1, "alpha": 0.6, "zorder": 0}
+        axes.vlines(epochs, 0, 1, FAINT, (0, (4, 4)), **look, transform=axes.get_xaxis_transform())
+    entries: list[Line2D | Patch] = []
+    for color, which, look in kinds:
+        rows = np.flatnonzero(which)
+        if not len(rows):
+            continue
+        look |= {"color": LIGHT[color], "linestyle": ""}
+        name = legend(color)
+        label = name if "alpha" in look else counted(len(rows), name)
+        entries.append(Line2D([], [], **{**look, "markersize": 8, "alpha": 1}, label=label))
         kept = rows[extremes(table.wait_ns[rows], 150 if "alpha" in look else 50)]
         (line,) = axes.plot(table.time_s[kept], y[kept], **look)
         columns = (table[column][kept].tolist() for column in ("epoch", "batch", "time_s"))
@@ -453,6 +446,7 @@ def _draw_waits(axes: Axes, table: Columns, *, is_timed: bool) -> None:
                 for ns, epoch, batch, at_s in zip(table.wait_ns[kept], *columns, strict=True)
             ],
         )
+    _legend(axes, entries)
 
 
 def _reading(
@@ -461,20 +455,20 @@ def _reading(
     """A quantity over the run, with a line for each subject."""
 
     def draw(axes: Axes) -> None:
-        unit, here = str(rows.unit[0]), dict.fromkeys(rows.subject.tolist())
-        of = {"cpus": "CPUs"}.get(unit, "" if unit in FORMATS else unit)
-        lines = [(name, Line2D([], [], **looks[name])) for name in here]
+        unit, subjects = str(rows.unit[0]), dict.fromkeys(rows.subject.tolist())
+        of = "CPUs" if unit == "cpus" else "" if unit in FORMATS else unit
+        lines = [Line2D([], [], **looks[name], label=name) for name in subjects]
         _legend(axes, lines, f"{panel} ({of})" if of else panel)
-        for subject in here:
+        for subject in subjects:
             own = rows.take((rows.subject == subject) & np.isfinite(rows.value))
-            kept = extremes(own.value, max(600 // len(here), 20))
+            kept = extremes(own.value, max(600 // len(subjects), 20))
             look = looks[subject] | {"marker": "o" if len(kept) == 1 else ""}
             (line,) = axes.plot(own.time_s[kept], own.value[kept], **look)
             mean = worded(float(own.value.mean()) if len(own) else None, unit)
             _titled(line, [f"{subject}: {panel}, {mean} on average"])
         least = float(rows.value[np.isfinite(rows.value)].min(initial=0.0))
         axes.set_ylim(1.1 * least, 1.1 * _most(rows.value))
-        _ticks(axes.yaxis, 3, unit)
+        _ticks(axes.yaxis, 3, "size" if unit == "bytes/s" else unit)
         _run_axis(axes, ends, SECONDS, is_last=is_last)
 
     return 90.0 + 24 + (BELOW if is_last else 18), draw
@@ -501,53 +495,46 @@ def stages(chart: Chart) -> list[Panel]:
 def _draw_stages(axes: Axes, table: Columns) -> None:
     is_split = np.isfinite(np.stack([table[part] for part in PARTS])).all(axis=0)
     if is_split.any():
-        grey = LIGHT["not_attributed"]
-        _legend(axes, [(name, _patch(grey, **look)) for name, look in PARTS.values()])
+        _legend(axes, [_patch("not_attributed", **look) for look in PARTS.values()])
     labels, middles = table.label.tolist(), [14.0 + 28 * at for at in range(len(table))]
     for at, (label, middle) in enumerate(zip(labels, middles, strict=True)):
-        value, color, name = float(table.value[at]), _color(str(table.stage[at])), label.strip()
+        value, name, is_part = float(table.value[at]), label.strip(), label.startswith("  ")
         said = f"{worded(value, 'duration')}, {share(float(table.share[at]))}"
-        parts: list[tuple[float, Look, str]] = [(value, {}, f"{name}: {said}")]
+        lengths: dict[str, float] = {"": value}
         if is_split[at]:
-            parts = [
-                (float(table[part][at]), look, f"{name}, {of}: {duration(float(table[part][at]))}")
-                for part, (of, look) in PARTS.items()
-            ]
-        begin, is_part = 0.0, label.startswith("  ")
-        for length, look, title in parts:
-            thick = 11 if is_part else 19
+            lengths = {part: float(table[part][at]) for part in PARTS}
+        begin = 0.0
+        for part, length in lengths.items():
+            look = PARTS.get(part, {})
+            thick, color = 11 if is_part else 19, _color(str(table.stage[at]))
             (bar,) = axes.barh(middle, length, thick, begin, facecolor=color, **look)
-            _titled(bar, [title])
+            of = f"{name}, {look['label']}: {duration(length)}" if part else f"{name}: {said}"
+            _titled(bar, [of])
             begin += length
         _beside(axes, begin, middle, said, bold=not is_part)
     _rows(axes, labels, middles, 28.0 * len(table))
-    _lengths(axes, "time per batch", "duration")
+    _lengths(axes, "time per batch", "duration", float(axes.dataLim.x1))
 
 
 def _draw_lanes(axes: Axes, lanes: Columns) -> None:
     """What each of `lanes` did when, with a bar for each stretch."""
     names, kinds = (list(dict.fromkeys(column.tolist())) for column in (lanes.lane, lanes.what))
-    _legend(axes, [(NAMES.get(kind, kind), _patch(_color(kind))) for kind in kinds])
+    _legend(axes, [_patch(kind, legend(kind)) for kind in kinds])
     places = {name: at + 0.5 for at, name in enumerate(names)}
     _rows(axes, names, list(places.values()), float(len(names)))
     _run_axis(axes, (float(lanes.begin_s.min()), float(lanes.end_s.max())), SECONDS)
     for kind in kinds:
-        rows = lanes.take(lanes.what == kind)
-        middle = np.array([places[name] for name in rows.lane.tolist()])
-        top, bottom, begin, end = middle - 0.38, middle + 0.38, rows.begin_s, rows.end_s
-        corners = ((begin, top), (end, top), (end, bottom), (begin, bottom))
-        shapes = np.stack([np.stack(corner, axis=-1) for corner in corners], axis=1)
-        bars = PolyCollection(list(shapes), facecolors=_color(kind), linewidths=0)
+        own = lanes.take(lanes.what == kind)
+        columns = (own[name].tolist() for name in ("lane", "batch", "begin_s", "end_s"))
+        shapes, titles = [], []
+        for lane, batch, begin_s, end_s in zip(*columns, strict=True):
+            top, bottom = places[lane] - 0.38, places[lane] + 0.38
+            shapes.append([(begin_s, top), (end_s, top), (end_s, bottom), (begin_s, bottom)])
+            took = f"{duration((end_s - begin_s) * 1e9)} at {moment(begin_s * 1e9)}"
+            titles.append(f"{lane}, batch {batch}: {legend(kind)} {took}")
+        bars = PolyCollection(shapes, facecolors=_color(kind), linewidths=0)
         axes.add_collection(bars, autolim=False)
-        columns = (rows[name].tolist() for name in ("lane", "batch", "begin_s", "end_s"))
-        _titled(
-            bars,
-            [
-                f"{lane}, batch {batch}: {NAMES.get(kind, kind)} "
-                f"{duration((end_s - begin_s) * 1e9)} at {moment(begin_s * 1e9)}"
-                for lane, batch, begin_s, end_s in zip(*columns, strict=True)
-            ],
-        )
+        _titled(bars, titles)
 
 
 def worker_curve(chart: Chart) -> list[Panel]:
@@ -561,26 +548,40 @@ def worker_curve(chart: Chart) -> list[Panel]:
 
 
 def _draw_curve(axes: Axes, chart: Chart) -> None:
-    line: Look = {"color": LIGHT["series1"], "linestyle": DASHED, "linewidth": 2}
-    points: dict[str, Look] = {
-        "predicted": {**line, "linestyle": "", "marker": "o", "markersize": 7, "mew": 2},
-        "measured": {"color": LIGHT["real"], "marker": "o", "markersize": 8, "linestyle": ""},
-        "chosen": {"color": LIGHT["series3"], "marker": "D", "markersize": 9, "linestyle": ""},
-    }
-    points["predicted"]["markerfacecolor"] = PAPER
-    tables = {kind: chart.tables[kind] for kind in points if len(chart.tables.get(kind, ()))}
-    legend: list[tuple[str, Line2D | Patch]] = []
-    if "measured" in tables:
-        legend.append(("measured, 95% CI", Line2D([], [], **points["measured"])))
-    if predicted := tables.get("predicted"):
-        legend.append(("predicted", Line2D([], [], **line)))
-        legend.append(("predicted range", _patch(LIGHT["series1"], alpha=0.22)))
-        area: Look = {"color": LIGHT["series1"], "alpha": 0.22, "linewidth": 0}
-        axes.fill_between(predicted.workers, predicted.low, predicted.high, **area)
-        axes.plot(predicted.workers, predicted.value, **line)
-    if "chosen" in tables:
-        legend.append(("what if", Line2D([], [], **points["chosen"])))
-    _legend(axes, legend)
+    blue = LIGHT["series1"]
+    open_dot: Look = {"marker": "o", "markersize": 7, "mew": 2, "markerfacecolor": PAPER}
+    kinds: list[tuple[str, str, str, Look]] = [
+        ("measured", "measured, 95% CI", LIGHT["real"], {"marker": "o", "markersize": 8}),
+        ("predicted", "", blue, open_dot),
+        ("chosen", "what if", LIGHT["series3"], {"marker": "D", "markersize": 9}),
+    ]
+    tables = {kind: chart.tables[kind] for kind, *_ in kinds if len(chart.tables.get(kind, ()))}
+    for kind, label, color, look in kinds:
+        table = tables.get(kind)
+        if table is None:
+            continue
+        if kind == "predicted":
+            dashed: Look = {"color": color, "linestyle": DASHED, "linewidth": 2}
+            axes.plot(table.workers, table.value, label="predicted", **dashed)
+            area: Look = {"color": color, "alpha": 0.22, "linewidth": 0}
+            axes.fill_between(table.workers, table.low, table.high, label="predicted range", **area)
+        else:
+            whisker = INK if kind == "measured" else color
+            axes.vlines(table.workers, table.low, table.high, whisker, linewidth=2, zorder=3)
+        place = 4 if kind == "predicted" else 5
+        (dots,) = axes.plot(table.workers, table.value, color=color, ls="", zorder=place, **look)
+        dots.set_label(label)
+        columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
+        _titled(
+            dots,
+            [
+                f"{counted(workers, 'worker')}, {'what if' if kind == 'chosen' else kind}: "
+                + worded(value, chart.unit)
+                + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
+                for workers, value, low, high in zip(*columns, strict=True)
+            ],
+        )
+    _legend(axes, axes.get_legend_handles_labels()[0])
     axes.set_xlabel("workers")
     axes.set_ylabel(drawable(chart.unit, 30))
     most = max(1, *(int(table.workers.max()) for table in tables.values()))
@@ -589,28 +590,13 @@ def _draw_curve(axes: Axes, chart: Chart) -> None:
     axes.set_ylim(0, 1.1 * _most(np.concatenate(tops)))
     axes.xaxis.set_major_locator(MaxNLocator(12, integer=True))
     _ticks(axes.yaxis, 5)
-    for kind, table in tables.items():
-        if kind != "predicted":
-            color = INK if kind == "measured" else points[kind]["color"]
-            axes.vlines(table.workers, table.low, table.high, color, linewidth=2, zorder=3)
-        (dots,) = axes.plot(table.workers, table.value, **points[kind], zorder=4)
-        columns = (table[name].tolist() for name in ("workers", "value", "low", "high"))
-        of = "what if" if kind == "chosen" else kind
-        _titled(
-            dots,
-            [
-                f"{counted(workers, 'worker')}, {of}: {worded(value, chart.unit)}"
-                + ("" if math.isnan(low + high) else f" [{low:,.0f}, {high:,.0f}]")
-                for workers, value, low, high in zip(*columns, strict=True)
-            ],
-        )
     if marks := chart.tables.get("marks"):
         for at, label in zip(marks.workers.tolist(), marks.label.tolist(), strict=True):
             axes.axvline(at, color=FAINT, linewidth=1.2, linestyle=(0, (2, 3)), zorder=0)
-            is_late = at > most / 2
-            look: Look = {"ha": "right" if is_late else "left", "color": FAINT, "fontsize": SMALL}
-            look |= {"xytext": (-5 if is_late else 5, 6), "textcoords": "offset points"}
-            axes.annotate(drawable(label, 30), (at, 0), xycoords=axes.get_xaxis_transform(), **look)
+            side, away = ("right", -5) if at > most / 2 else ("left", 5)
+            of: Look = {"ha": side, "xytext": (away, 6), "color": FAINT, "fontsize": SMALL}
+            of |= {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points"}
+            axes.annotate(drawable(label, 30), (at, 0), **of)
 
 
 DRAWN: dict[Kind, Callable[[Chart], list[Panel]]] = {
@@ -625,20 +611,18 @@ DRAWN: dict[Kind, Callable[[Chart], list[Panel]]] = {
 # What several of them are made of
 
 
-def _patch(color: str, **look: Any) -> Patch:
-    return Patch(facecolor=color, linewidth=0, **look)
+def _patch(color: str, label: str, **look: Any) -> Patch:
+    return Patch(facecolor=_color(color), linewidth=0, label=label, **look)
 
 
-def _legend(axes: Axes, entries: Sequence[tuple[str, Line2D | Patch]], title: str = "") -> None:
+def _legend(axes: Axes, entries: Sequence[Artist], title: str = "") -> None:
     """A row of entries above the axes, behind a title."""
-    handles: list[Any] = [mark for _, mark in entries]
-    names = [drawable(name, LONGEST_LABEL) for name, _ in entries]
+    names = [drawable(str(entry.get_label()), LONGEST_LABEL) for entry in entries]
+    place: Look = {"loc": "lower left", "bbox_to_anchor": (0, 1.02)}
     if title:
+        place = {"loc": "lower right", "bbox_to_anchor": (1, 1.02)}
         axes.set_title(drawable(title, LONGEST_LABEL), loc="left", size=TYPE, weight="bold")
-        place: Look = {"loc": "lower right", "bbox_to_anchor": (1, 1.02)}
-    else:
-        place = {"loc": "lower left", "bbox_to_anchor": (0, 1.02)}
-    axes.legend(handles, names, ncols=max(len(names), 1), **place)
+    axes.legend(list(entries), names, ncols=max(len(names), 1), **place)
 
 
 def _beside(
@@ -658,10 +642,9 @@ def _rows(axes: Axes, labels: Sequence[str], middles: Sequence[float], height: f
     axes.grid(visible=False)
 
 
-def _lengths(axes: Axes, title: str, kind: str) -> None:
+def _lengths(axes: Axes, title: str, kind: str, longest: float) -> None:
     """An axis from 0 below bars, with room for what stands behind them."""
-    _, most = axes.dataLim.intervalx
-    axes.set_xlim(0, 1.18 * max(most, 1e-9))
+    axes.set_xlim(0, 1.18 * max(longest, 1e-9))
     axes.set_xlabel(drawable(title, LONGEST_LABEL))
     _ticks(axes.xaxis, 6, kind)
 
@@ -694,31 +677,22 @@ def _duration_axis(axes: Axes, ns: npt.NDArray[np.int64], title: str) -> Values:
         axes.set_ylim(-0.03 * top, 1.1 * top)
         _ticks(axes.yaxis, 5, "duration")
         return ns.astype(np.float64)
-    first = math.floor(math.log10(positive.min()))
-    decades = [10.0**decade for decade in range(first, math.ceil(math.log10(top)) + 1)]
-    labels = {
-        tick: tick_label(tick, "duration") for tick in decades[:: math.ceil(len(decades) / 8)]
-    }
-    floor = decades[0]
-    if len(positive) < len(ns):
-        floor /= 10
-        labels[floor] = "0"
+    has_none = len(positive) < len(ns)
+    floor = 10.0 ** (math.floor(math.log10(positive.min())) - has_none)
     axes.set_yscale("log")
     axes.minorticks_off()
-    axes.set_yticks(list(labels), list(labels.values()))
     axes.set_ylim(0.6 * floor, 2.2 * top)
+    axes.yaxis.set_major_locator(LogLocator(numticks=9))
+    axes.yaxis.set_major_formatter(
+        lambda value, _: tick_label(0.0 if has_none and value <= floor else value, "duration")
+    )
     return np.maximum(ns, floor).astype(np.float64)
 
 
 def tick_label(value: float, kind: str) -> str:
     """A round number of a kind, without the digits that say nothing: 10 ms, 20 GB."""
-    if kind == "share":
-        return whole_share(value)
-    units = UNITS.get(kind, LARGE)
-    if not value or (units is LARGE and abs(value) < MILLION):
-        return f"{value:,g}"
-    thousands = min(max(math.floor(math.log10(abs(value) * 1.001)) // 3, 0), len(units) - 1)
-    return f"{value / 1000**thousands:,g} {units[thousands]}"
+    kind = kind if kind in {"duration", "size", "share"} else "number"
+    return ZEROS.sub("", worded(value, kind)) if value else "0"
 
 
 def extremes(values: npt.NDArray[Any], buckets: int) -> Rows:

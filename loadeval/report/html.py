@@ -9,9 +9,9 @@ import base64
 import hashlib
 import math
 import re
+from collections.abc import Sequence
 from importlib import resources
 from itertools import count
-from typing import TYPE_CHECKING
 
 try:
     from jinja2 import Environment, StrictUndefined
@@ -28,9 +28,6 @@ from loadeval.report.blocks import Cell, Chart, Number, Section, Table
 from loadeval.report.charts import inline_svg
 from loadeval.report.palette import LIGHT, css_variables
 from loadeval.words import printable, share, shortened, worded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LONGEST_TEXT = 5_000
 """Characters of one text that are shown: a run's names may be of any length."""

@@ -26,7 +26,6 @@ _NAMED = {
     "waiting": ("#a86200", "#b87a08"),
     "contention": ("#b04f87", "#bd6299"),
     "epoch_starts": ("#107c88", "#23929f"),
-    "gpu_idle": ("#b3402a", "#cb5a41"),
     "epoch_start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
     "not_counted": ("#8f8b84", "#85837d"),
@@ -47,27 +46,6 @@ _NAMED = {
 LIGHT = {name: light for name, (light, _) in _NAMED.items()}
 DARK = {name: dark for name, (_, dark) in _NAMED.items()}
 THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
-NAMES = {
-    "real": "real",
-    "ideal": "ideal",
-    "loader": "loader alone",
-    "step": "step",
-    "waiting": "waiting",
-    "contention": "contention",
-    "epoch_starts": "epoch starts",
-    "gpu_idle": "GPU idle while waiting",
-    "epoch_start": "epoch start",
-    "outlier": "outlier",
-    "not_counted": "not counted",
-    "indices": "indices",
-    "fetch": "fetch",
-    "collate": "collate",
-    "pickle": "pickle",
-    "receive": "receive",
-    "pin": "pin",
-    "not_attributed": "not attributed",
-}
-"""What a legend says of a colour."""
 Dash = str | tuple[int, tuple[int, ...]]
 DASHED: Dash = (0, (6, 3))
 DASHES = ("-", DASHED, (0, (2, 2)), (0, (6, 2, 2, 2)), (0, (10, 3)), (0, (10, 2, 2, 2)))
@@ -82,6 +60,11 @@ def series(number: int) -> tuple[str, Dash]:
     A colour comes again after SERIES, with another dash.
     """
     return f"series{number % SERIES}", DASHES[(number + number // SERIES) % SERIES]
+
+
+def legend(color: str) -> str:
+    """What a legend says of a colour."""
+    return "loader alone" if color == "loader" else color.replace("_", " ")
 
 
 def css_variables(theme: Theme) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from loadeval.data.folder import logs_in, processes_in, read_ranks, read_whole
 from loadeval.data.log import read_run
 from loadeval.data.run import Run
-from loadeval.errors import LoadevalError, UsageError
+from loadeval.errors import UsageError
 from loadeval.estimate.before_after import (
     about_backends,
     before_after,
@@ -41,7 +41,7 @@ from loadeval.report.text import lines
 
 Window = tuple[float, float]
 """Seconds since a run's start: the part of it that is looked at."""
-GENERATOR = '<meta name="generator" content="loadeval'
+GENERATOR = b'<meta name="generator" content="loadeval'
 """What each page has near its beginning, and nothing else is likely to."""
 BEGINNING = 4096
 
@@ -74,6 +74,10 @@ class Report:
             return job_sections(self.job, self.result, commands)
         return sections(self.result, commands)
 
+    def _screen(self) -> list[Section]:
+        """The sections that have a place on a screen."""
+        return [section for section in self.sections() if section.priority is not None]
+
     def as_json(self) -> Json:
         """The same as plain data: the keys are the fields of the results."""
         if self.result is None:
@@ -101,11 +105,11 @@ class Report:
         """The commands that say more of these runs."""
         paths = shlex.join(map(str, self.paths))
         more = [f"More: loadeval compare {paths} --full; as a page: loadeval report {paths}"]
-        if self.job is not None and self.job.stragglers.ranks:
-            rank = self.job.stragglers.ranks[0]
-            path = next(each.path for each in self.job.ranks if each.rank == rank)
-            if path is not None:
-                more.append(f"Rank {rank} alone: loadeval compare {shlex.quote(str(path))}")
+        if self.job is not None:
+            for rank in self.job.ranks:
+                if rank.rank in self.job.stragglers.ranks[:1] and rank.path is not None:
+                    alone = f"loadeval compare {shlex.quote(str(rank.path))}"
+                    more.append(f"Rank {rank.rank} alone: {alone}")
         return more
 
     @property
@@ -116,8 +120,7 @@ class Report:
         return max(known, key=known.__getitem__, default=None)
 
     def __str__(self) -> str:
-        screen = [section for section in self.sections() if section.priority is not None]
-        return "\n".join(line.plain for line in lines(screen))
+        return "\n".join(line.plain for line in lines(self._screen()))
 
     def plot(self, output: str | Path = "comparison.png") -> Path:
         """Draw it, and return the path of the figure: a PNG, SVG or PDF by its extension.
@@ -126,45 +129,41 @@ class Report:
         """
         from loadeval.report.charts import save  # noqa: PLC0415 - imports matplotlib
 
-        path, every = Path(output), self.sections()
-        if self.result is None:  # what is said of each backend has its own charts
-            every = [section for section in every if section.priority is not None]
-        charts = [
-            bars_chart(section.title, block) if isinstance(block, Bars) else block
-            for section in every
-            for block in section.blocks
-            if isinstance(block, Bars | Chart)
-        ]
-        for at, chart in enumerate(charts):  # a page has room for what probes read
-            tables = {name: table for name, table in chart.tables.items() if name != "readings"}
-            charts[at] = replace(chart, tables=tables)
-        notes = [
-            f"Caution: {block.text}"
-            for section in every
-            for block in section.blocks
-            if isinstance(block, Text) and block.kind == "caution"
-        ]
-        save(path, every[0].title, charts, notes)
-        return path
+        # What is said of each of several backends has its own charts.
+        every, charts, notes = self.sections() if self.result else self._screen(), [], []
+        for section in every:
+            for block in section.blocks:
+                if isinstance(block, Bars):
+                    charts.append(bars_chart(section.title, block))
+                elif isinstance(block, Chart):  # a page has room for what probes read
+                    tables = {key: each for key, each in block.tables.items() if key != "readings"}
+                    charts.append(replace(block, tables=tables))
+                elif isinstance(block, Text) and block.kind == "caution":
+                    notes.append(f"Caution: {block.text}")
+        save(Path(output), every[0].title, charts, notes)
+        return Path(output)
 
     def write_page(self, path: Path) -> None:
-        """Write a page of it, whole or not at all.
+        """Write a page of it.
 
-        Raises UsageError where `path` is no page of ours, or cannot be written, or jinja2 is not
-        installed.
+        Raises UsageError where `path` is there already and no page of ours, where it cannot be
+        written, and where jinja2 is not installed.
         """
-        check_page(path)
         from loadeval.report.html import page  # noqa: PLC0415 - imports matplotlib and jinja2
 
-        text = page(self.sections(), ", ".join(each.name for each in self.paths))
-        part = path.with_name(f".{path.name}.part")
         try:
-            part.write_text(text, encoding="utf-8")
-            part.replace(path)
+            if path.exists() and GENERATOR not in path.read_bytes()[:BEGINNING]:
+                raise UsageError(
+                    f"{path} already exists and is no page that loadeval report wrote, so it is "
+                    "not replaced; give another path with --output"
+                )
+            text = page(self.sections(), ", ".join(each.name for each in self.paths))
+            path.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise _unwritable(path, error) from error
-        finally:
-            part.unlink(missing_ok=True)
+            raise UsageError(
+                f"cannot write the page {path}: {error.strerror or error}; expected a path in a "
+                "folder that exists and can be written"
+            ) from error
 
 
 def report_of(paths: Sequence[Path], between: Window | None = None) -> Report:
@@ -198,34 +197,27 @@ def report_of_runs(runs: Sequence[Run]) -> Report:
     Raises UsageError where they are not to be compared.
     """
     kind = kind_of(runs)
-    if kind == "one run":
-        (run,) = runs
-        if run.header.mode == "replay":
-            first = run.header.settings.get("replay_after")
-            left_out = f" (the real batches of replay_after={first} are left out)" if first else ""
-            raise UsageError(
-                f"{run.path or run.header.name} was recorded with mode='replay', so it has no real "
-                f"arm to compare{left_out}; give the run with mode='log' too: loadeval compare "
-                "REAL IDEAL"
-            )
-        return Report(result_of(run))
     if kind == "real and ideal":
         return Report(result_of(*runs))
     if kind == "before and after":
         return Report(result_of(runs[1]), before=result_of(runs[0]))
-    measured, failed = {}, {}
-    for name, run in zip(names_of(runs), runs, strict=True):
+    for run in runs:
         if run.header.mode == "replay":
             raise UsageError(
-                f"{run.path or name} was recorded with mode='replay', and tells nothing of its "
-                "loader's throughput; to compare backends, give runs with mode='alternate' or "
-                "mode='log'"
+                f"{run.path or run.header.name} was recorded with mode='replay', so it tells "
+                "nothing of its loader's throughput; give the run with mode='log' too, and no "
+                "other: loadeval compare REAL IDEAL"
             )
-        errors = [event.message for event in run.events if event.kind == "failed backend"]
-        if errors:
-            failed[name] = errors[0]
-        else:
-            measured[name] = result_of(run)
+    if kind == "one run":
+        return Report(result_of(runs[0]))
+    named = dict(zip(names_of(runs), runs, strict=True))
+    failed = {
+        name: event.message
+        for name, run in named.items()
+        for event in run.events
+        if event.kind == "failed backend"
+    }
+    measured = {name: result_of(run) for name, run in named.items() if name not in failed}
     return Report(None, backends=measured, failed=failed)
 
 
@@ -297,41 +289,3 @@ def plot_comparison(
     """
     runs = [read_run(Path(log)) for log in (real_log, ideal_log) if log is not None]
     return Report(result_of(*runs)).plot(output)
-
-
-def page_path(output: Path | None, run: Path) -> Path:
-    """Where the page of `run` goes: to `output`, or beside the run, or into it if it is a folder.
-
-    Raises UsageError for another extension than .html.
-    """
-    if output is None:
-        return run / "report.html" if run.is_dir() else run.with_name(f"{run.stem}.html")
-    if output.suffix.lower() != ".html":
-        raise UsageError(
-            f"cannot write a page as {output.name!r}: its extension is {output.suffix!r}, where "
-            f".html was expected; try {output.stem or 'report'}.html"
-        )
-    return output
-
-
-def check_page(path: Path) -> None:
-    """Raises UsageError where `path` is there already and no page of ours."""
-    try:
-        with path.open("rb") as file:
-            beginning = file.read(BEGINNING)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    if GENERATOR.encode() not in beginning:
-        raise UsageError(
-            f"{path} already exists and is no page that loadeval report wrote, so it is not "
-            "replaced; give another path with --output"
-        )
-
-
-def _unwritable(path: Path, error: OSError) -> LoadevalError:
-    return UsageError(
-        f"cannot write the page {path}: {error.strerror or error}; expected a path in a folder "
-        "that exists and can be written"
-    )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
@@ -31,9 +32,6 @@ from loadeval.report.blocks import (
 )
 from loadeval.report.palette import DARK
 from loadeval.words import printable, whole_share, worded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 WIDTH = 80
 """Columns of a file's lines, and of a terminal's where it does not say."""
@@ -63,18 +61,11 @@ SEPARATORS = (re.compile(rf"[/\\{KEPT}]"), re.compile(r"[._(,=-]"))
 """Behind these a longer word than a line is broken, behind the first ones if it has any."""
 
 
-class _Console(Console):
-    """Leaves a reader that is gone to the caller, whose exit code that is; rich's exits with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise  # noqa: PLE0704 - rich calls it where the error is handled
-
-
 def show(
     sections: Sequence[Section], *, file: TextIO | None = None, height: int | None = None
 ) -> None:
     """Print sections to stdout or `file`, or those that fit in `height` lines."""
-    console = _Console(file=file, highlight=False, markup=False, emoji=False)
+    console = Console(file=file, highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     ascii_only = console.options.ascii_only

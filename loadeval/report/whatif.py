@@ -19,23 +19,63 @@ from loadeval.words import counted, cpus
 
 SETTINGS = ("num_workers", "prefetch_factor", "in_order", "batch_size", "cpus")
 """Those of a prediction that a user can ask for, in the order in which they are told."""
+BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
+SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
 MEMORY = {
     "memory": "Memory is that of the workers and of prefetched batches.",
     "/dev/shm": "/dev/shm holds prefetched batches.",  # noqa: S108 - the name of a column
 }
-BRACKETS = "Brackets: 95% CI of what is measured, expected range of what is predicted."
-SPEEDUPS = "Speed-ups are of whole epochs, over the run as it was."
 
 
 def whatif_sections(model: Model, asked: WhatIf | None = None) -> list[Section]:
     """What is predicted of the settings `asked` for; without any, of each number of workers."""
-    every = by_workers(model) if asked is None else [asked]
-    headline = _headline(model) if asked is None else _says(model, asked)
-    blocks = _of_curve(model, every) if asked is None else _of_settings(model, asked)
-    assumed = dict.fromkeys(assumption for each in every for assumption in each.assumptions)
-    entries = [Text(assumption, "entry") for assumption in assumed]
-    parts = [Section(headline, priority=1), *(Section("", part) for part in blocks)]
-    return [*parts, *([Section("assumed", entries)] if entries else [])]
+    every = by_workers(model) if asked is None else [predicted(model), asked]
+    memory = [kind for kind in MEMORY if any(_memory(each, kind) for each in every)]
+    notes = " ".join([BRACKETS, SPEEDUPS, *(MEMORY[kind] for kind in memory)])
+    assumed = dict.fromkeys(each for one in every for each in one.assumptions)
+    if asked is None:
+        measured, now = model.measured(), model.settings["num_workers"]
+        rows: list[list[Cell]] = []
+        for each in every:
+            workers = each.settings["num_workers"]
+            rate = measured.get(workers)
+            speedup = each.speedup if rate is None else rate / measured[now]
+            cells: list[Cell] = [
+                f"{workers} {'predicted' if rate is None else 'measured'}",
+                Number(rate or each.throughput, "number"),
+                "present" if workers == now else Number(speedup, "times"),
+                _limit(each),
+            ]
+            rows.append([*cells, *(_memory(each, kind) for kind in memory)])
+        head = ["workers", f"{model.unit}/s", "speed-up", "held up by", *memory]
+        short = next((each for each in every if each.shortages), None)
+        said = [Text(f"{_cpus_there(model)} {notes}".strip(), "note")]
+        if short is not None:
+            least = counted(short.settings["num_workers"], "worker")
+            said.append(Text(f"From {least} on: {' '.join(short.shortages)}", "caution"))
+        headline = _headline(model)
+        blocks: list[Block] = [Table(head, rows), worker_curve(model, every)]
+    else:
+        present, before = every[0], _settings(every[0])
+        rows = [
+            [name, before.get(name, ""), value]
+            for name, value in _settings(asked).items()
+            if name == "num_workers" or value != before.get(name)
+        ]
+        rows += [
+            [f"{model.unit}/s", *(Number(each.throughput, "number") for each in every)],
+            ["speed-up", "", Number(asked.speedup, "times")],
+            ["held up by", _limit(present), _limit(asked)],
+        ]
+        rows += [[kind, *(_memory(each, kind) for each in every)] for kind in memory]
+        said = [Text(LIMITS[asked.limit])]
+        said += [*(Text(each, "caution") for each in asked.shortages), Text(notes, "note")]
+        head = ["", "present, measured", "what if, predicted"]
+        headline, blocks = _says(model, asked), [Table(head, rows)]
+    parts = [Section(headline, priority=1), Section("", blocks), Section("", said)]
+    if assumed:
+        parts.append(Section("assumed", [Text(each, "entry") for each in assumed]))
+    return parts
 
 
 def whatif_as_dict(model: Model, asked: WhatIf | None = None) -> dict[str, object]:
@@ -93,80 +133,27 @@ def plot_worker_curve(
 
 def worker_curve(model: Model, every: Sequence[WhatIf], chosen: WhatIf | None = None) -> Chart:
     """The chart of throughput against the number of workers."""
+
+    def points(rates: Mapping[int, Estimate]) -> Columns:
+        rows = [
+            (workers, rate.value, *((np.nan, np.nan) if rate.low is None else rate.bounds))
+            for workers, rate in sorted(rates.items())
+        ]
+        names = ("workers", "value", "low", "high")
+        return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
+
     tables = {
-        "measured": _points(model.measured()),
-        "predicted": _points({each.settings["num_workers"]: each.throughput for each in every}),
+        "measured": points(model.measured()),
+        "predicted": points({each.settings["num_workers"]: each.throughput for each in every}),
     }
     if chosen is not None:
-        tables["chosen"] = _points({chosen.settings["num_workers"]: chosen.throughput})
+        tables["chosen"] = points({chosen.settings["num_workers"]: chosen.throughput})
     there = model.settings["cpus"]
     if there is not None:
-        label = np.array([cpus(there)])
-        tables["marks"] = Columns({"workers": np.array([there]), "label": label})
+        tables["marks"] = Columns({"workers": np.array([there]), "label": np.array([cpus(there)])})
     says = f"In {model.unit} per second, over whole epochs. {_cpus_there(model)}"
     title = "Throughput by number of workers"
     return Chart("worker curve", title, says.rstrip(), tables, f"{model.unit}/s")
-
-
-def _points(rates: Mapping[int, Estimate]) -> Columns:
-    rows = [
-        (workers, rate.value, *(rate.bounds if rate.low is not None else (np.nan, np.nan)))
-        for workers, rate in sorted(rates.items())
-    ]
-    names = ("workers", "value", "low", "high")
-    return Columns(dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True)))
-
-
-def _of_curve(model: Model, every: Sequence[WhatIf]) -> list[list[Block]]:
-    """A row for each number of workers and the chart of them; and what the cells mean."""
-    measured, now = model.measured(), model.settings["num_workers"]
-    memory = _memory_known(every)
-    rows: list[list[Cell]] = []
-    for each in every:
-        workers, rate = each.settings["num_workers"], measured.get(each.settings["num_workers"])
-        speedup = each.speedup if rate is None else rate / measured[now]
-        rows.append(
-            [
-                f"{workers} {'predicted' if rate is None else 'measured'}",
-                Number(each.throughput if rate is None else rate, "number"),
-                "present" if workers == now else Number(speedup, "times"),
-                _limit(each),
-                *_memory(each, memory),
-            ]
-        )
-    head = ("workers", f"{model.unit}/s", "speed-up", "held up by", *memory)
-    told: list[Block] = [_note(_cpus_there(model), BRACKETS, SPEEDUPS, *map(MEMORY.get, memory))]
-    short = [each for each in every if each.shortages]
-    if short:
-        least = counted(short[0].settings["num_workers"], "worker")
-        told.append(Text(f"From {least} on: {' '.join(short[0].shortages)}", "caution"))
-    return [[Table(head, rows), worker_curve(model, every)], told]
-
-
-def _of_settings(model: Model, asked: WhatIf) -> list[list[Block]]:
-    """The run as it was beside the settings that are asked for; and what holds it up then."""
-    present = predicted(model)
-    before, memory = _settings(present), _memory_known([present, asked])
-    rows: list[list[Cell]] = [
-        [name, before.get(name, ""), value]
-        for name, value in _settings(asked).items()
-        if name == "num_workers" or value != before.get(name)
-    ]
-    rows += [
-        [f"{model.unit}/s", *(Number(each.throughput, "number") for each in (present, asked))],
-        ["speed-up", "", Number(asked.speedup, "times")],
-        ["held up by", _limit(present), _limit(asked)],
-    ]
-    sizes = zip(memory, _memory(present, memory), _memory(asked, memory), strict=True)
-    rows += [[name, *both] for name, *both in sizes]
-    return [
-        [Table(("", "present, measured", "what if, predicted"), rows)],
-        [
-            Text(LIMITS[asked.limit]),
-            *(Text(each, "caution") for each in asked.shortages),
-            _note(BRACKETS, SPEEDUPS, *map(MEMORY.get, memory)),
-        ],
-    ]
 
 
 def _headline(model: Model) -> str:
@@ -214,17 +201,10 @@ def _limit(one: WhatIf) -> str:
     return one.limit.removeprefix("the ")
 
 
-def _memory_known(every: Sequence[WhatIf]) -> list[str]:
-    """Which kinds of memory are known of any prediction with workers."""
-    sizes = [_memory(each, list(MEMORY)) for each in every]
-    return [name for name, *known in zip(MEMORY, *sizes, strict=True) if any(known)]
-
-
-def _memory(one: WhatIf, kinds: Sequence[str]) -> list[Cell]:
-    """What workers and prefetched batches take, of these kinds; without workers nothing is said."""
-    sizes = dict(zip(MEMORY, (one.memory_bytes, one.shared_memory_bytes), strict=True))
-    has_workers = bool(one.settings["num_workers"])
-    return [Number(sizes[kind], "size") if has_workers and sizes[kind] else "" for kind in kinds]
+def _memory(one: WhatIf, kind: str) -> Cell:
+    """What workers and prefetched batches take of a kind; without workers nothing is said."""
+    taken = one.memory_bytes if kind == "memory" else one.shared_memory_bytes
+    return Number(taken, "size") if one.settings["num_workers"] and taken else ""
 
 
 def _cpus_there(model: Model) -> str:
@@ -234,7 +214,3 @@ def _cpus_there(model: Model) -> str:
         return ""
     used = "" if others == "0.0" else f"; other programs use {others} of them"
     return f"Training may use {cpus(there)}{used}."
-
-
-def _note(*sentences: str | None) -> Text:
-    return Text(" ".join(filter(None, sentences)), "note")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psutil
 import pytest
 
-from tests.cli.commands import COMMAND, in_a_terminal, runner
+from tests.cli.commands import COMMAND, runner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -76,16 +76,6 @@ def test_what_cannot_be_looked_at_is_one_line() -> None:
     assert err.count("\n") == 1
 
 
-def test_a_program_that_is_not_python_has_no_training() -> None:
-    with subprocess.Popen(["/bin/sleep", "60"]) as process:
-        try:
-            code, _, err = run(process.pid)
-        finally:
-            process.kill()
-    assert code == 1
-    assert "/bin/sleep 60" in err
-
-
 def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
     sleeping: int, stub_py_spy: Callable[[str], None]
 ) -> None:
@@ -99,24 +89,6 @@ def test_without_the_right_to_read_stacks_the_kernel_tells_what_it_can(
         assert allowed in text
     assert f"training {sleeping}" in text
     assert "loadeval diagnose -- " in text
-
-
-def test_without_py_spy_it_is_said_what_to_install(
-    sleeping: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    code, out, _ = run(sleeping, "--seconds", "1")
-    assert code == 0
-    assert 'pip install "loadeval[attach]"' in " ".join(out.split())
-
-
-def test_a_program_that_was_seen_in_no_loader_waits_for_an_unknown_time(sleeping: int) -> None:
-    code, out, _ = run(sleeping, "--seconds", "1", "--json")
-    assert code == 0
-    (seen,) = json.loads(out)["trainings"]
-    assert seen["pid"] == sleeping
-    assert seen["wait_share"] is None
 
 
 def look(program: Program, *arguments: object) -> tuple[float, Any]:
@@ -171,14 +143,7 @@ def test_a_training_that_loads_itself_among_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.check
-def test_the_screen_of_a_training_in_a_terminal(tmp_path: Path) -> None:
-    with training(tmp_path, workers=1) as program:
-        shown = in_a_terminal("attach", str(program.pid), "--seconds", "1", columns=100)
-    assert f"Training process {program.pid} waits for batches" in shown
-
-
-@pytest.mark.check
-@pytest.mark.parametrize("kind", ["sleep", "lock", "read", "connection"])
+@pytest.mark.parametrize("kind", ["sleep", "read"])
 def test_a_worker_that_is_stuck_in_a_sample(kind: str, tmp_path: Path) -> None:
     """The first line says which, where and since when; more workers would be stuck too."""
     command = [sys.executable, "-m", "tests.cli.stuck_training", kind, str(tmp_path)]

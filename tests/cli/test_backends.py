@@ -101,12 +101,6 @@ def test_the_code_of_the_fastest_is_all_that_stdout_has(folder: str) -> None:
     assert err.startswith("simplejpeg trains fastest: 2.00x")
 
 
-@pytest.mark.usefixtures("_scripted")
-def test_the_code_has_the_sizes_of_the_transform(folder: str) -> None:
-    _, out, _ = run(folder, *ONLY, "--transform", "resize 320, crop 299", "--code")
-    assert "    resized: int = 320,  # the shorter side\n    cropped: int = 299,  #" in out
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -159,12 +153,3 @@ def test_a_folder_is_measured(folder: str, tmp_path: Path) -> None:
     assert document["pixels_differ"]["spdl"] == 0
     assert document["code"] == recipe_code(document["fastest"], 128, 112)
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.check
-def test_a_folder_of_broken_jpegs_is_one_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "broken.jpg").write_bytes(b"no image")
-    code, out, err = run(tmp_path)
-    assert (code, out) == (1, "")
-    *_, error = err.splitlines()
-    assert error.startswith("Error: pillow reads none of 1 JPEGs: broken.jpg is left out: Unident")

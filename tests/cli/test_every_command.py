@@ -82,13 +82,6 @@ def test_what_cannot_be_run_is_said_before_anything_is_made(
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 
 
-@pytest.mark.parametrize("command", ["compare", "report"])
-def test_exit_codes_are_in_the_help(command: str) -> None:
-    """What an exit code means is said where the command is described."""
-    _, out, _ = runner(command)("--help")
-    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
-
-
 def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> None:
     """No framework for any, and no library that draws unless something is drawn."""
     runs = [record(tmp_path / f"{mode}.jsonl", mode) for mode in ("log", "replay")]

@@ -10,7 +10,6 @@ from loadeval.attach.hang import Hang
 from loadeval.cli import hangs
 from loadeval.cli.hangs import HangTeller
 from loadeval.launch.hangs import Found
-from tests.cli.commands import runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,15 +64,3 @@ def test_a_failure_of_ours_is_silent_and_the_last(
     teller = HangTeller(tmp_path, 3.0)
     assert [teller.poll(), teller.poll(), len(calls)] == [False, False, 1]
     assert capsys.readouterr() == ("", "")
-
-
-def test_after_0_s_nobody_is_looked_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakeWatch, "found", Found(STUCK, (STUCK,), None))
-    assert not HangTeller(tmp_path, 0).poll()
-
-
-@pytest.mark.parametrize("seconds", ["-1", "soon"])
-def test_wrong_usage(seconds: str) -> None:
-    code, out, err = runner("run")("--hang-after", seconds, "--", "true")
-    assert (code, out) == (2, "")
-    assert "Error: Invalid value for '--hang-after'" in err

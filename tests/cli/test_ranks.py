@@ -76,28 +76,11 @@ def test_json_has_the_job_and_its_ranks(job: Path) -> None:
     assert json.loads(compare(*logs, "--json")[1])["job"]["ranks"] == told["job"]["ranks"]
 
 
-def test_a_job_is_drawn_and_has_a_page_in_its_folder(job: Path, tmp_path: Path) -> None:
-    figure = tmp_path / "job.png"
-    assert compare(job, "-o", figure)[0] == 0
-    assert figure.read_bytes().startswith(b"\x89PNG")
-    assert runner("report")(job)[0] == 0
-    page = (job / "report.html").read_text(encoding="utf-8")
-    assert "rank 2 on node1" in page
-    assert "backend" not in page.partition("<main")[2].lower()
-
-
 def test_many_ranks_fit_on_a_screen(tmp_path: Path) -> None:
     """And all but the costliest 64 are counted in full."""
     many = folder_of(runs_of(train(waits(120, 40))), tmp_path / "many")
     assert len(compare(many)[1].splitlines()) <= 25
     assert "and 56 more" in compare(many, "--full")[1]
-
-
-def test_a_folder_with_one_rank_is_that_run(job: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "one"
-    folder.mkdir()
-    log = Path(shutil.copy(job / "rank1.jsonl", folder / "rank1.jsonl"))
-    assert compare(folder, "--json")[1] == compare(log, "--json")[1]
 
 
 def test_other_loaders_of_the_ranks_are_not_the_job(job: Path) -> None:

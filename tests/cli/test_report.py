@@ -47,7 +47,7 @@ def test_an_earlier_page_is_replaced(logs: Logs) -> None:
 
 @pytest.mark.parametrize(
     ("output", "message"),
-    [("page.pdf", ".html was expected"), ("none/page.html", "cannot write the page")],
+    [("page.pdf", "ends in .html"), ("none/page.html", "cannot write the page")],
 )
 def test_a_page_that_cannot_be_written_exits_with_1(
     logs: Logs, tmp_path: Path, output: str, message: str

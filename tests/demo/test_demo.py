@@ -13,7 +13,7 @@ from PIL import Image
 from loadeval.data.log import read_run
 from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.demo.run import DemoTraining, Photographs, run_demo
-from loadeval.errors import LoadevalError, UsageError
+from loadeval.errors import UsageError
 from loadeval.estimate.gap import gap
 
 if TYPE_CHECKING:
@@ -32,14 +32,6 @@ def test_photographs_are_jpegs(tmp_path: Path) -> None:
             assert all(450 <= side <= 550 for side in photograph.size)
     assert Counter(path.parent.name for path in paths) == dict.fromkeys(ROTATIONS, 3)
     assert len({path.read_bytes() for path in paths}) == 12
-
-
-def test_photograph_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A matplotlib packaged without its photograph is told, with what to do."""
-    gone = tmp_path / "gone.jpg"
-    monkeypatch.setattr("matplotlib.cbook.get_sample_data", lambda *_, **__: gone)
-    with pytest.raises(LoadevalError, match=r"gone\.jpg.*reinstall matplotlib"):
-        make_photographs(tmp_path, 1)
 
 
 def test_photographs_that_cannot_be_written(tmp_path: Path) -> None:

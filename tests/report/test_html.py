@@ -40,11 +40,8 @@ if TYPE_CHECKING:
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PAYLOADS = (
     "</script><script>window.owned=1</script>",
-    "<!--<script>window.owned=1;</script>",
-    "<img src=x onerror=window.owned=1>",
     "'\" onmouseover=window.owned=1 onfocus='",
     '<a href="javascript:owned=1">a</a><b>b</b>',
-    "&lt;b&gt;b&lt;/b&gt; &#60;i&#62; &amp;lt;",
     "{{ 7*7 }}{% raw %} %{x} $x^2$",
 )
 STEERING = "a\u2028b\u202ed\x1b[2Je\x00f\ud800"
@@ -108,17 +105,6 @@ def test_the_page_asks_for_nothing() -> None:
     }
     assert "default-src 'none'" in source
     assert not {"img", "link", "iframe", "object"} & {tag for tag, _ in Elements(source).found}
-
-
-def test_ids_are_unique_and_links_lead_somewhere() -> None:
-    elements = Elements(written()).found
-    ids = Counter(attributes["id"] for _, attributes in elements if "id" in attributes)
-    assert set(ids.values()) == {1}
-    names = ("href", "xlink:href", "aria-labelledby")
-    targets = [
-        attributes[name] for _, attributes in elements for name in names if name in attributes
-    ]
-    assert {str(target).lstrip("#") for target in targets} <= set(ids)
 
 
 def test_a_page_of_many_batches_is_under_a_megabyte() -> None:

@@ -72,16 +72,7 @@ def test_no_color_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "[33m" not in output
 
 
-def test_a_wide_terminal_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By tables; sentences stay readable."""
-    monkeypatch.setenv("COLUMNS", "160")
-    output = printed(sample.report())
-    assert max(map(cell_len, output.splitlines())) > 120
-    assert "3. torch.set_num_threads(1) in the training process  run.py:12" in output
-    assert max(len(line.plain) for line in text.lines([sample.SURE], 160)) <= 100
-
-
-@pytest.mark.parametrize("height", range(4, 45, 3))
+@pytest.mark.parametrize("height", [4, 24, 40])
 def test_a_screen_has_what_fits_by_priority(height: int) -> None:
     """The verdict is always there; what has no priority never is, nor are large figures."""
     screen = [line.plain for line in text.lines(sample.report(), height=height)]
@@ -99,7 +90,7 @@ def test_a_finding_has_a_line_on_a_screen_and_all_of_it_in_full() -> None:
     assert "  To do: persistent_workers=True" in in_full
 
 
-@pytest.mark.parametrize("width", range(40, 130, 9))
+@pytest.mark.parametrize("width", [40, 80, 129])
 def test_no_line_is_too_long(width: int) -> None:
     """But that of a command, which is to be copied."""
     rows = [line.plain for line in text.lines(sample.report(), width)]
@@ -117,7 +108,7 @@ def test_a_long_path_is_whole(width: int) -> None:
 
 def test_a_number_stays_with_its_unit_and_its_interval() -> None:
     sentence = "training would be 2.28x [2.22x, 2.33x] as fast, and a batch would take 21.3 ms"
-    for width in range(20, 80):
+    for width in (20, 33, 60):
         rows = lines_of(Text(sentence), width)
         assert " ".join(rows) == sentence
         assert sum("[2.22x, 2.33x]" in row for row in rows) == 1
