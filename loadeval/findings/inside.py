@@ -432,7 +432,7 @@ def tokenising(c: Context) -> Finding | None:
 @rule(
     "transfer",
     source=SIMULATED,
-    undo=lambda _: without("lock_ns", "pickle_ns", "receive_ns"),
+    undo=lambda _: without("pickle_ns", "receive_ns"),
 )
 def transfer(c: Context) -> Finding | None:
     """Passing a batch from its worker to the training process takes long.
@@ -444,24 +444,14 @@ def transfer(c: Context) -> Finding | None:
     transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
     if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
         return None
-    pickled, lock_ns = c.stages.pickled_bytes or 0.0, 0.0
-    if c.model is not None and c.model.costs.lock_ns.any():
-        lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
+    pickled = c.stages.pickled_bytes or 0.0
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
-    if lock_ns >= MOSTLY * transfer_ns:
-        says += (
-            ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
-            "while it loads the next batch."
-        )
-        do = "call torch.multiprocessing.set_sharing_strategy('file_system')"
-        because = "at the start of the script: tensors are then passed by name"
-        change = without("lock_ns")
-    elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
+    if pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
-        change = without("lock_ns", "pickle_ns", "receive_ns")
+        change = without("pickle_ns", "receive_ns")
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         do = "use larger batches"

@@ -107,14 +107,6 @@ def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
     assert assumed.startswith("The 2 threads of a training step wait for each other: where they")
 
 
-def test_runs_with_other_workers_tell_it_too() -> None:
-    one, six = (
-        looked_into(fetch=200 * (1 + 0.3 * (count - 1)), step=2.0, workers=count)
-        for count in (1, 6)
-    )
-    assert Model.of([one, six]).guesses[0].growth > 2 * Model.of(six).guesses[0].growth
-
-
 def test_changes_add_up() -> None:
     """A blur that takes four fifths of 200 ms becomes twice as fast, and workers more."""
     model = Model.of(looked_into(fetch=200, transforms={"blur": 0.8}, environment=FOUR))
@@ -125,41 +117,6 @@ def test_changes_add_up() -> None:
     assert both == pytest.approx(1.5 * 200 / 120, rel=0.08)
     twice = faster + Change(costs=lambda costs: costs.replace(step_ns=costs.step_ns / 2))
     assert model.simulate(twice).value >= model.simulate(faster).value
-
-
-def test_parts_that_become_faster() -> None:
-    run = looked_into(fetch=100, collate=100, environment=FOUR)
-    assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
-    assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
-    run = looked_into(fetch=10, index=30)
-    assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
-    assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
-
-
-def test_the_end_of_a_name_will_do() -> None:
-    seen = code(
-        {
-            "data.py:1 Jpegs.augment > Image.resize": 60,
-            "data.py:9 Masks.crop > Image.crop": 20,
-            "torch/storage.py:414 _StorageBase._new_shared": 20,
-        }
-    )
-    run = looked_into(fetch=200, seen=seen)
-    assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
-    with pytest.raises(UsageError) as caught:
-        whatif(run, faster={"crop": 2.0})
-    assert str(caught.value) == (
-        "faster has 'crop', which may be 'Image.crop' or 'Masks.crop'; name one of them in full"
-    )
-    with pytest.raises(UsageError) as caught:
-        whatif(run, faster={"flip": 2.0})
-    assert str(caught.value) == (
-        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
-        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
-        "'pin', 'step'"
-    )
-    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
-        whatif(run, faster={"augment": 2.0, "Jpegs.augment": 3.0})
 
 
 def test_a_lock_does_not_scale() -> None:
@@ -252,18 +209,6 @@ def test_cpus_that_are_given_are_shared_with_no_others() -> None:
     assert found.speedup.value > 1
 
 
-def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
-    runs = [staged(workers=count, epochs=1, batches=130) for count in (1, 2)]
-    model = Model.of(runs)
-    curve = model.curve()
-    assert list(curve) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    assert curve[2] == model.throughput()
-    assert curve[1] == Model.of(runs[0]).throughput()
-    assert model.measured() == {1: curve[1], 2: curve[2]}
-    assert curve[3].value == pytest.approx(curve[2].value * model.simulate(workers(3)).value)
-    assert model.unit == "images"
-
-
 def test_a_curve_goes_on_until_workers_are_enough() -> None:
     """Those that sleep are more than twice the CPUs."""
     two = {"cpus_usable": 2, "cpus": 2}
@@ -294,24 +239,6 @@ def test_memory_that_is_not_there_is_told() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_workers": True}, "num_workers is True; expected a whole number"),
-        ({"prefetch_factor": 0}, "prefetch_factor is 0; expected a whole number, 1 or more"),
-        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
-        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
-        ({"faster": {"step": "4"}}, "faster has '4' for 'step'; expected how many times"),
-        ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
-    ],
-)
-def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        whatif(STAGED, **changed)
-    assert str(caught.value).startswith(message)
-
-
 def test_runs_that_nothing_can_be_predicted_from() -> None:
     """The error names the command that records what is needed."""
     with pytest.raises(UsageError) as caught:
@@ -325,5 +252,45 @@ def test_runs_that_nothing_can_be_predicted_from() -> None:
         whatif(without_stages(STAGED))
     with pytest.raises(UsageError, match="staged has too few batches to predict from"):
         whatif(staged(epochs=1, batches=3))
-    with pytest.raises(UsageError, match="no run was given"):
-        whatif([])
+
+
+def test_parts_that_become_faster() -> None:
+    """The end of a name will do."""
+    seen = code(
+        {
+            "data.py:1 Jpegs.augment > Image.resize": 60,
+            "data.py:9 Masks.crop > Image.crop": 20,
+            "torch/storage.py:414 _StorageBase._new_shared": 20,
+        }
+    )
+    run = looked_into(fetch=100, collate=100, seen=seen, environment=FOUR)
+    assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
+    assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
+    assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
+    with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
+        whatif(run, faster={"crop": 2.0})
+    with pytest.raises(UsageError) as caught:
+        whatif(run, faster={"flip": 2.0})
+    assert str(caught.value) == (
+        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
+        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
+        "'pin', 'step'"
+    )
+    run = looked_into(fetch=10, index=30)
+    assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
+    assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
+        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
+        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
+    ],
+)
+def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        whatif(STAGED, **changed)
+    assert str(caught.value).startswith(message)
