@@ -281,7 +281,7 @@ def _spinning(c: Context) -> Finding | None:
 def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
-    Shown by a stage of SPDL that is busy 80% of the time, or after which the next one starves.
+    Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
 
     Excluded by nothing that is lost in waiting.
     """
@@ -289,12 +289,10 @@ def slow_operator(c: Context) -> Finding | None:
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
-    says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
-    if report.limit == "busy":
-        at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
-        busy = share(slowest.busy_share or 0.0)
-        says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
-    elif report.limit == "threads busy":
+    at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
+    busy = share(slowest.busy_share or 0.0)
+    says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
+    if report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
         says = (
             f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with "
@@ -304,11 +302,11 @@ def slow_operator(c: Context) -> Finding | None:
     if found_by(python_lock, c) is None:  # else only one of them works at a time
         if report.limit == "threads busy":
             do.insert(0, Do(f"give the pipeline more threads than {workers}"))
-        elif slowest.task_ns is not None:  # a source does one thing at a time
+        else:
             name = c.setting("concurrency") or "concurrency"
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
     facts = {"a task takes, ns": slowest.task_ns, "of it on a CPU, ns": slowest.cpu_ns}
-    return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
+    return Finding(says, do, facts, cost=c.waiting)
 
 
 @rule(

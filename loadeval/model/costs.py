@@ -32,9 +32,8 @@ from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import (
-    CALLS,
     Stages,
-    code_weights,
+    looks,
     slow_rows,
     split_of,
     typical_sample_ns,
@@ -97,13 +96,10 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
         run_queue_ns = np.minimum(run_queue_ns, work_ns - cpu_ns)
     blocked_ns = work_ns - cpu_ns - run_queue_ns
     computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
-    seen = defaultdict[str, float](float)
-    weights = code_weights(run, stages.fetch_ns, stages.collate_ns)
-    for samples in run.code:
-        for place, count in samples.running.items():
-            seen[place.partition(CALLS)[2]] += count * weights[samples.stage]
-    total = sum(sum((*each.running.values(), *each.blocked.values())) for each in run.code)
-    parts = {name: count / total * constant for name, count in seen.items() if name}
+    parts = defaultdict[str, Values](lambda: 0 * constant)
+    for kind, _, called, share in looks(run, stages.fetch_ns, stages.collate_ns):
+        if kind == "running" and called:
+            parts[called] = parts[called] + share
     parts |= {line.function: line.share * constant for line in reversed(stages.code)}
     typical_ns = typical_sample_ns(batches) or math.inf
     is_slow = slow_rows(run, batches, typical_ns)
