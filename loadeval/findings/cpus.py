@@ -6,7 +6,6 @@ from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
     MATTERS,
     MOSTLY,
-    TWICE,
     Context,
     Do,
     Finding,
@@ -17,7 +16,7 @@ from loadeval.findings.engine import (
     rule,
 )
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
-from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
+from loadeval.inside.operators import Threads, operators, threads
 from loadeval.model.changes import Change
 from loadeval.words import counted, duration, number, share
 
@@ -36,8 +35,6 @@ FEWEST_READINGS = 2
 """Each arm needs so many readings of the lock."""
 LEAST_CPUS = 0.1
 """Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
-SWITCH_INTERVAL_NS = 5_000_000
-"""Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
 MUCH = 0.5
 """CPUs: when others use so many, it is said."""
@@ -176,15 +173,11 @@ def own_cpus(_: Context) -> Change:
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
-    Shown by workers that could run, but wait for a CPU 15% of their work; steps of several threads
-    that take twice the CPU time beside loading. Where neither was read, by more workers than CPUs,
-    without a cost.
+    Shown by workers that could run, but wait for a CPU 15% of their work. Where that was not read,
+    by more workers than CPUs, without a cost.
 
     Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
-    spinning = _spinning(c)
-    if spinning is not None:
-        return spinning
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
     if found_by(confined, c) is not None:
         return None
@@ -233,41 +226,7 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
         f"Loading is ready to run but waits for a CPU {share(part)} of its time: more threads "
         "compute than there are CPUs.",
         [do],
-        {
-            "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
-            "training may use, CPUs": usable,
-        },
         cost=cost,
-    )
-
-
-def _spinning(c: Context) -> Finding | None:
-    """The step's threads wait for each other by computing, which workers need the CPUs for."""
-    real_cpus, ideal_cpus = c.cpus.training["real"], c.cpus.training["ideal"]
-    usable, workers, gap = c.cpus.usable, c.loader.workers, c.gap
-    if not workers or ideal_cpus is None or real_cpus is None or usable is None:
-        return None
-    if gap.contention is None or gap.real is None or gap.ideal is None:
-        return None
-    count, handed_ns = round(ideal_cpus), 0.0
-    if c.model is not None:
-        handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
-    real_ns = real_cpus * gap.real.value - handed_ns
-    ideal_ns = ideal_cpus * gap.ideal.value
-    is_slower = gap.contention.value >= MATTERS * gap.real.value
-    if count <= 1 or count + workers <= usable or real_ns < TWICE * ideal_ns or not is_slower:
-        return None
-    fewer = max(usable - workers, 1)
-    because = (
-        f"torch.set_num_threads({fewer}) in the training process; the next run shows what else"
-    )
-    return Finding(
-        f"The training step computes with {count} threads beside {counted(workers, 'worker')}, on "
-        f"{counted(usable, 'CPU')}. Its threads wait for each other by computing (they spin), so "
-        "it takes far more CPU time than with ideal loading.",
-        [Do(f"try OMP_NUM_THREADS={fewer}", because)],
-        {"CPU time of a step, ns": real_ns, "CPU time with ideal loading, ns": ideal_ns},
-        cost=c.contention,
     )
 
 
@@ -375,9 +334,8 @@ def python_lock(c: Context) -> Finding | None:
     return Finding(
         says,
         do,
-        {"wait for the GIL, ns": real.wait_ns, "with ideal loading, ns": ideal.wait_ns},
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
-        cost=c.contention + c.waiting * _in_lock(operators(c.run), report, real),
+        cost=c.contention + (c.waiting if held else 0.0),
     )
 
 
@@ -398,18 +356,3 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
     is_known = None not in use.cpu_cores.values()
     return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
-
-
-def _in_lock(pipeline: Operators | None, report: Threads, real: LockWait) -> float:
-    """The share of the pipeline's work that is waiting for Python's lock."""
-    timed = [] if pipeline is None else list(pipeline.operators)
-    run_ns = sum(each.batch_ns or 0.0 for each in timed if each.cpu_ns is not None)
-    cpu_ns = sum((each.cpu_ns or 0.0) * each.tasks_per_batch for each in timed)
-    if not run_ns:
-        return 0.0
-    loading = [use for use in report.threads if use.name != TRAINING_THREAD]
-    cores = sum(use.cpu_cores["real"] or 0.0 for use in loading)
-    queued = sum(use.run_queue_cores["real"] or 0.0 for use in loading)
-    queued_ns = cpu_ns * queued / cores if cores else 0.0
-    blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
-    return blocked * min(real.wait_ns / SWITCH_INTERVAL_NS, 1.0)

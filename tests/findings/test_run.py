@@ -160,6 +160,28 @@ def test_samples_served_twice() -> None:
     assert told("samples served twice", logged([0.1] * 80, workers=2, length=80)) == ()
 
 
+def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
+    """Batches of both workers have the same sizes, one for one; where all are alike, who knows."""
+    sizes = np.arange(40) % 7 * 100
+    for nbytes, says in (
+        (
+            np.repeat(sizes, 2),
+            (
+                "The batches of all workers have the same sizes, one for one: each of its 2 "
+                "workers serves all samples.",
+                "give each worker its own part of the samples",
+            ),
+        ),
+        (np.append(sizes, sizes), ()),
+        (
+            np.full(80, 100),
+            ("the loader does not say how long it is, and its batches are of one size",),
+        ),
+    ):
+        run = run_of([steps("real", [0.1] * 80, 10.0, nbytes=nbytes)], mode="log", workers=2)
+        assert told("samples served twice", run) == says
+
+
 def test_drift() -> None:
     """One step is no trend."""
     slower = [10] * 100 + [13 + n % 3 for n in range(100)]
