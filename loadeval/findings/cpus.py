@@ -149,8 +149,7 @@ def confined(c: Context) -> Finding | None:
         init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
         whose, when = "workers", f"at the end of worker_init_fn{init}"
     do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=change)
-    facts = {"training may use, CPUs": use.own}
-    return Finding(f"{says}: something set the affinity of the {whose}.", [do], facts)
+    return Finding(f"{says}: something set the affinity of the {whose}.", [do])
 
 
 def own_cpus(_: Context) -> Change:
@@ -264,8 +263,7 @@ def slow_operator(c: Context) -> Finding | None:
         else:
             name = c.setting("concurrency") or "concurrency"
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
-    facts = {"a task takes, ns": slowest.task_ns, "of it on a CPU, ns": slowest.cpu_ns}
-    return Finding(says, do, facts, cost=c.waiting)
+    return Finding(says, do, cost=c.waiting)
 
 
 @rule(

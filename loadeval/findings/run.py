@@ -89,7 +89,6 @@ def stalls(c: Context) -> Finding | None:
         f"{share(longest_ns.sum() / wait_ns.sum())} of the waiting, {share(of_time)} of the "
         "training time.",
         [look, *(deeper_queue(c) if c.loader.workers and is_shown else [])],
-        {"their mean wait, ns": float(longest_ns.mean())},
         sure=is_shown,
         cost=min(of_time, c.waiting) if is_shown else 0.0,
     )
@@ -128,7 +127,6 @@ def outliers(c: Context) -> Finding | None:
         f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
         f"{' and '.join(parts)}. That costs {share(cost)} of the training time.",
         do,
-        {"longest iteration, ns": int(iteration_ns.max())},
     )
 
 
@@ -144,7 +142,9 @@ def drift(c: Context) -> Finding | None:
     """
     _needs(c, FEWEST_FOR_CHANGE)
     count, total_ns = len(c.batches), c.batches.wait_ns + c.batches.step_ns
-    medians, at = _medians(total_ns), np.arange(PARTS, dtype=np.float64)
+    halves = np.array_split(np.arange(count), 2)
+    medians = np.array([np.median(part) for part in np.array_split(total_ns, PARTS)])
+    at = np.arange(PARTS, dtype=np.float64)
     trend = slope([(at, medians)])
     # One step, wherever it is, cannot make both halves slower.
     trends = [slope([(at[part], medians[part])]) for part in np.split(np.arange(PARTS), 2)]
@@ -152,8 +152,11 @@ def drift(c: Context) -> Finding | None:
     if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
         because = "losses or outputs kept with their autograd graph, a metric over all batches"
         do = Do("find what grows in the step", because)
-        waits = _medians(c.batches.wait_ns)
-        if waits[-1] - waits[0] > (medians[-1] - medians[0]) / 2:
+        longer_ns, waits_ns = (
+            times_ns[halves[1]].mean() - times_ns[halves[0]].mean()
+            for times_ns in (total_ns, c.batches.wait_ns)
+        )
+        if waits_ns > longer_ns / 2:
             because = "a list or cache that it searches, files that it never closes"
             do = Do("find what grows in the loader", because)
         first_ns, *_, last_ns = medians.reshape(4, -1).mean(axis=1).tolist()
@@ -165,7 +168,6 @@ def drift(c: Context) -> Finding | None:
     whole = c.batches.replace(
         total_ns=total_ns, amount=np.ones(count), block=np.zeros(count, np.int64)
     )
-    halves = np.array_split(np.arange(count), 2)
     first, second = (mean_of(whole.take(rows)) for rows in halves)
     change = second - first
     low, high = change.bounds
@@ -182,10 +184,6 @@ def drift(c: Context) -> Finding | None:
         [do],
         {"iteration in the first half, ns": first, "in the second half, ns": second},
     )
-
-
-def _medians(times_ns: np.ndarray) -> np.ndarray:
-    return np.array([np.median(part) for part in np.array_split(times_ns, PARTS)])
 
 
 @rule("not representative", source="rank correlation of steps with their batches' size and place")
@@ -253,7 +251,6 @@ def worker_memory(c: Context) -> Finding | None:
                 f"{size(available)} that are left are full after {batches:,.0f} batches "
                 f"({number(batches / length)} epochs), in {duration(left_ns)}.",
                 [Do("find what the dataset keeps", because)],
-                {"kept of each batch, bytes": kept},
             )
     return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
 
@@ -269,7 +266,6 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
         f"The memory of the {'training process' if subject == 'process' else subject} grows by "
         f"{size(rate.value)} an hour, of {size(limit)} in all.",
         [do],
-        {"growth in an hour, bytes": rate},
     )
 
 
@@ -302,8 +298,7 @@ def padding(c: Context) -> Finding | None:
             f": every batch is padded to {told.length:,}, and the longest sequence of a batch is "
             f"{told.longest:,g} at the median"
         )
-    facts = {"batches looked at": told.batches}
-    return Finding(f"{says}.", do, facts, sure=gain is not None)
+    return Finding(f"{says}.", do, sure=gain is not None)
 
 
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")

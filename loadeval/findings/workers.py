@@ -283,7 +283,6 @@ def head_of_line(c: Context) -> Finding | None:
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
         do,
-        {"wait while a later batch lies ready, ns": waited_ns},
     )
 
 
