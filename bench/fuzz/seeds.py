@@ -15,9 +15,9 @@ from loadeval.data.lines import Event, GpuIdle, Padding, Readings, encode
 from loadeval.data.log import read_run
 from tests.runs import DALI, DEMO, SPDL
 from tests.runs.given import MS, save_metrics, write_run
+from tests.runs.looked_into import code, looked_into
 from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train
-from tests.runs.staged import staged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,7 +52,7 @@ def _written(folder: Path) -> list[Path]:
         record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
         record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
         record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
-        write_run(staged(batches=60), folder / "staged.jsonl"),
+        write_run(looked_into(fetch=100, seen=code({"a.py:1 f": 9})), folder / "inside.jsonl"),
     ]
     for path in logs:
         path.write_bytes(_the_same_everywhere(path.read_bytes()))

@@ -238,7 +238,7 @@ def worker_memory(c: Context) -> Finding | None:
 
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
-    because = "a cache or list that the dataset appends to: bound it"
+    because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
         batches, length = available / kept, length_of_epochs(c.run) or 1.0

@@ -159,13 +159,12 @@ def test_samples_served_twice() -> None:
 
 def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
     """Batches of both workers have the same sizes, one for one; where all are alike, who knows."""
-    sizes = np.arange(40) % 7 * 100
+    sizes, same = np.arange(40) % 7 * 100, "The batches of all workers have the same sizes"
     for nbytes, says in (
         (
             np.repeat(sizes, 2),
             (
-                "The batches of all workers have the same sizes, one for one: each of its 2 "
-                "workers serves all samples.",
+                f"{same}, one for one: each of its 2 workers serves all samples.",
                 "give each worker its own part of the samples",
             ),
         ),

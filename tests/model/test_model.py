@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from loadeval import read_run
+from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.model import LIMITS, Model
@@ -18,15 +19,16 @@ from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
 from tests.runs.given import cores_read
 from tests.runs.looked_into import code, logged, looked_into
-from tests.runs.staged import BATCH_BYTES, PREFETCH, SAMPLES, staged, without_stages
-from tests.runs.tables import replace
+from tests.runs.tables import replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
-STAGED = staged()
 COMPUTING = looked_into(fetch=200, environment=FOUR)
+SIZED = with_steps(
+    replace(COMPUTING, header=replace(COMPUTING.header, unit="images")), samples=32, nbytes=128
+)
 
 
 def workers(count: int) -> Change:
@@ -46,8 +48,8 @@ def blocked_in(kernel: str, **given: Any) -> Run:
 def test_as_it_is_nothing_is_gained() -> None:
     """Neither without a change nor with the settings that the run had."""
     for found in (
-        whatif(STAGED),
-        whatif(STAGED, num_workers=2, prefetch_factor=PREFETCH, in_order=True, batch_size=SAMPLES),
+        whatif(SIZED),
+        whatif(SIZED, num_workers=2, prefetch_factor=2, in_order=True, batch_size=32),
     ):
         assert (found.speedup.value, found.speedup.low, found.speedup.high) == (1, 1, 1)
         assert found.assumptions == ()
@@ -163,10 +165,10 @@ def test_what_holds_training_up(given: dict[str, Any], changed: dict[str, Any], 
 
 def test_first_workers_load_in_the_background() -> None:
     """They begin anew in each epoch, unless they live on."""
-    model = Model.of(staged(workers=0))
+    model = Model.of(looked_into(workers=0, fetch=30))
     started, lives_on = (model.simulate(change) for change in (workers(2), model.with_workers(2)))
     assert 1.5 < started.value < lives_on.value
-    found = whatif(staged(workers=0), num_workers=2)
+    found = whatif(looked_into(workers=0, fetch=30), num_workers=2)
     assert any("receives a batch from a worker in some" in each for each in found.assumptions)
 
 
@@ -196,7 +198,7 @@ def test_what_the_simulation_leaves_out_may_stay_or_go() -> None:
 
 
 def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
-    found = whatif(STAGED, batch_size=2 * SAMPLES)
+    found = whatif(SIZED, batch_size=64)
     assert found.speedup.value == pytest.approx(1, abs=0.1)
     assert "The training step takes the same time for a sample as in the run." in found.assumptions
 
@@ -220,22 +222,22 @@ def test_a_curve_goes_on_until_workers_are_enough() -> None:
 def test_memory_that_is_not_there_is_told() -> None:
     memory = {"pss_bytes": 2e6, "alive_workers": 2.0}
     run = replace(
-        STAGED,
-        stages=STAGED.stages.replace(pickled_bytes=np.zeros(len(STAGED.stages), int)),
+        SIZED,
+        stages=SIZED.stages.replace(pickled_bytes=np.zeros(len(SIZED.stages), int)),
         readings={
-            ("host", "workers"): STAGED.stages.take(slice(3)).replace(
+            ("host", "workers"): Columns({}).replace(
                 time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
             )
         },
-        header=replace(STAGED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
+        header=replace(SIZED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
     )
     found = whatif(run, num_workers=20)
-    queued = (20 * PREFETCH + 1) * BATCH_BYTES
+    queued = (20 * 2 + 1) * 128
     assert found.memory_bytes == 20 * 1e6 + queued
     assert found.shared_memory_bytes == queued
     assert found.shortages == (
         "That takes 20.0 MB of memory, and the machine of the run has 20.0 MB.",
-        "That takes 10.4 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
+        "That takes 5.25 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
     )
 
 
@@ -248,10 +250,10 @@ def test_runs_that_nothing_can_be_predicted_from() -> None:
         "loading, so nothing can be predicted from it; record one that does: "
         "loadeval diagnose -- COMMAND"
     )
-    with pytest.raises(UsageError, match="staged does not tell what happens inside the loader"):
-        whatif(without_stages(STAGED))
-    with pytest.raises(UsageError, match="staged has too few batches to predict from"):
-        whatif(staged(epochs=1, batches=3))
+    with pytest.raises(UsageError, match="run does not tell what happens inside the loader"):
+        whatif(replace(SIZED, stages=SIZED.stages.take(slice(0))))
+    with pytest.raises(UsageError, match="run has too few batches to predict from"):
+        whatif(replace(SIZED, stages=SIZED.stages.take(slice(1))))
 
 
 def test_parts_that_become_faster() -> None:
@@ -292,5 +294,5 @@ def test_parts_that_become_faster() -> None:
 )
 def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        whatif(STAGED, **changed)
+        whatif(SIZED, **changed)
     assert str(caught.value).startswith(message)
