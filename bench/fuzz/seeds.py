@@ -52,7 +52,10 @@ def _written(folder: Path) -> list[Path]:
         record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
         record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
         record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
-        write_run(looked_into(fetch=100, seen=code({"a.py:1 f": 9})), folder / "inside.jsonl"),
+        write_run(
+            looked_into(fetch=9, seen=code({"a.py:1 f": 9}), transforms={"f": 1}),
+            folder / "inside.jsonl",
+        ),
     ]
     for path in logs:
         path.write_bytes(_the_same_everywhere(path.read_bytes()))

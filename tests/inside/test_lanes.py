@@ -34,13 +34,6 @@ def test_of_a_long_epoch_the_middle_is_shown() -> None:
     assert stretch.says == "Epoch 0, batches 350 to 549 of 900"
 
 
-def test_each_step_begins_where_its_wait_ends() -> None:
-    rows = stage_rows(10, 30, step_ms=3)
-    steps = stretch_of(looked_into(rows)).steps
-    assert steps.start_ns.tolist() == rows.delivered_ns.tolist()
-    assert set((steps.end_ns - steps.start_ns)[:-1].tolist()) == {3 * MS}
-
-
 def test_a_batch_goes_through_its_stages_one_after_the_other() -> None:
     took = {"index_ms": 1, "collate_ms": 2, "pickle_ms": 3, "receive_ms": 4, "pin_ms": 5}
     rows = stage_rows(10, 1, workers=1, **took)

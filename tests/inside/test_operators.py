@@ -94,12 +94,6 @@ def test_busy_threads_hold_up_the_costliest_operator() -> None:
     assert (report.limit, report.bottleneck) == ("threads busy", report.operators[1])
 
 
-@pytest.mark.parametrize("loader", [{"workers": None}, {"start_method": "fork"}])
-def test_processes_have_no_threads_that_are_busy(loader: dict[str, Any]) -> None:
-    decode = line("decode", 1, task=9000, run=2800, concurrency=8)
-    assert report_of(by_turns(decode, **loader)).threads_share is None
-
-
 def test_a_line_about_no_time_has_no_share() -> None:
     nothing = line("decode", 0, task=1, run=1, concurrency=1, elapsed_ns=0, tasks=0)
     report = report_of(by_turns(nothing))
