@@ -15,7 +15,6 @@ from loadeval.data.lines import Event, GpuIdle, Padding, Readings, encode
 from loadeval.data.log import read_run
 from tests.runs import DALI, DEMO, SPDL
 from tests.runs.given import MS, save_metrics, write_run
-from tests.runs.looked_into import code, looked_into
 from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train
 
@@ -52,10 +51,6 @@ def _written(folder: Path) -> list[Path]:
         record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
         record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
         record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
-        write_run(
-            looked_into(fetch=9, seen=code({"a.py:1 f": 9}), transforms={"f": 1}),
-            folder / "inside.jsonl",
-        ),
     ]
     for path in logs:
         path.write_bytes(_the_same_everywhere(path.read_bytes()))
@@ -64,7 +59,7 @@ def _written(folder: Path) -> list[Path]:
         logs.append(folder / f"real-{path.name}")
         logs[-1].write_bytes(_shortened(path.read_bytes()))
     files = list(logs)
-    for path in logs[:4]:
+    for path in logs[:3]:
         files.append(path.with_suffix(".json"))
         save_metrics(read_run(path), files[-1])
     for mode in ("log", "replay"):
