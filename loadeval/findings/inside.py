@@ -23,7 +23,7 @@ from loadeval.findings.engine import (
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
-from loadeval.inside.stages import TransformTime
+from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
 from loadeval.model.costs import TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
@@ -161,7 +161,7 @@ def format_of(c: Context) -> SlowFormat | None:
 def tokenising_of(c: Context) -> tuple[float, str]:
     """The share of tokenising in loading, by lines, calls or transforms; and where it is."""
     inside = c.stages
-    named = [
+    named: list[list[tuple[str, CodeLine | LibraryCall | TransformTime]]] = [
         [(f"{line.function} {line.leaf}", line) for line in inside.code],
         [(call.function, call) for call in inside.calls],
         [(part.name, part) for part in inside.transforms],

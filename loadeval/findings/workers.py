@@ -214,7 +214,9 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
             parts = {part.name: part.share for part in inside.transforms}
             parts = parts or {line.place: line.share for line in inside.code}
             parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
-            named = sorted((name for name in parts if parts[name] >= MATTERS), key=parts.get)
+            named = sorted(
+                (name for name in parts if parts[name] >= MATTERS), key=parts.__getitem__
+            )
             most = ", ".join(f"{name} {share(parts[name])}" for name in named[:-4:-1])
             do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
         cpu_ns = inside.cpu_ns or 0.0

@@ -422,7 +422,10 @@ class Model:
         if workers and contention is not None and contention.low is not None:
             lacks_cpus = threads > 1 and threads + workers > cpus
             name = "step_slowed" if lacks_cpus else "growth"
-            tried = [usual._replace(**{name: value}) for value in TRIED[name]]
+            tried = [
+                usual._replace(step_slowed=value) if lacks_cpus else usual._replace(growth=value)
+                for value in TRIED[name]
+            ]
             steps_ns = np.array([self._present(guess)[1].step_ns for guess in tried])
             longer, order = contention + self._ideal_ns, np.argsort(steps_ns)
             if np.ptp(steps_ns) >= NO_EFFECT * longer.value:
