@@ -300,9 +300,8 @@ class Model:
         """
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
-        if self.blocked < BLOCKAGE_MATTERS or blocked_in.endswith(SLEEPS):
-            return (False,)
-        if self.blockage == "lock":
+        is_lock = self.blockage == "lock"
+        if self.blocked < BLOCKAGE_MATTERS or is_lock or blocked_in.endswith(SLEEPS):
             return (False,)
         return (True, False) if self.blockage == "disk" else (False, True)
 
