@@ -70,8 +70,11 @@ SHARED_NS_PER_BYTE = 0.7
 USUAL_PREFETCH = 2
 """Torch keeps so many batches ready for each worker, unless told otherwise."""
 
-START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
-"""Starting a worker, and ending it, takes so long by start method: see docs/how-it-measures.md."""
+FORK_NS, SPAWN_NS = 40_000_000.0, 2_000_000_000.0
+"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn.
+
+See docs/how-it-measures.md.
+"""
 FORK_NS_PER_BYTE = 0.025
 """A fork copies the page tables of the training process, which takes so long for each byte."""
 NO_FORK_SINCE = (3, 14)
@@ -268,15 +271,15 @@ def start_ns(run: Run) -> float:
     if ready_ns:
         return float(np.median(list(ready_ns.values()))) / (run.loader.workers or 1)
     environment, method = run.header.environment, run.loader.start_method
-    version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
     if method is None:  # the default of that system and Python
+        version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
         is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
-        method = ("forkserver" if version >= NO_FORK_SINCE else "fork") if is_linux else "spawn"
-    table = run.readings.get(("host", "process"))
-    used = np.empty(0) if table is None else table.get("rss_bytes", np.empty(0))
-    used = used[~np.isnan(used)]
-    copied = float(used.max()) if len(used) and method == "fork" else 0.0
-    return START_NS.get(method, START_NS["spawn"]) + FORK_NS_PER_BYTE * copied
+        method = "fork" if is_linux and version < NO_FORK_SINCE else "spawn"
+    if method != "fork":
+        return SPAWN_NS
+    table = run.readings.get(("host", "process"), Columns({}))
+    used = table.get("rss_bytes", np.empty(0))
+    return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0))
 
 
 def worker_bytes(run: Run) -> float | None:
