@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from loadeval import read_run
 from loadeval.cli.main import app
 from loadeval.export import export_run
+from tests.recorded import logs_of
 from tests.runs.measured import record
-from tests.runs.staged import staged
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
@@ -71,7 +72,8 @@ def test_the_columns_are_those_of_the_tables(exported: Path) -> None:
 
 def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
     """They are those of the batches of a loader that was looked into."""
-    export_run(staged("log", batches=9), "csv", tmp_path / "run.csv")
+    (log,) = logs_of("slow-transform", tmp_path)
+    export_run(read_run(log), "csv", tmp_path / "run.csv")
     columns = columns_of(tmp_path / "run-stages.csv")
     named = [row[0].strip("`") for row in rows() if re.fullmatch(r"`\w+`", row[0])]
     begin = len(named) - named[::-1].index("epoch") - 1

@@ -56,7 +56,7 @@ OUTPUTS: dict[str, Callable[[Sequence[str]], Any]] = {
     "screen.txt": lambda runs: printed("compare", *runs),
     "full.txt": lambda runs: printed("compare", *runs, "--full"),
     "compare.json": lambda runs: told("compare", runs),
-    "whatif.json": lambda runs: told("whatif", runs),
+    "whatif.json": lambda runs: told("whatif", runs[-1:]),
     "page.txt": page,
 }
 

@@ -17,7 +17,6 @@ from tests.runs import DALI, DEMO, SPDL
 from tests.runs.given import MS, save_metrics, write_run
 from tests.runs.measured import record
 from tests.runs.ranks import runs_of, train
-from tests.runs.staged import staged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,7 +51,6 @@ def _written(folder: Path) -> list[Path]:
         record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
         record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
         record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
-        write_run(staged(batches=60), folder / "staged.jsonl"),
     ]
     for path in logs:
         path.write_bytes(_the_same_everywhere(path.read_bytes()))
@@ -61,7 +59,7 @@ def _written(folder: Path) -> list[Path]:
         logs.append(folder / f"real-{path.name}")
         logs[-1].write_bytes(_shortened(path.read_bytes()))
     files = list(logs)
-    for path in logs[:4]:
+    for path in logs[:3]:
         files.append(path.with_suffix(".json"))
         save_metrics(read_run(path), files[-1])
     for mode in ("log", "replay"):

@@ -113,7 +113,7 @@ def test_readings_that_are_there_twice_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", ["transform_ns", "transform_calls"])
 def test_a_transform_without_its_calls_or_time(tmp_path: Path, kept: str) -> None:
     """Such a file is given to all commands."""
-    path = written(tmp_path, "staged.jsonl")
+    path = written(tmp_path, "real-demo.jsonl")
     content = [json.loads(line) for line in path.read_text().splitlines()]
     first = next(record for record in content if record["type"] == "stages")
     first[kept]["more"] = [1.0] * len(first["batch"])

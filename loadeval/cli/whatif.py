@@ -1,4 +1,4 @@
-"""`loadeval whatif`: throughput under other settings, predicted from runs."""
+"""`loadeval whatif`: throughput under other settings, predicted from a run."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ from loadeval.model.changes import asked_for
 from loadeval.model.model import Model
 from loadeval.model.whatif import predicted
 from loadeval.report.as_json import as_json as plain
-from loadeval.report.report import check_different, training
+from loadeval.report.report import training
 from loadeval.report.text import show
 from loadeval.report.whatif import plot_worker_curve, whatif_as_dict, whatif_sections
 from loadeval.words import printable
 
-RUNS = (
-    "A run of mode alternate. Or several of one loader with different num_workers, which make "
-    "predictions more exact; the last is the present one. Of a folder with the logs of a job's "
-    "ranks, the rank that the others wait for most."
+RUN = (
+    "A run of mode alternate. Of a folder with the logs of a job's ranks, the rank that the others "
+    "wait for most."
 )
 FASTER = (
     "Make a transform or function so many times as fast: GaussianBlur=4. Or a part of loading: "
@@ -35,7 +34,7 @@ CPUS = "CPUs that training and its workers share, without other programs."
 
 
 def whatif(  # noqa: PLR0913 - an option for each setting
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
     *,
     num_workers: Annotated[int | None, typer.Option(min=0, help="Worker processes.")] = None,
     prefetch_factor: Annotated[
@@ -69,8 +68,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     with errors_printed():
         if output is not None:
             from loadeval.report import charts as _  # noqa: F401, PLC0415 - it says what to install
-        check_different(runs)
-        model, asked = Model.of([_read(path) for path in runs]), None
+        model, asked = Model.of(_read(run)), None
         if parts or any(value is not None for value in settings.values()):
             change = asked_for(settings, parts, model.settings, model.costs, model.parts)
             asked = predicted(model, change)

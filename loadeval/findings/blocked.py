@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from loadeval.data.columns import Columns
 from loadeval.findings.engine import (
     BLOCKED,
     DOMINATES,
@@ -141,11 +142,14 @@ def _network(c: Context) -> Finding | None:
     inside, line, (place, seen_at) = c.stages, c.stages.blocked_line, where(c)
     in_client = sum(call.share for call in inside.calls if CLIENTS.fullmatch(call.function))
     in_socket = line is not None and line.blocked_in.startswith(SOCKETS)
-    counted, received = c.run.stages.samples[c.run.stages.samples > 0], _received(c)
-    if (not in_socket and in_client < DOMINATES) or received is None:
+    counted = c.run.stages.samples[c.run.stages.samples > 0]
+    read = c.run.readings.get(("host", "machine"), Columns({}))
+    rates = read.get("received_bytes_per_s", np.empty(0))
+    if (not in_socket and in_client < DOMINATES) or np.isnan(rates).all():
         return None
     if not len(counted) or c.gap.real is None:
         return None
+    received = float(np.nanmean(rates) * (read.time_ns[-1] - read.time_ns[0]) / 1e9)
     samples, batch_bytes = float(counted.mean()), received / len(c.run.stages)
     blocked_ns = c.blocked * inside.fetch_ns
     if batch_bytes >= SLOWEST_STREAM_BYTES_PER_NS * blocked_ns:
@@ -172,15 +176,4 @@ def _network(c: Context) -> Finding | None:
         f"{size(batch_bytes / samples)}, at {seen_at}: that is latency, not bandwidth. "
         f"Loading is blocked {share(c.blocked)} of its time.",
         do,
-        {"HTTP requests a sample": inside.requests and f"{inside.requests:.3g}"},
     )
-
-
-def _received(c: Context) -> float | None:
-    """The bytes that the machine received while it was read; None where that was not known."""
-    for table in c.run.readings.values():
-        rates = table.get("received_bytes_per_s", np.empty(0))
-        if len(rates) and not np.isnan(rates).all():
-            seconds = float(table.time_ns[-1] - table.time_ns[0]) / 1e9
-            return float(np.nanmean(rates)) * seconds
-    return None

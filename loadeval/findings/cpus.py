@@ -6,7 +6,6 @@ from loadeval.data.run import ARMS
 from loadeval.findings.engine import (
     MATTERS,
     MOSTLY,
-    TWICE,
     Context,
     Do,
     Finding,
@@ -17,7 +16,7 @@ from loadeval.findings.engine import (
     rule,
 )
 from loadeval.findings.workers import balanced, lacks_cpu, slow_worker_of
-from loadeval.inside.operators import LockWait, Operators, Threads, operators, threads
+from loadeval.inside.operators import Threads, operators, threads
 from loadeval.model.changes import Change
 from loadeval.words import counted, duration, number, share
 
@@ -36,8 +35,6 @@ FEWEST_READINGS = 2
 """Each arm needs so many readings of the lock."""
 LEAST_CPUS = 0.1
 """Threads of a loader of processes, or of no worker, load if they use so many CPUs to do so."""
-SWITCH_INTERVAL_NS = 5_000_000
-"""Python takes its lock from a thread after this, unless `sys.setswitchinterval` changed it."""
 TRAINING_THREAD = "training thread"
 MUCH = 0.5
 """CPUs: when others use so many, it is said."""
@@ -152,8 +149,7 @@ def confined(c: Context) -> Finding | None:
         init = f", {c.loader.worker_init}" if c.loader.worker_init else ""
         whose, when = "workers", f"at the end of worker_init_fn{init}"
     do = Do("let workers use all CPUs", f"call {let_go} {when}{unset}", change=change)
-    facts = {"training may use, CPUs": use.own}
-    return Finding(f"{says}: something set the affinity of the {whose}.", [do], facts)
+    return Finding(f"{says}: something set the affinity of the {whose}.", [do])
 
 
 def own_cpus(_: Context) -> Change:
@@ -176,15 +172,11 @@ def own_cpus(_: Context) -> Change:
 def oversubscription(c: Context) -> Finding | None:
     """Threads or workers wait for CPUs, or there are more of them than CPUs.
 
-    Shown by workers that could run, but wait for a CPU 15% of their work; steps of several threads
-    that take twice the CPU time beside loading. Where neither was read, by more workers than CPUs,
-    without a cost.
+    Shown by workers that could run, but wait for a CPU 15% of their work. Where that was not read,
+    by more workers than CPUs, without a cost.
 
     Excluded by workers that are kept from CPUs that there are, and CPUs of which half are idle.
     """
-    spinning = _spinning(c)
-    if spinning is not None:
-        return spinning
     workers, usable, computing = c.loader.workers, c.cpus.usable, c.cpus.computing
     if found_by(confined, c) is not None:
         return None
@@ -233,41 +225,7 @@ def _waiting_for_cpus(c: Context, part: float) -> Finding | None:
         f"Loading is ready to run but waits for a CPU {share(part)} of its time: more threads "
         "compute than there are CPUs.",
         [do],
-        {
-            "other threads of a worker compute in a batch, ns": inside.other_cpu_ns,
-            "training may use, CPUs": usable,
-        },
         cost=cost,
-    )
-
-
-def _spinning(c: Context) -> Finding | None:
-    """The step's threads wait for each other by computing, which workers need the CPUs for."""
-    real_cpus, ideal_cpus = c.cpus.training["real"], c.cpus.training["ideal"]
-    usable, workers, gap = c.cpus.usable, c.loader.workers, c.gap
-    if not workers or ideal_cpus is None or real_cpus is None or usable is None:
-        return None
-    if gap.contention is None or gap.real is None or gap.ideal is None:
-        return None
-    count, handed_ns = round(ideal_cpus), 0.0
-    if c.model is not None:
-        handed_ns = float((c.model.costs.receive_ns + c.model.costs.index_ns).mean())
-    real_ns = real_cpus * gap.real.value - handed_ns
-    ideal_ns = ideal_cpus * gap.ideal.value
-    is_slower = gap.contention.value >= MATTERS * gap.real.value
-    if count <= 1 or count + workers <= usable or real_ns < TWICE * ideal_ns or not is_slower:
-        return None
-    fewer = max(usable - workers, 1)
-    because = (
-        f"torch.set_num_threads({fewer}) in the training process; the next run shows what else"
-    )
-    return Finding(
-        f"The training step computes with {count} threads beside {counted(workers, 'worker')}, on "
-        f"{counted(usable, 'CPU')}. Its threads wait for each other by computing (they spin), so "
-        "it takes far more CPU time than with ideal loading.",
-        [Do(f"try OMP_NUM_THREADS={fewer}", because)],
-        {"CPU time of a step, ns": real_ns, "CPU time with ideal loading, ns": ideal_ns},
-        cost=c.contention,
     )
 
 
@@ -281,7 +239,7 @@ def _spinning(c: Context) -> Finding | None:
 def slow_operator(c: Context) -> Finding | None:
     """One stage of the loader's pipeline keeps the others waiting.
 
-    Shown by a stage of SPDL that is busy 80% of the time, or after which the next one starves.
+    Shown by a stage of SPDL, or by threads of its pipeline, that are busy 80% of the time.
 
     Excluded by nothing that is lost in waiting.
     """
@@ -289,12 +247,10 @@ def slow_operator(c: Context) -> Finding | None:
     if report is None or report.bottleneck is None or not c.loses or not c.waiting:
         return None
     slowest, workers = report.bottleneck, c.loader.workers
-    says = f"{slowest.name} always has work waiting, and what comes after it waits for it."
-    if report.limit == "busy":
-        at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
-        busy = share(slowest.busy_share or 0.0)
-        says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
-    elif report.limit == "threads busy":
+    at_once = "one task" if slowest.concurrency == 1 else f"{slowest.concurrency} tasks"
+    busy = share(slowest.busy_share or 0.0)
+    says = f"{slowest.name} works {busy} of the time, on {at_once} at once."
+    if report.limit == "threads busy":
         busy = share(min(report.threads_share or 0.0, 1.0))
         says = (
             f"The {workers} threads of the pipeline are busy {busy} of the time, most of it with "
@@ -304,11 +260,10 @@ def slow_operator(c: Context) -> Finding | None:
     if found_by(python_lock, c) is None:  # else only one of them works at a time
         if report.limit == "threads busy":
             do.insert(0, Do(f"give the pipeline more threads than {workers}"))
-        elif slowest.task_ns is not None:  # a source does one thing at a time
+        else:
             name = c.setting("concurrency") or "concurrency"
             do.insert(0, Do(f"raise {name} of {slowest.name} from {slowest.concurrency}"))
-    facts = {"a task takes, ns": slowest.task_ns, "of it on a CPU, ns": slowest.cpu_ns}
-    return Finding(says, do, facts, sure=report.limit != "queues", cost=c.waiting)
+    return Finding(says, do, cost=c.waiting)
 
 
 @rule(
@@ -377,9 +332,8 @@ def python_lock(c: Context) -> Finding | None:
     return Finding(
         says,
         do,
-        {"wait for the GIL, ns": real.wait_ns, "with ideal loading, ns": ideal.wait_ns},
         sure=held and not (slower is not None and queued_ns > MOSTLY * slower.value > 0),
-        cost=c.contention + c.waiting * _in_lock(operators(c.run), report, real),
+        cost=c.contention + (c.waiting if held else 0.0),
     )
 
 
@@ -400,18 +354,3 @@ def _longer_ns(c: Context, report: Threads) -> tuple[float, float]:
     waiting_ns = 0.0 if c.gap.waiting is None else c.gap.waiting.value
     is_known = None not in use.cpu_cores.values()
     return max(stopped_ns - waiting_ns, 0.0) if is_known else 0.0, max(queued_ns, 0.0)
-
-
-def _in_lock(pipeline: Operators | None, report: Threads, real: LockWait) -> float:
-    """The share of the pipeline's work that is waiting for Python's lock."""
-    timed = [] if pipeline is None else list(pipeline.operators)
-    run_ns = sum(each.batch_ns or 0.0 for each in timed if each.cpu_ns is not None)
-    cpu_ns = sum((each.cpu_ns or 0.0) * each.tasks_per_batch for each in timed)
-    if not run_ns:
-        return 0.0
-    loading = [use for use in report.threads if use.name != TRAINING_THREAD]
-    cores = sum(use.cpu_cores["real"] or 0.0 for use in loading)
-    queued = sum(use.run_queue_cores["real"] or 0.0 for use in loading)
-    queued_ns = cpu_ns * queued / cores if cores else 0.0
-    blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
-    return blocked * min(real.wait_ns / SWITCH_INTERVAL_NS, 1.0)

@@ -381,9 +381,8 @@ class Context:
     def setting(self, name: str) -> str | None:
         """What the user calls a setting of the loader; None where it has none of the kind."""
         names = self.loader.setting_names
-        if names is None:  # an older log, or a loader of which only torch's own names are known
-            is_torchs = self.loader.backend.startswith("torch.")
-            return name if is_torchs or self.loader.persistent_workers is not None else None
+        if names is None:  # an older log
+            return name if self.loader.backend.startswith("torch.") else None
         return names.get(name)
 
 
@@ -401,9 +400,7 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         why = "the run replayed, and loaded nothing"
         return Diagnosis((), (), (), {each.name: why for each in RULES})
     c = Context(real, ideal, others)
-    found: list[tuple[Rule, Finding]] = []
-    nothing: list[str] = []
-    skipped: dict[str, str] = {}
+    found, nothing, skipped = list[tuple[Rule, Finding]](), list[str](), dict[str, str]()
     for each in RULES:
         try:
             finding = each.ask(c)
@@ -415,12 +412,13 @@ def diagnose(real: Run, ideal: Run | None = None, **others: Run) -> Diagnosis:
         else:
             found.append((each, replace(finding, rule=each.name, source=each.source)))
     findings = _costs(c, found)
-    nothing += [each.name for each, _ in found if each.name not in {f.rule for f in findings}]
+    told = {finding.rule for finding in findings}
+    nothing += [each.name for each, _ in found if each.name not in told]
     actions, limit = _actions(c, findings)
     return Diagnosis(tuple(findings), tuple(actions), tuple(nothing), skipped, limit)
 
 
-# One account, and one list: parts of it would pass all of it around.
+# One account: parts of it would pass all of it around.
 def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # noqa: C901, PLR0912, PLR0915
     """The findings, the costliest first, each with the time that those before it left.
 
@@ -439,25 +437,25 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
         lost = {part: share * min(most, 1.0) for part, share in lost.items()}
     left, total, slower = dict(lost), sum(lost.values()), lost["contention"]
     undos = {each.name: each.undo(c) for each, _ in found if each.undo and c.model is not None}
-
-    def alone(each: Rule, finding: Finding) -> float | None:
+    alone = dict[str, float | None]()
+    for each, finding in found:
         if finding.cost is not None:  # of the steady state, but for starts
-            return finding.cost * (1 - of_starts * ("epoch starts" not in each.of)) or None
-        if each.name in undos:
-            return c.gained(undos[each.name])
-        return c.waiting or None if each.undo else None
-
-    costs = {each.name: alone(each, finding) for each, finding in found}
+            share = finding.cost * (1 if "epoch starts" in each.of else 1 - of_starts)
+            alone[each.name] = share or None
+        elif each.name in undos:
+            alone[each.name] = c.gained(undos[each.name])
+        else:
+            alone[each.name] = c.waiting or None if each.undo else None
 
     def place(pair: tuple[Rule, Finding]) -> tuple[int, float]:
         each, finding = pair
         # Of two that are alike, what a setting mends comes first.
         by_setting = bool(finding.do) and isinstance(finding.do[0], Set)
-        return TURNS.index(each.turn), -(costs[each.name] or 0.0) * (1 + LARGE * by_setting)
+        return TURNS.index(each.turn), -(alone[each.name] or 0.0) * (1 + LARGE * by_setting)
 
     findings, undone, reached = list[Finding](), Change(), 0.0
     for each, finding in sorted(found, key=place):
-        cost, is_last = costs[each.name], each.turn == "last"
+        cost, is_last = alone[each.name], each.turn == "last"
         if cost is None:
             findings.append(replace(finding, cost=None))
             continue
@@ -469,9 +467,9 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
         # Steps are slower beside what is loaded: less so, as less is.
         within, unloaded = {part: left[part] for part in each.of}, 0.0
         if c.model is not None and not c.is_rank:
-            before = c.model.costs
-            unloaded = 1 - computed_ns(both.applied(before)) / max(computed_ns(before), 1.0)
-            unloaded = max(unloaded, 0.0)
+            before_ns = computed_ns(c.model.costs)
+            then_ns = computed_ns(both.applied(c.model.costs))
+            unloaded = max(1 - then_ns / max(before_ns, 1.0), 0.0)
         if is_last:
             is_all = "contention" in each.of or (c.cpus.are_busy and not c.is_rank)
             within["contention"] = min(left["contention"], slower * (1 - unloaded)) * is_all
@@ -492,8 +490,13 @@ def _costs(c: Context, found: list[tuple[Rule, Finding]]) -> list[Finding]:  # n
             taken = min(rest, most)
             left[part], rest = left[part] - taken, rest - taken
         findings.append(replace(finding, cost=cost))
-    first = {each.name for each in RULES if each.turn == "first"}
+    first = _first()
     return sorted(findings, key=lambda f: (f.cost is None, f.rule not in first, -(f.cost or 0.0)))
+
+
+def _first() -> set[str]:
+    """The rules that are undone before others."""
+    return {each.name for each in RULES if each.turn == "first"}
 
 
 def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  # noqa: C901
@@ -507,47 +510,41 @@ def _actions(c: Context, findings: list[Finding]) -> tuple[list[Action], str]:  
     for finding in findings:
         for do in finding.do:
             asked.setdefault(do.says, (do, []))[1].append(finding.rule)
-    first = {each.name for each in RULES if each.turn == "first"}
-    predicted = [each for each in asked.values() if c.model and each[0].change is not None]
+    first, model = _first(), c.model
     actions, done, reached = list[Action](), Change(), 1.0
-    while predicted and c.model is not None:
-        tried = [
-            (c.model.simulate(both := done + (do.change or Change())), do, rules, both)
-            for do, rules in predicted
-        ]
+    left = [(do, rules, do.change) for do, rules in asked.values() if do.change is not None]
+    while left and model is not None:
+        tried = [(model.simulate(done + change), do, rules) for do, rules, change in left]
         most = max(speedup.value for speedup, *_ in tried)
         alike = [each for each in tried if each[0].value >= most - LARGE * abs(most - reached)]
-        speedup, do, rules, both = min(
+        speedup, do, rules = min(
             [each for each in tried if first & set(each[2])] or alike,
             key=lambda each: not isinstance(each[1], Set),
         )
-        predicted = [each for each in predicted if each[0] is not do]
+        left = [each for each in left if each[0] is not do]
         if speedup.value < reached * (1 + WORTH) or round(speedup.bounds[0], 2) <= 1:
             if first & set(rules):
                 continue
             break
-        done, reached = both, speedup.value
+        done, reached = done + (do.change or Change()), speedup.value
         actions.append(_action(c, do, rules, speedup))
         if isinstance(do, Set):
-            predicted = [each for each in predicted if _setting(each[0]) != do.setting]
+            left = [each for each in left if getattr(each[0], "setting", None) != do.setting]
     told = {name for action in actions for name in action.findings}
+    settings = {action.setting for action in actions if action.setting}
     for do, rules in asked.values():
-        is_set = _setting(do) in {action.setting for action in actions if action.setting}
-        if told & set(rules) or is_set:
+        if told & set(rules) or getattr(do, "setting", None) in settings:
             continue
-        if c.model is not None and do.change is not None:
-            then = c.model.simulate(done + do.change)
+        if model is not None and do.change is not None:
+            then = model.simulate(done + do.change)
             # It may lose as much as it is likely to gain.
             loses = then.value * then.bounds[0] < reached**2
             if then.value < reached * (1 + MATTERS) or loses:
                 continue
         told |= set(rules)
         actions.append(_action(c, do, rules, None))
-    return actions, c.model.limit(done) if c.model is not None and reached > 1 else ""
-
-
-def _setting(do: Set | Do) -> str | None:
-    return do.setting if isinstance(do, Set) else None
+        settings |= {action.setting for action in actions if action.setting}
+    return actions, model.limit(done) if model is not None and reached > 1 else ""
 
 
 def _action(c: Context, do: Set | Do, rules: list[str], speedup: Estimate | None) -> Action:

@@ -33,7 +33,6 @@ def unpinned_memory(c: Context) -> Finding | None:
     return Finding(
         "Batches are copied to the GPU from memory that is not pinned.",
         [Set(name, False, True, because)],
-        {"batches that are not pinned": c.run.batches},
         sure=False,
     )
 
@@ -57,7 +56,6 @@ def hidden_waits(c: Context) -> Finding | None:
         f"Training waits {duration(wait_ns)} for a batch, but the GPU is idle for only "
         f"{duration(idle_ns)} of it: it has work from the step before.",
         [Do("leave the loader as it is", "these waits cost nothing")],
-        {"mean wait, ns": wait_ns, "GPU idle in it, ns": idle_ns},
     )
 
 
@@ -89,5 +87,4 @@ def idle_gpu(c: Context) -> Finding | None:
         f"Loading is not the limit: even with ideal loading {gpu} is idle "
         f"{share(1 - least / 100)} of the time.",
         [Do("profile the step, not the loader", because)],
-        {"GPU busy with ideal loading, share": least / 100},
     )

@@ -23,7 +23,7 @@ from loadeval.findings.engine import (
 from loadeval.findings.workers import SIMULATED, more_workers, slow_worker_of
 from loadeval.inside.code import AMPLIFIED, FUTEX, MUCH_READ, SlowFormat
 from loadeval.inside.code import slow_format as slow_format_of
-from loadeval.inside.stages import TransformTime
+from loadeval.inside.stages import CodeLine, LibraryCall, TransformTime
 from loadeval.model.changes import Change
 from loadeval.model.costs import TINY, in_share, mean_known, work_of
 from loadeval.words import duration, number, share, size
@@ -161,16 +161,15 @@ def format_of(c: Context) -> SlowFormat | None:
 def tokenising_of(c: Context) -> tuple[float, str]:
     """The share of tokenising in loading, by lines, calls or transforms; and where it is."""
     inside = c.stages
-    lines = [(line.name, f"{line.function} {line.leaf}", line.share) for line in inside.code]
-    calls = [(call.name, call.function, call.share) for call in inside.calls]
-    transforms = [(part.name, part.name, part.share) for part in inside.transforms]
-    # A call may be seen as not all of them.
-    seen = [
-        [(part, name) for name, text, part in parts if TOKENISER.search(text)]
-        for parts in (lines, calls, transforms)
+    named: list[list[tuple[str, CodeLine | LibraryCall | TransformTime]]] = [
+        [(f"{line.function} {line.leaf}", line) for line in inside.code],
+        [(call.function, call) for call in inside.calls],
+        [(part.name, part) for part in inside.transforms],
     ]
-    most = max(seen, key=lambda parts: sum(part for part, _ in parts))
-    return min(sum(part for part, _ in most), 1.0), most[0][1] if most else ""
+    # A call may be seen as not all of them.
+    seen = [[each for text, each in parts if TOKENISER.search(text)] for parts in named]
+    most = max(seen, key=lambda parts: sum(each.share for each in parts))
+    return min(sum(each.share for each in most), 1.0), most[0].name if most else ""
 
 
 def tokenises(c: Context) -> bool:
@@ -230,16 +229,15 @@ def slow_transform(c: Context) -> Finding | None:
 
 
 def _cheaper_transform(c: Context, part: TransformTime) -> Do:
-    line, because, place = c.stages.line, FASTER, None
-    if line is not None and min(line.share, part.share) < DOMINATES:
-        line = None
-    for each in c.stages.code:  # its own lines come first
-        is_own = f"{each.function}.".startswith(f"{part.function}.")
-        if is_own and each.share >= MOSTLY * part.share:
-            line = each
-            break
-    if line is not None:
-        because, place = f"most of it is in {line.name}; {FASTER}", line.place
+    lines = [
+        line
+        for line in c.stages.code
+        if f"{line.function}.".startswith(f"{part.function}.") and line.share >= MOSTLY * part.share
+    ]
+    if c.stages.line is not None and min(c.stages.line.share, part.share) >= DOMINATES:
+        lines.append(c.stages.line)  # its own lines come first
+    because = f"most of it is in {lines[0].name}; {FASTER}" if lines else FASTER
+    place = lines[0].place if lines else None
     says = f"make {part.name} twice as fast"
     return Do(says, because, place, less(part.share / TWICE), TWICE)
 
@@ -249,24 +247,20 @@ def _behind_what_shrinks(c: Context, part: TransformTime) -> list[Set | Do]:
 
     It must not itself change how large a sample is.
     """
-    sizes = list(c.stages.sizes)
-    at = next((at for at, each in enumerate(sizes) if each.name == part.name), None)
-    if at is None:
+    names = [each.name for each in c.stages.sizes]
+    if part.name not in names:
         return []
-    own = sizes[at]
+    own, *behind = c.stages.sizes[names.index(part.name) :]
     handled = min(own.before, own.after)
-    if max(own.before, own.after) >= TWICE * max(handled, 1.0):
+    smaller = next((each for each in behind if handled >= TWICE * max(each.after, 1.0)), None)
+    if smaller is None or max(own.before, own.after) >= TWICE * max(handled, 1.0):
         return []
-    for smaller in sizes[at + 1 :]:
-        left = max(smaller.after, 1.0)
-        if handled >= TWICE * left:
-            because = (
-                f"it handles {number(handled)} numbers a sample (pixels times channels), and "
-                f"{smaller.name} leaves {number(smaller.after)}"
-            )
-            change = less(part.share * (1 - left / handled))  # its time is in proportion
-            return [Do(f"call {part.name} after {smaller.name}", because, change=change)]
-    return []
+    because = (
+        f"it handles {number(handled)} numbers a sample (pixels times channels), and "
+        f"{smaller.name} leaves {number(smaller.after)}"
+    )
+    change = less(part.share * (1 - max(smaller.after, 1.0) / handled))  # its time goes with it
+    return [Do(f"call {part.name} after {smaller.name}", because, change=change)]
 
 
 def _without_copies(c: Context) -> Change:
@@ -307,7 +301,6 @@ def copied_pages(c: Context) -> Finding | None:
         f"which takes {share(copied.share)} of the CPU time of loading: reading a Python object "
         "changes its reference count, and so copies its page in a forked worker.",
         [Do("hold the dataset in NumPy arrays or tensors", because, change=_without_copies(c))],
-        {"estimated objects of the dataset": c.loader.dataset_objects},
     )
 
 
@@ -368,7 +361,6 @@ def slow_fetch(c: Context) -> Finding | None:
     return Finding(
         f"{share(line.share)} of loading a batch is spent in {line.name}.",
         [*by_lines(c), *more_workers(c)],
-        {f"{each.name}, share": each.share for each in c.stages.code[:3]},
     )
 
 
@@ -432,36 +424,25 @@ def tokenising(c: Context) -> Finding | None:
 @rule(
     "transfer",
     source=SIMULATED,
-    undo=lambda _: without("lock_ns", "pickle_ns", "receive_ns"),
+    undo=lambda _: without("pickle_ns", "receive_ns"),
 )
 def transfer(c: Context) -> Finding | None:
     """Passing a batch from its worker to the training process takes long.
 
     Shown by pickling and receiving that are 20% of the loader's time and 0.6 ms.
     """
-    work_ns = {each.stage: each.work_ns for each in c.stages.stages}
-    receive_ns = work_ns.get("receive", 0.0)
-    transfer_ns = work_ns.get("pickle", 0.0) + receive_ns
+    passing = [each for each in c.stages.stages if each.stage in ("pickle", "receive")]
+    transfer_ns = sum(each.work_ns for each in passing)
     if not c.loses or c.charged("pickle", "receive") < LARGE or transfer_ns < LEAST_TRANSFER_NS:
         return None
-    pickled, lock_ns = c.stages.pickled_bytes or 0.0, 0.0
-    if c.model is not None and c.model.costs.lock_ns.any():
-        lock_ns = receive_ns - float(c.model.costs.receive_ns.mean())
+    pickled = c.stages.pickled_bytes or 0.0
     says = f"Passing a batch from its worker to training takes {duration(transfer_ns)}"
     change = shorter(TWICE, "pickle_ns", "receive_ns")
-    if lock_ns >= MOSTLY * transfer_ns:
-        says += (
-            ": most of it is waiting for Python's lock (the GIL) in the worker, which keeps it "
-            "while it loads the next batch."
-        )
-        do = "call torch.multiprocessing.set_sharing_strategy('file_system')"
-        because = "at the start of the script: tensors are then passed by name"
-        change = without("lock_ns")
-    elif pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
+    if pickled / SLOWEST_COPY_BYTES_PER_NS >= MOSTLY * transfer_ns:
         says += f": {size(pickled)} of it go through a pipe, as all that is not a tensor does."
         do = "return tensors from the workers, not arrays"
         because = "torch.from_numpy in collate_fn: they go through shared memory"
-        change = without("lock_ns", "pickle_ns", "receive_ns")
+        change = without("pickle_ns", "receive_ns")
     elif pickled < BYTES_OF_FEW:
         says += ": handing tensors from one process to another takes time for each, however small."
         do = "use larger batches"
@@ -473,8 +454,7 @@ def transfer(c: Context) -> Finding | None:
     if name := c.setting("num_workers"):
         none = Change({"num_workers": 0})
         advice.append(Set(name, c.loader.workers, 0, "no batch is passed then", none))
-    facts = {"receiving it, ns": receive_ns, "pickled, bytes": pickled}
-    return Finding(says, advice, facts)
+    return Finding(says, advice)
 
 
 @rule("slow sampler", source=SIMULATED, undo=lambda _: without("index_ns"))

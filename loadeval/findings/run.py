@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.run import ARMS, Run
+from loadeval.data.columns import UNKNOWN
+from loadeval.data.run import ARMS
 from loadeval.estimate.epochs import outliers as outliers_of
 from loadeval.estimate.gap import mean_of
 from loadeval.estimate.memory import HOUR_NS, LEAST_SHARE, bytes_kept, growth, memory_left
@@ -39,10 +39,8 @@ FEW = 0.1
 """Of the batches: what happens in more of them is not out of the ordinary."""
 NEARLY = 0.9
 """Of the time of stalls: the longest ones that have so much of it are told."""
-FEWEST_STALLS, FEWEST_GAPS = 3, 4
-"""So many stalls are hardly chance; so many gaps between them may be regular."""
-REGULAR = 0.8
-"""This share of the gaps between stalls must be about equal for there to be a period."""
+FEWEST_STALLS = 3
+"""So many are hardly chance."""
 WORTH_SAYING = 0.01
 """A smaller share of the time is not worth saying."""
 FEWEST_FOR_CHANGE, PARTS = 40, 20
@@ -67,53 +65,33 @@ def stalls(c: Context) -> Finding | None:
     Excluded by head-of-line blocking and slow samples, which name what makes them.
     """
     _needs(c, PARTS)
-    wait_ns, count, workers = c.batches.wait_ns, len(c.rows), c.loader.workers
-    iteration_ns = wait_ns + c.batches.step_ns
-    top = np.flatnonzero(wait_ns > TWICE * np.median(iteration_ns))
-    waited_ns, stalled_ns = int(wait_ns.sum()), int(wait_ns[top].sum())
-    of_time = stalled_ns / max(int(iteration_ns.sum()), 1)
-    if not FEWEST_STALLS <= len(top) <= FEW * count or of_time < MATTERS:
+    wait_ns, iteration_ns = c.batches.wait_ns, c.batches.wait_ns + c.batches.step_ns
+    stalled_ns = wait_ns[wait_ns > TWICE * np.median(iteration_ns)]
+    of_time = stalled_ns.sum() / max(iteration_ns.sum(), 1)
+    if not FEWEST_STALLS <= len(stalled_ns) <= FEW * len(wait_ns) or of_time < MATTERS:
         return None
-    if stalled_ns < MOSTLY * waited_ns or found_by(head_of_line, c) or found_by(slow_samples, c):
+    is_most = stalled_ns.sum() >= MOSTLY * wait_ns.sum()
+    if not is_most or found_by(head_of_line, c) or found_by(slow_samples, c):
         return None
     is_shown = not c.gap.pairs or c.loses
-    longest = top[np.argsort(-wait_ns[top], kind="stable")]  # those that hardly matter are left out
-    top = np.sort(longest[: 1 + np.searchsorted(np.cumsum(wait_ns[longest]), NEARLY * stalled_ns)])
-    stalled_ns = int(wait_ns[top].sum())
-    of_time = stalled_ns / max(int(iteration_ns.sum()), 1)
-    period = _period(c, top)
-    look = Do(
-        "find what slows a few batches", "large files, a shard boundary, a cold cache, retries"
-    )
+    longest_ns = -np.sort(-stalled_ns)  # those that hardly matter are left out
+    most = 1 + np.searchsorted(longest_ns.cumsum(), NEARLY * stalled_ns.sum())
+    longest_ns = longest_ns[:most]
+    of_time = float(longest_ns.sum() / max(iteration_ns.sum(), 1))
+    because = "large files, a shard boundary, a cold cache, retries"
+    look = Do("find what slows a few batches", because)
     line = c.stages.line if c.model is not None else None
-    if period and workers and period % workers == 0:
-        because = f"the stalls come every {period:,} batches, a multiple of the {workers} workers"
-        look = Do("find what one worker does that the others do not", because)
-    elif period:
-        look = Do(f"find what the loader does every {period:,} batches", "such as opening a shard")
-    elif line is not None and line.share >= DOMINATES:
-        because = f"workers are seen there {share(line.share)} of loading; {look.because}"
+    if line is not None and line.share >= DOMINATES:
+        because = f"workers are seen there {share(line.share)} of loading; {because}"
         look = Do(f"find what {line.function} does for a few batches", because, line.place)
     return Finding(
-        f"{len(top):,} of {count:,} batches cause {share(stalled_ns / waited_ns)} of the waiting, "
-        f"{share(of_time)} of the training time.",
-        [look, *(deeper_queue(c) if workers and is_shown else [])],
-        {"their mean wait, ns": stalled_ns / len(top), "batches from one to the next": period},
+        f"{len(longest_ns):,} of {len(wait_ns):,} batches cause "
+        f"{share(longest_ns.sum() / wait_ns.sum())} of the waiting, {share(of_time)} of the "
+        "training time.",
+        [look, *(deeper_queue(c) if c.loader.workers and is_shown else [])],
         sure=is_shown,
         cost=min(of_time, c.waiting) if is_shown else 0.0,
     )
-
-
-def _period(c: Context, top: np.ndarray) -> int | None:
-    """The number of batches from one stall to the next; None where that is not regular."""
-    rows = c.rows[top]
-    gaps = np.diff(rows)[np.diff(c.run.steps.epoch[rows]) == 0]
-    # In an alternating run the batches that count have gaps.
-    if c.run.header.mode == "alternate" or len(gaps) < FEWEST_GAPS:
-        return None
-    period = int(np.median(gaps))
-    close = np.abs(gaps - period) <= max(1.0, 0.05 * period)
-    return period if period > 1 and close.mean() >= REGULAR else None
 
 
 @rule("outliers", source="twice the median, as in Amazon SageMaker's PT_dataloader_analysis")
@@ -125,19 +103,18 @@ def outliers(c: Context) -> Finding | None:
     Excluded by long waits, where a finding says what training waits for.
     """
     _needs(c, PARTS)
-    slow = outliers_of(c.run)
-    rows = slow.row[np.isin(slow.row, c.rows)]
+    steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
+    rows = np.intersect1d(outliers_of(c.run).row, c.rows)
     if len(rows) > MATTERS * len(c.rows):
         return None
-    steps, iteration_ns = c.run.steps, c.batches.wait_ns + c.batches.step_ns
+    waits = steps.wait_ns[rows] > steps.step_ns[rows]
     if explains_waiting(c) or found_by(stalls, c):  # then it is no riddle
-        rows = rows[steps.wait_ns[rows] <= steps.step_ns[rows]]
+        rows, waits = rows[~waits], waits[~waits]
     beyond_ns = steps.wait_ns[rows] + steps.step_ns[rows] - float(np.median(iteration_ns))
     cost = float(beyond_ns.sum()) / max(float(iteration_ns.sum()), 1.0)
     if cost < WORTH_SAYING:
         return None
-    waiting = int((steps.wait_ns[rows] > steps.step_ns[rows]).sum())
-    stepping = len(rows) - waiting
+    waiting, stepping = int(waits.sum()), int((~waits).sum())
     parts, do = list[str](), list[Set | Do]()
     if waiting:
         parts.append(f"{counted(waiting, 'wait was', 'waits were')} long")
@@ -150,7 +127,6 @@ def outliers(c: Context) -> Finding | None:
         f"{len(rows):,} of {len(c.rows):,} batches took over twice the median: "
         f"{' and '.join(parts)}. That costs {share(cost)} of the training time.",
         do,
-        {"longest iteration, ns": int(iteration_ns.max())},
     )
 
 
@@ -165,25 +141,37 @@ def drift(c: Context) -> Finding | None:
     that differ, and not both of these become slower.
     """
     _needs(c, FEWEST_FOR_CHANGE)
-    batches, count = c.batches, len(c.batches)
-    batches = batches.replace(
-        total_ns=batches.wait_ns + batches.step_ns,
-        amount=np.ones(count),
-        block=np.zeros(count, np.int64),
-    )
-    halves = [batches.take(rows) for rows in np.array_split(np.arange(count), 2)]
-    medians = np.array([np.median(part) for part in np.array_split(batches.total_ns, PARTS)])
+    count, total_ns = len(c.batches), c.batches.wait_ns + c.batches.step_ns
+    halves = np.array_split(np.arange(count), 2)
+    medians = np.array([np.median(part) for part in np.array_split(total_ns, PARTS)])
     at = np.arange(PARTS, dtype=np.float64)
     trend = slope([(at, medians)])
     # One step, wherever it is, cannot make both halves slower.
     trends = [slope([(at[part], medians[part])]) for part in np.split(np.arange(PARTS), 2)]
     rise = 0.0 if trend is None else trend.value * (PARTS - 1) / float(np.median(medians))
     if rise >= TWICE * MATTERS and all(half and half.low and half.low > 0 for half in trends):
-        return _falling(halves, medians)
-    first, second = map(mean_of, halves)
+        because = "losses or outputs kept with their autograd graph, a metric over all batches"
+        do = Do("find what grows in the step", because)
+        longer_ns, waits_ns = (
+            times_ns[halves[1]].mean() - times_ns[halves[0]].mean()
+            for times_ns in (total_ns, c.batches.wait_ns)
+        )
+        if waits_ns > longer_ns / 2:
+            because = "a list or cache that it searches, files that it never closes"
+            do = Do("find what grows in the loader", because)
+        first_ns, *_, last_ns = medians.reshape(4, -1).mean(axis=1).tolist()
+        return Finding(
+            f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of "
+            f"the run, and {duration(first_ns)} at its start.",
+            [do],
+        )
+    whole = c.batches.replace(
+        total_ns=total_ns, amount=np.ones(count), block=np.zeros(count, np.int64)
+    )
+    first, second = (mean_of(whole.take(rows)) for rows in halves)
     change = second - first
     low, high = change.bounds
-    part = abs(change.value) / max(float(batches.total_ns.mean()), 1.0)
+    part = abs(change.value) / max(float(total_ns.mean()), 1.0)
     if change.low is None or low <= 0 <= high or part < MATTERS:
         return None
     slower, do = "slower", Do("look for other work on the machine, heat and growing memory")
@@ -195,25 +183,6 @@ def drift(c: Context) -> Finding | None:
         "whole run average the two.",
         [do],
         {"iteration in the first half, ns": first, "in the second half, ns": second},
-    )
-
-
-def _falling(halves: list[Columns], medians: np.ndarray) -> Finding:
-    """What is said where throughput falls all the time, by the loader or the step."""
-    because = "losses or outputs kept with their autograd graph, a metric over all batches, heat"
-    do = Do("find what grows in the step", because)
-    waits_ns, iterations_ns = (
-        halves[1][name].mean() - halves[0][name].mean() for name in ("wait_ns", "total_ns")
-    )
-    if waits_ns > iterations_ns / 2:
-        because = "a list or cache that it searches, files that it never closes, a storage's burst"
-        do = Do("find what grows in the loader", because)
-    quarter = PARTS // 4
-    first_ns, last_ns = float(medians[:quarter].mean()), float(medians[-quarter:].mean())
-    return Finding(
-        f"Training keeps getting slower: an iteration takes {duration(last_ns)} at the end of the "
-        f"run, and {duration(first_ns)} at its start.",
-        [do],
     )
 
 
@@ -230,27 +199,21 @@ def not_representative(c: Context) -> Finding | None:
         return None
     if c.ideal is None:
         raise Skip("no batches were replayed")
-
-    def dependence(run: Run, column: str) -> float:
-        """The rank correlation of the steady steps with a column; 0 if weak, or maybe chance."""
-        steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
-        rho = spearman(steps.step_ns, steps[column])
-        errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
-        return rho if abs(rho) >= MOSTLY and errors >= SIGNIFICANT else 0.0
-
-    facts = {
-        "rank correlation with place in the epoch": dependence(c.run, "batch"),
-        "rank correlation with size in bytes": max(
-            (dependence(run, "nbytes") for run in (c.run, c.ideal)), key=abs
-        ),
-    }
-    if not any(facts.values()):
+    facts = dict[str, float]()
+    for says, column in (("place in the epoch", "batch"), ("size in bytes", "nbytes")):
+        for run in (c.run,) if column == "batch" else (c.run, c.ideal):
+            steps = run.steps.take(steady(run) & (run.steps[column] != UNKNOWN))
+            rho = spearman(steps.step_ns, steps[column])
+            errors = abs(rho) * math.sqrt(max(len(steps) - 1, 0))
+            if abs(rho) >= MOSTLY and errors >= SIGNIFICANT:
+                facts[f"rank correlation with {says}"] = rho
+    if not facts:
         return None
     return Finding(
         "How long a step takes depends on its batch, so those that were replayed may not stand for "
         "the epoch.",
         [Do(DIAGNOSE, f"{IN_PYTHON}: it serves every batch once")],
-        {name: rho for name, rho in facts.items() if rho},
+        facts,
     )
 
 
@@ -275,7 +238,7 @@ def worker_memory(c: Context) -> Finding | None:
 
     Excluded by growth that levels off, and workers that start anew before it matters.
     """
-    because = "a cache or list that the dataset appends to: bound it"
+    because = "a cache or list that the dataset appends to, or lru_cache(None): bound it"
     kept, workers, available = bytes_kept(c.run), c.loader.workers, memory_left(c.run)
     if kept and workers and available is not None and c.gap.real is not None:
         batches, length = available / kept, length_of_epochs(c.run) or 1.0
@@ -288,7 +251,6 @@ def worker_memory(c: Context) -> Finding | None:
                 f"{size(available)} that are left are full after {batches:,.0f} batches "
                 f"({number(batches / length)} epochs), in {duration(left_ns)}.",
                 [Do("find what the dataset keeps", because)],
-                {"kept of each batch, bytes": kept},
             )
     return _growing(c, "workers", Do("keep dataset lists in arrays, and bound caches", because))
 
@@ -304,7 +266,6 @@ def _growing(c: Context, subject: str, do: Do) -> Finding | None:
         f"The memory of the {'training process' if subject == 'process' else subject} grows by "
         f"{size(rate.value)} an hour, of {size(limit)} in all.",
         [do],
-        {"growth in an hour, bytes": rate},
     )
 
 
@@ -337,8 +298,7 @@ def padding(c: Context) -> Finding | None:
             f": every batch is padded to {told.length:,}, and the longest sequence of a batch is "
             f"{told.longest:,g} at the median"
         )
-    facts = {"batches looked at": told.batches}
-    return Finding(f"{says}.", do, facts, sure=gain is not None)
+    return Finding(f"{says}.", do, sure=gain is not None)
 
 
 @rule("shared machine", source="CPU time of the machine, less that of training and its workers")
@@ -361,7 +321,6 @@ def shared_machine(c: Context) -> Finding | None:
         f"Other programs used up to {number(max(used))} CPUs during this run: results may change "
         "with what else runs.",
         [] if says_so else [do],
-        {"training may use, CPUs": c.cpus.usable},
     )
 
 
@@ -383,19 +342,18 @@ def slow_validation(c: Context) -> Finding | None:
     part = waited_ns / (own_ns + whole.value * c.run.batches)
     if part < MATTERS:
         return None
-    own, training = validation.loader, c.loader
+    own, workers = validation.loader, c.loader.workers
     do = Do("make loading for validation cheaper, or validate less often", where=own.made_at)
-    if training.workers and own.workers == 0:
-        says = f"{c.setting('num_workers') or 'workers'} 0 -> {training.workers} for validation"
+    if workers and own.workers == 0:
+        says = f"{c.setting('num_workers') or 'workers'} 0 -> {workers} for validation"
         do = Do(says, "as training has", own.made_at)
     settings = ("workers", "prefetch_depth", "persistent_workers", "pinned")
-    both = {name: (getattr(own, name), getattr(training, name)) for name in settings}
     return Finding(
         f"Of this run {share(part)} is waiting for batches of validation.",
         [do],
         {
             name.replace("_", " "): f"{theirs} in validation, {ours} in training"
-            for name, (theirs, ours) in both.items()
-            if theirs != ours
+            for name in settings
+            if (theirs := getattr(own, name)) != (ours := getattr(c.loader, name))
         },
     )

@@ -75,23 +75,23 @@ def mean_start(c: Context, *, first: bool = False) -> Start | None:
     """The mean of how later epochs start, or how the `first` does; None if none was looked into."""
     starts = []
     for epoch, times in c.run.stages.by("epoch"):
-        one = times.take(slice(1))
-        asked_ns, delivered_ns = int(one.requested_ns[0]), int(one.delivered_ns[0])
-        if (epoch == 0) is not first or one.batch[0] or UNKNOWN in (asked_ns, delivered_ns):
+        one = {name: int(times[name][0]) for name in times.names}
+        asked_ns, delivered_ns = one["requested_ns"], one["delivered_ns"]
+        if (epoch == 0) is not first or one["batch"] or UNKNOWN in (asked_ns, delivered_ns):
             continue
         workers = [each for each in c.run.worker_starts if each.epoch == epoch]
-        index_ns = max(int(one.index_ns[0]), 0)
+        index_ns = max(one["index_ns"], 0)
         # Workers that live on are asked before the first batch is.
-        before_ns = index_ns if not workers and one.worker[0] != UNKNOWN else 0
+        before_ns = index_ns if not workers and one["worker"] != UNKNOWN else 0
         # Workers that began before the batch was asked for are part of opening the loader.
         began_ns = min([asked_ns - before_ns, *(each.start_ns for each in workers)])
-        is_first = one.slowest_index[0] == 0  # of an iterable dataset: its worker's first
+        is_first = one["slowest_index"] == 0  # of an iterable dataset: its worker's first
         starts.append(
             (
                 delivered_ns - began_ns,
                 max((each.ready_ns - each.start_ns for each in workers), default=0),
                 max((each.init_ns for each in workers), default=0),
-                int(max(one.slowest_ns[0], 0)) if is_first else 0,
+                max(one["slowest_ns"], 0) * is_first,
                 index_ns,
             )
         )
@@ -146,25 +146,20 @@ def epoch_boundaries(c: Context) -> Finding | None:
     if found is None or (start is not None and start.cause is not None):
         return None
     (mean_ns, cost), workers = found, c.loader.workers
-    alone, name, sure = c.gap.loader_only, c.setting("persistent_workers"), True
+    alone, name = c.gap.loader_only, c.setting("persistent_workers")
     batch_ns = alone.value * workers if alone and workers else 0.0
-    do: Set | Do
+    do: Set | Do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     if mean_ns <= TWICE * batch_ns:
         because = f"most of it is the first batch, which takes one worker {duration(batch_ns)}"
         do = Do("make epochs longer, or batches smaller", because)
-    elif workers and c.loader.persistent_workers:
-        do = Do("make the first batch of an epoch cheaper, or epochs longer", BEGINS)
     elif workers and c.loader.persistent_workers is False and name:
         because = f"it ends starting workers; what the dataset does first stays: {BEGINS}"
-        do, sure = Set(name, False, True, because, LIVE_ON), False
-    else:
-        because = f"see what the loader does for the first batch ({BEGINS}), and do it once"
-        do, sure = Do("make epochs longer, or their starts cheaper", because), False
+        do = Set(name, False, True, because, LIVE_ON)
     return Finding(
         f"Each epoch starts with a wait of {duration(mean_ns)}, {share(cost)} of its time.",
         [do],
         {"start of a later epoch, ns": mean_ns, "rest of an epoch, ns": _rest_of_epoch_ns(c)},
-        sure=sure,
+        sure=not isinstance(do, Set),
         cost=cost,
     )
 
@@ -203,27 +198,27 @@ def worker_start(c: Context) -> Finding | None:
 
 def _sending_less(c: Context, *, first: bool) -> list[Set | Do]:
     """What to do about what workers are sent when they start: of the first epoch, or later ones."""
-    smaller = "hold paths, open files in the worker, or hold tensors"
-    rows = list[tuple[int, ...]]()
-    for each in c.run.worker_starts:
-        parts = each.ready_ns - each.start_ns, each.pickling_ns, each.sent_bytes, each.unpickling_ns
-        if (each.epoch == 0) is first and each.sent_bytes and None not in parts:
-            rows.append(tuple(part or 0 for part in parts))
-    if not rows:
-        return [] if first else [Do("keep the dataset small", smaller)]
-    took_ns, pickling_ns, sent_bytes, reading_ns = np.mean(rows, axis=0).tolist()
+    rows = [
+        (each.ready_ns - each.start_ns, each.pickling_ns, each.sent_bytes, each.unpickling_ns)
+        for each in c.run.worker_starts
+        if (each.epoch == 0) is first and each.sent_bytes
+    ]
+    known = [row for row in rows if None not in row]
+    smaller = Do("keep the dataset small", "hold paths, open files in the worker, or hold tensors")
+    if not known:
+        return [] if first else [smaller]
+    took_ns, pickling_ns, sent_bytes, reading_ns = np.array(known, float).mean(axis=0).tolist()
     importing_ns = took_ns - pickling_ns - reading_ns
-    told = (
+    because = (
         f"a worker takes {duration(took_ns)} to start: {duration(pickling_ns)} to pickle "
         f"{size(sent_bytes)} for it, the dataset and all else that it is sent, "
         f"{duration(importing_ns)} to start Python and import, and {duration(reading_ns)} to "
         "unpickle"
     )
     if importing_ns <= pickling_ns + reading_ns:
-        return [Do("keep the dataset small", f"{smaller}; {told}")]
+        return [Do(smaller.says, f"{smaller.because}; {because}")]
     less = "what is outside of if __name__ == '__main__' is done in each worker too"
-    first_do = Do("import less in the main module", f"{less}; {told}")
-    return [first_do, Do("keep the dataset small", smaller)]
+    return [Do("import less in the main module", f"{less}; {because}"), smaller]
 
 
 @rule("shuffle buffer", source=f"{EPOCH_STARTS}; {SIMULATED}", of=("epoch starts",))
@@ -313,10 +308,7 @@ def slow_first_batch(c: Context) -> Finding | None:
     waits_ns, rest_ns, steps = first_waits(c.run).wait_ns, _rest_of_epoch_ns(c), c.run.steps
     if not len(waits_ns) or c.loader.ready_batches:
         raise Skip("no epoch was seen to start")
-    taken_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
-    run_ns = int(taken_ns.sum())
-    if UNKNOWN not in steps.request_ns:
-        run_ns = int((steps.request_ns + taken_ns).max() - steps.request_ns.min())
+    run_ns = int((steps.wait_ns + np.maximum(steps.step_ns, 0)).sum())
     first_ns = int(waits_ns[0])
     is_noticed = first_ns >= NOTICED_NS and first_ns >= LARGE * run_ns
     if rest_ns is None and not is_noticed:

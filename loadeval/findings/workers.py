@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Columns
-from loadeval.data.run import ARMS
+from loadeval.data.run import ARMS, keys_of
 from loadeval.estimate.stats import Estimate
-from loadeval.estimate.steady import epoch_lengths
 from loadeval.findings.engine import (
     DIAGNOSE,
     IN_PYTHON,
@@ -115,11 +113,11 @@ def zero_workers(c: Context) -> Finding | None:
     do = more_workers(c)
     if not do and c.model is None:  # else workers bring nothing, and others name what takes long
         do = [Do("load in the background", "in a worker, or a thread that keeps batches ready")]
-        name, step_ns = c.setting("num_workers"), max(real.value - waited.value, 1.0)
+        name = c.setting("num_workers")
         if name and c.loader.workers == 0:
-            needed = max(math.ceil(waited.value / step_ns), 1)
+            needed = math.ceil(waited.value / max(real.value - waited.value, 1.0))
             most = max((c.cpus.usable or 2) - 1, 1)
-            do = [Set(name, 0, min(needed, most), "measure: workers take time to start")]
+            do = [Set(name, 0, max(min(needed, most), 1), "measure: workers take time to start")]
     return Finding(
         f"Nothing is loaded ahead: training waits {share(waited.value / real.value)} of its time, "
         "while each batch is loaded.",
@@ -180,16 +178,13 @@ def waiting(c: Context) -> Finding | None:
         return _too_slow(c, required)
     if required is not None and c.waiting < MATTERS:
         return None
-    facts = {"waiting, share": c.waiting}
     if required is not None and c.model is None and in_stalls(c) <= LARGE:
-        typical_ns = float(np.median(c.batches.wait_ns))
+        typical = duration(float(np.median(c.batches.wait_ns)))
         because = "a deeper prefetch does not help"
         return Finding(
             "The loader alone is fast enough, but training waits about equally long for every "
-            f"batch, typically {duration(typical_ns)}: each has a fixed cost, and the queue is not "
-            "empty.",
+            f"batch, typically {typical}: each has a fixed cost, and the queue is not empty.",
             [Do("send fewer and larger tensors, or fewer bytes", because)],
-            {**facts, "median wait, ns": typical_ns},
             sure=False,
             cost=c.waiting,
         )
@@ -206,25 +201,23 @@ def waiting(c: Context) -> Finding | None:
         says, do = f"{says}, though the loader alone is fast enough.", []
     else:
         says += ". Whether the loader is too slow or its queue too shallow was not measured."
-    return Finding(says, do, facts, sure=required is None and not c.is_log, cost=c.waiting)
+    return Finding(says, do, sure=required is None and not c.is_log, cost=c.waiting)
 
 
 def _too_slow(c: Context, required: Estimate) -> Finding:
     """What is said of a loader that must become faster by `required`."""
-    do, left = more_workers(c), c.cpus.left
-    facts: dict[str, Any] = {"loader alone, a batch, ns": c.gap.loader_only}
-    facts["ideal iteration, ns"] = c.gap.ideal
+    do = more_workers(c)
     says = f"The loader is too slow even on its own: it must be {required:times} faster to keep up."
     if c.model is not None:
         inside = c.stages
-        parts = {part.name: part.share for part in inside.transforms}
-        parts = parts or {line.place: line.share for line in inside.code}
-        parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
-        named = [name for name, part in parts.items() if part >= MATTERS]
-        named = sorted(named, key=lambda name: -parts[name])[:3]
-        facts |= {f"{name}, share": parts[name] for name in named}
-        most = ", ".join(f"{name} {share(parts[name])}" for name in named)
         if not explains_waiting(c):  # else what to make cheaper is said with its line
+            parts = {part.name: part.share for part in inside.transforms}
+            parts = parts or {line.place: line.share for line in inside.code}
+            parts["collate"] = inside.collate_ns / max(c.work_ns, 1.0)
+            named = sorted(
+                (name for name in parts if parts[name] >= MATTERS), key=parts.__getitem__
+            )
+            most = ", ".join(f"{name} {share(parts[name])}" for name in named[:-4:-1])
             do.append(Do("make loading cheaper", f"most of it is in {most}" if most else ""))
         cpu_ns = inside.cpu_ns or 0.0
         if c.cpus.are_busy and cpu_ns >= MOSTLY * c.work_ns:
@@ -236,15 +229,15 @@ def _too_slow(c: Context, required: Estimate) -> Finding:
         because = "how many CPUs were free was not measured"
         if c.cpus.are_busy:
             because = f"no CPU is free of the {c.cpus.usable} that training may use"
-        elif left is not None:
-            because = f"{number(left)} CPUs are left for workers"
+        elif c.cpus.left is not None:
+            because = f"{number(c.cpus.left)} CPUs are left for workers"
         name = c.setting("num_workers")
         more = f"{name} above {c.loader.workers}" if name else "more workers or threads"
         do = [Do(f"try {more}, or make loading cheaper", because)]
     return Finding(
         says,
         do,
-        facts | {"workers use, CPUs": c.cpus.computing, "left for workers, CPUs": left},
+        {"loader alone, a batch, ns": c.gap.loader_only, "ideal iteration, ns": c.gap.ideal},
         sure=required.low is None or required.low > 1,
         cost=c.waiting + (c.contention if c.cpus.are_busy else 0.0),
     )
@@ -292,7 +285,6 @@ def head_of_line(c: Context) -> Finding | None:
         f"Finished batches wait for slower ones before them: in {share(of_time)} of the time "
         "training waits while a later batch is ready.",
         do,
-        {"wait while a later batch lies ready, ns": waited_ns},
     )
 
 
@@ -385,28 +377,42 @@ def slow_worker(c: Context) -> Finding | None:
     )
 
 
-@rule("samples served twice", source="batches of whole epochs beside the length of the loader")
+@rule("samples served twice", source="batches of whole epochs, and their sizes by worker")
 def served_twice(c: Context) -> Finding | None:
     """Each worker serves the whole dataset, so that every sample comes several times an epoch.
 
     Shown by epochs that end by themselves after as many batches as the loader says it has, times
-    its workers.
+    its workers; where it does not say, by workers whose batches have the same sizes in bytes, one
+    for one, of which four differ.
 
     Excluded by one worker, and epochs of any other length.
     """
-    workers, length, counts = c.loader.workers or 0, c.loader.length, epoch_lengths(c.run)
+    workers, length, steps = c.loader.workers or 0, c.loader.length, c.run.steps
     if workers <= 1:
         return None
-    whole = [counts.get(end.epoch, 0) for end in c.run.ends if end.cause == "exhausted"]
-    if not length or not whole:
-        raise Skip("no epoch was served to its end by a loader that says how long it is")
-    most = max(whole)
-    if abs(most - workers * length) > workers:  # the last batch of each may not be full
-        return None
+    whole = [steps.where(epoch=end.epoch) for end in c.run.ends if end.cause == "exhausted"]
+    if not whole:
+        raise Skip("no epoch was served to its end")
+    most = max(len(epoch) for epoch in whole)
+    if length:
+        if abs(most - workers * length) > workers:  # the last batch of each may not be full
+            return None
+        says = (
+            f"An epoch has {most:,} batches, {workers} times the {length:,} that the loader says "
+            "it has"
+        )
+    else:
+        # In order they come from each worker in turn.
+        turns = [epoch.nbytes[: len(epoch) // workers * workers] for epoch in whole]
+        sizes = np.concatenate([each.reshape(-1, workers) for each in turns])
+        if len(np.unique(sizes)) < FEWEST_BATCHES:
+            raise Skip("the loader does not say how long it is, and its batches are of one size")
+        if not (sizes == sizes[:, :1]).all():
+            return None
+        says = "The batches of all workers have the same sizes, one for one"
     because = "torch.utils.data.get_worker_info() in __iter__: part id of num_workers"
     return Finding(
-        f"An epoch has {most:,} batches, {workers} times the {length:,} that the loader says it "
-        f"has: each of its {workers} workers serves all samples.",
+        f"{says}: each of its {workers} workers serves all samples.",
         [Do("give each worker its own part of the samples", because)],
         sure=False,
     )
@@ -454,54 +460,41 @@ def uneven_shards(c: Context) -> Finding | None:
     Excluded by workers that end together. It has no cost in an alternating run, whose blocks hold
     more or less of the tail than epochs do.
     """
-    workers, shards = c.loader.workers or 0, c.loader.shards
+    workers, shards, steps = c.loader.workers or 0, c.loader.shards, c.run.steps
     whole = {end.epoch for end in c.run.ends if end.cause == "exhausted"}
     epochs = [part for epoch, part in c.run.stages.by("epoch") if epoch in whole]
     if not c.stages.workers:
         return None
-    if not epochs or not len(c.rows):
+    if not epochs:
         raise Skip("no epoch was served to its end")
-    tails = [_tail(part) for part in epochs]
+    tails = list[np.ndarray]()
+    for part in epochs:
+        places, own = np.arange(len(part)), np.unique(part.worker[part.worker != UNKNOWN])
+        last = [places[part.worker == worker].max() for worker in own.tolist()]
+        tails.append(places > min(last, default=len(part)))
+        if tails[-1].sum() < TWICE * len(own):
+            tails[-1][:] = False
     if sum(tail.any() for tail in tails) <= len(tails) / 2:
         return None
     parts, tail = Columns.concat(epochs), np.concatenate(tails)
+    is_real = np.isin(keys_of(parts), keys_of(steps.take(steps.arm == ARMS.index("real"))))
     wait_ns = parts.delivered_ns - parts.requested_ns
-    # In real blocks, whatever is read in them, once the loader has refilled its queue.
-    steps, place = c.run.steps, np.arange(len(c.run.steps))
-    looked = steps.instrumented & (steps.arm == ARMS.index("real"))
-    began = np.maximum.accumulate(np.where(looked, -1, place))
-    settled = np.flatnonzero(looked & (place - began > c.run.header.warmup))
-    steps = steps.take(np.union1d(c.rows, settled))
-    steps = steps.take(np.argsort(steps.request_ns, kind="stable"))
-    at = np.searchsorted(steps.request_ns, parts.requested_ns, side="right") - 1
-    end_ns = (steps.request_ns + steps.wait_ns)[at]
-    counts = (at >= 0) & (parts.requested_ns <= end_ns) & (parts.delivered_ns != UNKNOWN)
-    in_tail, before = wait_ns[tail & counts], wait_ns[~tail & counts]
+    in_tail, before = wait_ns[tail & is_real], wait_ns[~tail & is_real]
     if min(len(in_tail), len(before)) < FEWEST_BATCHES:
-        raise Skip("too few steady batches in the tails of epochs")
+        raise Skip("too few batches in the tails of epochs")
     tail_ns, before_ns = float(in_tail.mean()), float(before.mean())
     lost_ns = max(tail_ns - before_ns, 0.0) * float(tail.mean())
     step_ns = float(c.batches.step_ns.mean()) if c.gap.ideal is None else c.gap.ideal.value
     cost = lost_ns / (step_ns + before_ns + lost_ns)
     if cost < MATTERS:
         return None
-    left = min(len(np.unique(part.worker[-workers:])) for part in epochs)
     because = f"shards of equal size, and a multiple of {workers} of them"
     if shards is not None and shards % workers:
         because += f": {shards} cannot be divided evenly"
     return Finding(
         f"Some workers end early: the last {share(float(tail.mean()))} of an epoch's batches come "
-        f"from fewer of the {workers} workers, in the end from {left}. Training waits "
-        f"{duration(tail_ns)} for each of these, and {duration(before_ns)} for one before.",
+        f"from fewer of the {workers} workers. Training waits {duration(tail_ns)} for each of "
+        f"these, and {duration(before_ns)} for one before.",
         [Do(f"give all {workers} workers as many samples", because)],
         cost=cost if c.is_log else None,
     )
-
-
-def _tail(epoch: Columns) -> np.ndarray:
-    """Which batches came after the last one of some worker; none where few did."""
-    workers = np.unique(epoch.worker[epoch.worker != UNKNOWN])
-    places = np.arange(len(epoch))
-    last = [places[epoch.worker == worker].max() for worker in workers.tolist()]
-    tail = places > min(last, default=len(epoch))
-    return tail if tail.sum() >= TWICE * len(workers) else np.zeros_like(tail)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from loadeval.inside.stages import LibraryCall, Stages
+from loadeval.inside.stages import LibraryCall, Stages
 
 FROM_DISK = 0.3
 """The disk blocks workers if at least this share of the bytes is read from it."""

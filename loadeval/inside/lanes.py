@@ -74,11 +74,10 @@ def spans(batches: Columns) -> dict[str, tuple[Column, Column]]:
 
 @dataclass(frozen=True, eq=False)
 class Lanes:
-    """Consecutive batches of one epoch; times are since the run's start.
+    """Consecutive batches of one epoch, which `says` tells; times are since the run's start.
 
-    `says` tells which ones. `batches` are as in `loaded`, but `head_of_line_ns` is 0 where it is
-    shorter than the median time from one batch to the next. `steps` has `start_ns` and `end_ns` of
-    the training steps of that time.
+    `batches` are as in `loaded`, and `steps` has `start_ns` and `end_ns` of the training steps of
+    that time.
     """
 
     says: str
@@ -87,28 +86,17 @@ class Lanes:
 
 
 def lanes(run: Run) -> Lanes | None:
-    """The stretch of `run` to look at; None where its loader was not looked into.
-
-    This is the whole of an epoch that is short enough; else the part around the longest
-    head-of-line wait, if that was long, or the middle. It is taken from the last of the longest
-    epochs.
-    """
+    """The middle of the last of the longest epochs; None where the loader was not looked into."""
     batches = loaded(run)
     if not len(batches):
         return None
     epochs, lengths = np.unique(batches.epoch, return_counts=True)
     shown = batches.where(epoch=epochs[lengths == lengths.max()][-1])
-    centre, why = len(shown) // 2, ""
-    worst = batches.where(epoch=batches.epoch[batches.head_of_line_ns.argmax()])
-    if len(shown) > MOST_BATCHES and _held_up_ns(worst).any():
-        shown, why = worst, ", around the longest head-of-line wait"
-        centre = int(worst.head_of_line_ns.argmax())
-    first = max(min(centre - MOST_BATCHES // 2, len(shown) - MOST_BATCHES), 0)
-    stretch = shown.replace(head_of_line_ns=_held_up_ns(shown))
-    stretch = stretch.take(slice(first, first + MOST_BATCHES))
+    first = max((len(shown) - MOST_BATCHES) // 2, 0)
+    stretch = shown.take(slice(first, first + MOST_BATCHES))
     which = f"all {len(shown)} batches" if len(shown) > 1 else "its one batch"
     if len(shown) > MOST_BATCHES:
-        which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}{why}"
+        which = f"batches {stretch.batch[0]} to {stretch.batch[-1]} of {len(shown)}"
     steps, start_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
     within = (start_ns >= stretch.requested_ns[0]) & (start_ns <= stretch.delivered_ns[-1])
     rows = within & (steps.request_ns != UNKNOWN) & (steps.step_ns != UNKNOWN)
@@ -117,10 +105,3 @@ def lanes(run: Run) -> Lanes | None:
         batches=stretch,
         steps=Columns({"start_ns": start_ns[rows], "end_ns": (start_ns + steps.step_ns)[rows]}),
     )
-
-
-def _held_up_ns(epoch: Columns) -> Column:
-    """The head-of-line waits of an epoch that took as long as the median time between batches."""
-    between_ns = np.diff(epoch.delivered_ns)
-    usual_ns = max(float(np.median(between_ns)), 1.0) if len(between_ns) else np.inf
-    return np.where(epoch.head_of_line_ns >= usual_ns, epoch.head_of_line_ns, 0)

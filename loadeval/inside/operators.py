@@ -1,9 +1,8 @@
 """Operators of a loader's pipeline, and the threads of the training process: who is busy.
 
-A stage of SPDL's is the bottleneck if it works all the time, or if what comes before it has work
-ready while what comes after it waits. While nobody takes batches, as in the ideal blocks of an
-alternating run, the pipeline soon rests, for its last queue is full. This time does not count; if
-nothing is known about that queue, the ideal blocks do not.
+A stage of SPDL's is the bottleneck if it works all the time. While nobody takes batches, as in the
+ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This time
+does not count; if nothing is known about that queue, the ideal blocks do not.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from loadeval.estimate.metrics import THREADS, ByArm, quantities, served
 
 BUSY = 0.8
 """An operator limits the others if it does at least this share of what it can do at once."""
-EMPTY, FULL = 0.2, 0.8
-"""A queue that holds something for at most EMPTY of the time is empty, for FULL or more full."""
 LOCK = "python lock"
 MOST_TRIES = 5
 """The most tries in a reading of Python's lock, which lasts as long as they take."""
@@ -52,15 +49,15 @@ class Operator:
 class Operators:
     """The operators, from the source on, and which of them is the bottleneck, if one is.
 
-    `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it, or it
-    always has work waiting while what comes after it waits. `threads_share` is how much the
-    pipeline's threads worked while it did not rest, where it has as many as the loader has workers.
+    `limit` tells how that is known: it is busy, or the pipeline's threads are, most with it.
+    `threads_share` is how much the pipeline's threads worked while it did not rest, where it has as
+    many as the loader has workers.
     """
 
     operators: tuple[Operator, ...]
     threads_share: float | None
     bottleneck: Operator | None
-    limit: Literal["busy", "threads busy", "queues"] | None
+    limit: Literal["busy", "threads busy"] | None
 
 
 def operators(run: Run) -> Operators | None:
@@ -71,7 +68,6 @@ def operators(run: Run) -> Operators | None:
     batches = max(int(np.isin(run.steps.epoch, epochs).sum()), 1)
     loading_ns = _loading_ns(run)
     made: list[Operator] = []
-    limits: list[float] = []
     for (_, name), group in groupby(sorted(run.operators, key=_place), key=_place):
         lines = list(group)
         tasks, concurrency = sum(line.tasks for line in lines), lines[0].concurrency
@@ -79,8 +75,6 @@ def operators(run: Run) -> Operators | None:
         run_ns = _ratio((line.run_ns, line.tasks) for line in lines)
         work_ns = task_ns if run_ns is None else run_ns
         could_ns = sum(loading_ns[_time(line)] for line in lines) * (concurrency or 0)
-        did = None if work_ns is None or not could_ns else work_ns * tasks / could_ns
-        limits.append(did or 0.0)  # it may be more than 1 where that is not exactly known
         operator = Operator(
             name=name,
             tasks_per_batch=tasks / batches,
@@ -88,28 +82,23 @@ def operators(run: Run) -> Operators | None:
             run_ns=run_ns,
             cpu_ns=_ratio((line.cpu_ns, line.tasks) for line in lines),
             concurrency=concurrency,
-            busy_share=None if did is None else min(did, 1.0),
+            busy_share=min(work_ns * tasks / could_ns, 1.0) if work_ns and could_ns else None,
             queue_share=_ratio((line.queue_occupied_ns, line.elapsed_ns) for line in lines),
             batch_ns=None if work_ns is None else tasks / batches * work_ns,
         )
         made.append(operator)
     threads_ns = sum(loading_ns.values()) * (run.loader.workers or 0)
-    timed = [line for line in run.operators if line.run_ns is not None and line.concurrency]
+    timed = [line.run_ns for line in run.operators if line.run_ns is not None and line.concurrency]
     threads_share = None
     if threads_ns > 0 and timed and run.loader.start_method is None:
-        threads_share = sum(line.run_ns or 0 for line in timed) / threads_ns
-    if max(limits) >= BUSY:
-        return Operators(tuple(made), threads_share, made[int(np.argmax(limits))], "busy")
+        threads_share = sum(timed) / threads_ns
+    busiest = max(made, key=lambda operator: operator.busy_share or 0.0)
+    if (busiest.busy_share or 0.0) >= BUSY:
+        return Operators(tuple(made), threads_share, busiest, "busy")
     if (threads_share or 0.0) >= BUSY:
         most = max(made, key=lambda operator: operator.batch_ns or 0.0)
         return Operators(tuple(made), threads_share, most, "threads busy")
-    starving, filled = None, 1.0  # a source always has something to do
-    for operator in made:
-        share = operator.queue_share
-        if filled >= FULL and share is not None and share <= EMPTY:
-            starving = operator
-        filled = share or 0.0
-    return Operators(tuple(made), threads_share, starving, "queues" if starving else None)
+    return Operators(tuple(made), threads_share, None, None)
 
 
 def _place(line: OperatorTimes) -> tuple[int, str]:
@@ -124,14 +113,11 @@ def _time(line: OperatorTimes) -> tuple[int, int, int]:
 def _loading_ns(run: Run) -> dict[tuple[int, int, int], float]:
     """How long the pipeline did not rest in each time that lines cover."""
     until = served(run, run.steps.arm == ARMS.index("ideal"))
-    last: dict[tuple[int, int, int], OperatorTimes] = {}
-    for line in sorted(run.operators, key=lambda line: -line.order):
-        last.setdefault(_time(line), line)
-    rests_ns = np.diff(until(np.array([time[1:] for time in last], np.int64)), axis=1)[:, 0]
     loading = {}
-    for (time, line), in_ideal_ns in zip(last.items(), rests_ns.tolist(), strict=True):
-        rest_ns = in_ideal_ns if line.queue_blocked_ns is None else line.queue_blocked_ns
-        loading[time] = float(max(line.elapsed_ns - rest_ns, 0))
+    for line in sorted(run.operators, key=lambda line: line.order):  # the last one tells
+        ideal_ns = float(np.diff(until(np.array(_time(line)[1:], np.int64)))[0])
+        rest_ns = ideal_ns if line.queue_blocked_ns is None else line.queue_blocked_ns
+        loading[_time(line)] = max(line.elapsed_ns - rest_ns, 0.0)
     return loading
 
 

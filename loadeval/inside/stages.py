@@ -37,8 +37,6 @@ LEAST_SLOW_NS = 100_000
 """No sample below this is slow, whatever is typical."""
 MOST_KNOWN = 0.5
 """The kernel's figures count only if they are known for this share of the time."""
-UNEVEN = 1.2
-"""Workers differ if the slowest takes more than this many times as long as the fastest."""
 OWN_CODE = (".__call__", ".forward")
 """So end the names of transforms that call other transforms: that is their own code."""
 LEAST_OWN_CODE = 0.05
@@ -242,12 +240,6 @@ class Stages:
         blocked = (line for line in self.code if line.blocked_share)
         return max(blocked, key=lambda line: line.blocked_share, default=None)
 
-    @property
-    def workers_differ(self) -> bool:
-        """Whether the slowest worker typically takes over UNEVEN times as long as the fastest."""
-        batch_ns = [worker.typical_ns for worker in self.workers]
-        return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
-
 
 def stages(run: Run) -> Stages | None:
     """Where the time of `run`'s loader goes; None where it was not looked into.
@@ -282,7 +274,7 @@ def stages(run: Run) -> Stages | None:
             shares.append(StageShare(stage, waited_ns, work_ns, *of_it))
     fetch_ns, collate_ns = _mean(work.fetch_ns) or 0.0, _mean(work.collate_ns) or 0.0
     cpu_ns, run_queue_ns, blocked_ns = parts(fetch_ns + collate_ns)
-    weights = code_weights(run, fetch_ns, collate_ns)
+    seen = looks(run, fetch_ns, collate_ns)
     lay_ns = batches.arrived_ns - batches.receive_ns.clip(0) - batches.ready_ns
     sample_ns = typical_sample_ns(work)
     transforms, callers = _transforms(run, work, fetch_ns + collate_ns)
@@ -299,8 +291,8 @@ def stages(run: Run) -> Stages | None:
             for name, sizes in run.sizes.items()
             if not TransformTime(name, 0, 0, 0).calls_others
         ),
-        code=_code(run, weights),
-        calls=_calls(run, weights),
+        code=_code(seen),
+        calls=_calls(seen),
         slow_samples=_slow_samples(run, work, sample_ns),
         workers=_workers(work),
         fetch_ns=fetch_ns,
@@ -323,13 +315,9 @@ def why_no_stages(run: Run) -> str:
     said = [event.message for event in run.events if event.kind == "stages missing"]
     if said:
         return said[0]
-    if "stages" not in run.header.settings:
-        return f"the file has no stages; {LOOK_INSIDE}"
-    asked = run.header.settings["stages"]
+    asked = run.header.settings.get("stages")
     if not (run.header.mode == "alternate" if asked is None else asked):
         return f"this run was not asked to look; {LOOK_INSIDE}"
-    if not run.batches:
-        return "no batch was served"
     loader = run.loader.backend.rpartition(".")[2]
     return f"loadeval cannot look into {loader}; the page on adapters says how to"
 
@@ -424,72 +412,71 @@ def _transforms(
     return tuple(shown), tuple(callers)
 
 
-def code_weights(run: Run, fetch_ns: float, collate_ns: float) -> dict[str | None, float]:
-    """For how much a look at a worker counts, by the stage that the worker was in.
+def looks(run: Run, fetch_ns: float, collate_ns: float) -> list[tuple[str, str, str, float]]:
+    """Each look at a worker: running, blocked or in calls; at which line, in what of it; its share.
 
     Clocks tell how long each stage takes. Looks alone do not: a thread that gives up Python's lock
     is seen more often than one that keeps it. All looks count the same where stages are not known.
     """
-    took_ns = {"fetch": fetch_ns, "collate": collate_ns}
-    looks = Counter[str | None]()
+    took_ns, total_ns = {"fetch": fetch_ns, "collate": collate_ns}, fetch_ns + collate_ns
+    counts = Counter[str | None]()
     for samples in run.code:
-        looks[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
-    total, total_ns = looks.total(), fetch_ns + collate_ns
-    return {
-        stage: took_ns[stage] / total_ns * total / count if stage and count and total_ns else 1.0
-        for stage, count in looks.items()
-    }
+        counts[samples.stage] += sum((*samples.running.values(), *samples.blocked.values()))
+    total, seen = max(counts.total(), 1), []
+    for samples in run.code:
+        stage, of_stage = samples.stage, counts[samples.stage]
+        each = 1 / total
+        if stage and of_stage and total_ns:
+            each = took_ns[stage] / total_ns / of_stage
+        for kind in ("running", "blocked", "calls"):
+            for spot, count in getattr(samples, kind).items():
+                place, _, more = spot.partition(CALLS)
+                seen.append((kind, place, more, count * each))
+    return seen
 
 
 Tally = defaultdict[str, float]
 
 
-def _code(run: Run, weights: dict[str | None, float]) -> tuple[CodeLine, ...]:
+def _code(seen: list[tuple[str, str, str, float]]) -> tuple[CodeLine, ...]:
     """The functions that workers were seen in, the most frequent first."""
-    tallies = defaultdict[tuple[str, str], tuple[Tally, Tally, Tally]](
-        lambda: (Tally(float), Tally(float), Tally(float))
+    functions = defaultdict[tuple[str, str], defaultdict[str, Tally]](
+        lambda: defaultdict(lambda: Tally(float))
     )
-    looks = 0
-    for samples in run.code:
-        for kind, counts in ((1, samples.running), (2, samples.blocked)):
-            for spot, count in counts.items():
-                place, _, more = spot.partition(CALLS)
-                where, _, function = place.partition(" ")
-                tally = tallies[where.rpartition(":")[0], function]
-                tally[0][place] += count * weights[samples.stage]
-                tally[kind][more] += count * weights[samples.stage]
-                looks += count
-    total = max(looks, 1)
+    for kind, place, more, share in seen:
+        if kind != "calls":
+            where, _, function = place.partition(" ")
+            tallies = functions[where.rpartition(":")[0], function]
+            tallies["lines"][place] += share
+            tallies[kind][more] += share
     code = [
         CodeLine(
-            place=_most_common(lines),
-            leaf=_most_common(called),
-            share=sum(lines.values()) / total,
-            blocked_share=sum(blocked.values()) / total,
-            blocked_in=_most_common(blocked),
+            place=_most_common(tallies["lines"]),
+            leaf=_most_common(tallies["running"]),
+            share=sum(tallies["lines"].values()),
+            blocked_share=sum(tallies["blocked"].values(), 0.0),
+            blocked_in=_most_common(tallies["blocked"]),
         )
-        for lines, called, blocked in tallies.values()
+        for tallies in functions.values()
     ]
     return tuple(sorted(code, key=lambda line: -line.share))
 
 
-def _calls(run: Run, weights: dict[str | None, float]) -> tuple[LibraryCall, ...]:
+def _calls(seen: list[tuple[str, str, str, float]]) -> tuple[LibraryCall, ...]:
     """The functions that the program's lines called, the most frequent first."""
-    total, tallies = 0, defaultdict[str, Tally](lambda: Tally(float))
-    for samples in run.code:
-        total += sum(samples.running.values()) + sum(samples.blocked.values())
-        for spot, count in samples.calls.items():
-            place, _, function = spot.partition(CALLS)
-            tallies[function][place] += count * weights[samples.stage]
+    functions = defaultdict[str, Tally](lambda: Tally(float))
+    for kind, place, function, share in seen:
+        if kind == "calls":
+            functions[function][place] += share
     calls = [
-        LibraryCall(function, _most_common(places), sum(places.values()) / max(total, 1))
-        for function, places in tallies.items()
+        LibraryCall(function, _most_common(places), sum(places.values()))
+        for function, places in functions.items()
     ]
     return tuple(sorted(calls, key=lambda call: -call.share))
 
 
-def _most_common(counts: Tally) -> str:
-    return max(counts, key=counts.__getitem__, default="")
+def _most_common(shares: Tally) -> str:
+    return max(shares, key=shares.__getitem__, default="")
 
 
 def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple[SlowSample, ...]:
@@ -497,18 +484,11 @@ def _slow_samples(run: Run, batches: Columns, typical_ns: float | None) -> tuple
     if not typical_ns:
         return ()
     is_slow = slow_rows(run, batches, typical_ns) & (batches.slowest_index != UNKNOWN)
-    took_ns = batches.slowest_ns[is_slow]
-    indices, which, times = np.unique(
-        batches.slowest_index[is_slow], return_inverse=True, return_counts=True
-    )
-    longest_ns = np.zeros(len(indices), dtype=np.int64)
-    np.maximum.at(longest_ns, which, took_ns)
-    slowest = np.argsort(-longest_ns, kind="stable")[:MOST_SAMPLES]
-    columns = (column[slowest].tolist() for column in (indices, times, longest_ns))
-    return tuple(
-        SlowSample(index, count, ns, ns / typical_ns)
-        for index, count, ns in zip(*columns, strict=True)
-    )
+    found = []
+    for index, seen in batches.take(is_slow).by("slowest_index"):
+        longest_ns = int(seen.slowest_ns.max())
+        found.append(SlowSample(index, len(seen), longest_ns, longest_ns / typical_ns))
+    return tuple(sorted(found, key=lambda sample: -sample.longest_ns)[:MOST_SAMPLES])
 
 
 def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
@@ -518,7 +498,7 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
     looked at again in another epoch: in one that was looked at whole, or, where samples come in
     the same order, in the same batch.
     """
-    least_ns = slow_from_ns(typical_ns)
+    least_ns = max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
     is_slow = np.asarray(batches.slowest_ns > least_ns)
     indices, times = np.unique(batches.slowest_index[is_slow], return_counts=True)
     once = is_slow & np.isin(batches.slowest_index, indices[times == 1])
@@ -534,11 +514,6 @@ def slow_rows(run: Run, batches: Columns, typical_ns: float) -> Mask:
         again = (in_order and same.any()) or np.isin(whole, batches.epoch[others]).any()
         is_slow[row] = not again
     return is_slow
-
-
-def slow_from_ns(typical_ns: float) -> float:
-    """The time above which a sample is slow, given the typical time."""
-    return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
 
 
 def typical_sample_ns(batches: Columns) -> float | None:

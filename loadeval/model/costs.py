@@ -8,8 +8,7 @@ them:
     blocked_ns, read_ns         and neither: each worker by itself, or one after the other, as by a
                                 storage that serves no more in total
     pickle_ns                   pickling, in a worker
-    receive_ns, lock_ns         receiving, in the training process, or its pin thread; and how long
-                                at most that waits for Python's lock in a worker that is busy
+    receive_ns                  receiving, in the training process, or its pin thread
     pin_ns                      copying to pinned memory
     step_ns, step_cpu_ns        the training step with ideal loading, and CPU time of it
     "part NAME"                 the share of fetching and collating that a transform, a function,
@@ -27,15 +26,14 @@ from typing import Any
 import numpy as np
 
 from loadeval.data.columns import UNKNOWN, Column, Columns, Values
-from loadeval.data.run import Run, keys_of
+from loadeval.data.run import Run
 from loadeval.errors import UsageError
 from loadeval.estimate.cpus import Cpus
 from loadeval.inside.code import computing_threads
 from loadeval.inside.lanes import loaded
 from loadeval.inside.stages import (
-    CALLS,
     Stages,
-    code_weights,
+    looks,
     slow_rows,
     split_of,
     typical_sample_ns,
@@ -53,25 +51,17 @@ STAGES: Mapping[str, tuple[str, ...]] = {
 }
 """What else than fetching and collating can become faster, and its columns."""
 
-FEWEST_RECEIVED = 4
-"""The median of so many batches of a kind says something."""
 TINY = 1e-9
 """It stands for nothing where something is divided by it."""
-LAY_READY_NS = 200_000
-"""A batch that was ready so long before it was asked for was not waited for."""
-LEAST_LOCK_NS = 1_000_000
-"""A shorter wait is none for Python's lock, which a thread gets after 5 ms, if not before."""
-NEARLY = 0.9
-"""Who waits for this share of the time until a worker is done waits until then."""
-MOSTLY = CORRELATED = 0.5
-
 HAND_OVER_NS = 200_000
 """Pickling a batch takes so long, and receiving it, where the run had no workers to show it."""
-PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS = 50_000, 500_000
+PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS, MOST_TENSOR_NS = 50_000, 500_000, 900_000
 """What each tensor adds to that, for the worker is asked for a file descriptor.
 
 See docs/how-it-measures.md: 0.3 ms from a worker that is idle, 0.9 ms with all CPUs in use.
 """
+TENSOR_BYTES = 200
+"""A tensor that goes through shared memory is pickled to so many bytes: a name, and its shape."""
 PIPE_NS_PER_BYTE = (1.0, 2.0)
 """What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
@@ -80,8 +70,11 @@ SHARED_NS_PER_BYTE = 0.7
 USUAL_PREFETCH = 2
 """Torch keeps so many batches ready for each worker, unless told otherwise."""
 
-START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
-"""Starting a worker, and ending it, takes so long by start method: see docs/how-it-measures.md."""
+FORK_NS, SPAWN_NS = 40_000_000.0, 2_000_000_000.0
+"""Starting a worker, and ending it, takes so long by fork, and by forkserver or spawn.
+
+See docs/how-it-measures.md.
+"""
 FORK_NS_PER_BYTE = 0.025
 """A fork copies the page tables of the training process, which takes so long for each byte."""
 NO_FORK_SINCE = (3, 14)
@@ -106,23 +99,17 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
         run_queue_ns = np.minimum(run_queue_ns, work_ns - cpu_ns)
     blocked_ns = work_ns - cpu_ns - run_queue_ns
     computed_ns = computing_threads(stages) * blocked_ns  # by other threads of the worker
-    receive_ns, lock_ns = _receiving(batches)
-    seen = defaultdict[str, float](float)
-    weights = code_weights(run, stages.fetch_ns, stages.collate_ns)
-    for samples in run.code:
-        for place, count in samples.running.items():
-            seen[place.partition(CALLS)[2]] += count * weights[samples.stage]
-    total = sum(sum((*each.running.values(), *each.blocked.values())) for each in run.code)
-    parts = {name: count / total * constant for name, count in seen.items() if name}
+    parts = defaultdict[str, Values](lambda: 0 * constant)
+    for kind, _, called, share in looks(run, stages.fetch_ns, stages.collate_ns):
+        if kind == "running" and called:
+            parts[called] = parts[called] + share
     parts |= {line.function: line.share * constant for line in reversed(stages.code)}
     typical_ns = typical_sample_ns(batches) or math.inf
     is_slow = slow_rows(run, batches, typical_ns)
-    taken_ns = {
-        "collate": collate_ns,
-        "slow samples": np.where(is_slow, batches.slowest_ns - typical_ns, 0.0),
-        **_transforms(run, batches),
-    }
-    parts |= {name: np.minimum(ns / np.maximum(work_ns, 1.0), 1.0) for name, ns in taken_ns.items()}
+    slow_ns = np.where(is_slow, batches.slowest_ns - typical_ns, 0.0)
+    for name, taken_ns in (("collate", collate_ns), ("slow samples", slow_ns)):
+        parts[name] = np.minimum(taken_ns / np.maximum(work_ns, 1.0), 1.0)
+    parts |= {each.name: min(each.share, 1.0) * constant for each in stages.transforms}
     return Columns(
         {
             "index_ns": _known(batches.index_ns),
@@ -131,8 +118,7 @@ def costs_of(run: Run, stages: Stages, step_ns: float, step_cpus: float) -> Colu
             "blocked_ns": blocked_ns - computed_ns,
             "read_ns": 0 * constant,
             "pickle_ns": _known(batches.pickle_ns),
-            "receive_ns": receive_ns,
-            "lock_ns": lock_ns * constant,
+            "receive_ns": _receive_ns(batches),
             "pin_ns": _known(batches.pin_ns),
             "step_ns": step_ns * constant,
             "step_cpu_ns": step_ns * step_cpus * constant,
@@ -195,15 +181,10 @@ def handed_over(costs: Columns, tensors: float | None, batch_bytes: float) -> Co
 
 
 def resized(costs: Columns, batches: float) -> Columns:
-    """Of batches that hold the samples of `batches` of these, one after the other."""
-    bounds = np.arange(max(int(len(costs) / batches), 1) + 1) * batches
-    columns = {}
-    for name in (name for name in costs.names if name.endswith("_ns")):
-        total = np.concatenate([[0.0], np.cumsum(costs[name])])
-        columns[name] = np.diff(np.interp(bounds, np.arange(len(total)), total))
-        if name in {"pickle_ns", "receive_ns", "lock_ns"}:
-            columns[name] = np.full(len(bounds) - 1, costs[name].mean())
-    return Columns(columns)
+    """Of batches that hold the samples of so many of these."""
+    fixed = ("pickle_ns", "receive_ns")
+    names = [name for name in costs.names if name.endswith("_ns") and name not in fixed]
+    return costs.replace(**{name: costs[name] * batches for name in names})
 
 
 def faster(costs: Columns, name: str, times: float) -> Columns:
@@ -250,76 +231,15 @@ def _known(column: Column, otherwise: Values | None = None) -> Values:
     return np.where(column == UNKNOWN, otherwise, column).astype(np.float64)
 
 
-def _transforms(run: Run, batches: Columns) -> dict[str, Values]:
-    """What each transform takes of a batch; 0 where that is not known."""
-    keys, transforms = keys_of(batches), {}
-    for name, table in run.transforms.items():
-        own = keys_of(table)
-        order = np.argsort(own)
-        at = order[np.minimum(np.searchsorted(own[order], keys), len(own) - 1)]
-        transforms[name] = np.where(own[at] == keys, table.ns[at], 0.0)
-    return transforms
+def _receive_ns(batches: Columns) -> Values:
+    """What receiving each batch takes; no longer than so many tensors as it may have take.
 
-
-def _receiving(batches: Columns) -> tuple[Values, float]:
-    """What receiving each batch takes by itself, and how long at most it waits for a lock."""
-    took_ns, left_ns = batches.receive_ns.astype(np.float64), _left_ns(batches)
-    is_known = took_ns != UNKNOWN
-    if not is_known.any():
-        return np.zeros(len(took_ns)), 0.0
-    waited = batches.requested_ns <= batches.ready_ns + LAY_READY_NS
-    is_busy = is_known & (left_ns > 0)
-    idle_ns = took_ns[is_known & ~waited & ~is_busy]
-    typical_ns = float(np.median(idle_ns)) if len(idle_ns) >= FEWEST_RECEIVED else None
-    lock_ns = _lock_ns(took_ns[is_busy], left_ns[is_busy], typical_ns)
-    if typical_ns is None:
-        own_ns = np.maximum(took_ns - left_ns, 0) if lock_ns else took_ns
-        typical_ns = float(np.median(own_ns[is_known]))
-    shows_own = is_known & ~is_busy if lock_ns else is_known
-    return np.where(shows_own, took_ns, typical_ns), lock_ns
-
-
-def _lock_ns(took_ns: Values, left_ns: Values, typical_ns: float | None) -> float:
-    """How long receiving waits for the lock of a busy worker; infinite if until it is done.
-
-    It took `took_ns` while a worker had `left_ns` to do, and takes `typical_ns` with an idle one,
-    if known. It waits for the lock where it mostly takes as long as the worker is busy, or more
-    than twice as long as with an idle one. It waits so long that, cut off when a worker is done,
-    the mean is what was seen.
+    The training process asks a thread of the worker for each of them. That has to wait for Python's
+    lock where the worker computes in Python, and how long changes with the settings.
     """
-    own_ns = typical_ns or 0.0
-    is_long = left_ns > 2 * own_ns
-    more_ns, left_ns = took_ns[is_long] - own_ns, left_ns[is_long]
-    if len(left_ns) < FEWEST_RECEIVED or float(np.median(more_ns)) < LEAST_LOCK_NS:
-        return 0.0
-    if typical_ns is None:
-        varies = np.ptp(left_ns) > 0 < np.ptp(more_ns)
-        waits = varies and np.corrcoef(more_ns, left_ns)[0, 1] > CORRELATED
-    else:
-        is_as_long = (more_ns >= NEARLY * left_ns) & (more_ns <= left_ns / NEARLY)
-        waits = np.median(more_ns) > typical_ns or is_as_long.mean() >= MOSTLY
-    if not waits:
-        return 0.0
-    seen_ns = float(more_ns.mean())
-    if seen_ns >= NEARLY * float(left_ns.mean()):
-        return math.inf
-    limits_ns = np.array([0.0, *np.sort(left_ns)])
-    means_ns = [float(np.minimum(left_ns, limit_ns).mean()) for limit_ns in limits_ns]
-    return float(np.interp(seen_ns, means_ns, limits_ns))
-
-
-def _left_ns(batches: Columns) -> Values:
-    """How long the worker of each batch went on with those that it was at while it was received."""
-    began_ns = batches.received_ns - batches.receive_ns
-    left = np.zeros(len(batches))
-    for worker in np.unique(batches.worker):
-        rows = np.flatnonzero(batches.worker == worker)
-        rows = rows[np.argsort(batches.fetch_start_ns[rows])]
-        started_ns, ended_ns = batches.fetch_start_ns[rows], batches.collated_ns[rows]
-        first = np.searchsorted(ended_ns, began_ns[rows], side="right")
-        last = np.searchsorted(started_ns, batches.received_ns[rows], side="left") - 1
-        left[rows] = np.where(last >= first, ended_ns[last] - began_ns[rows], 0)
-    return left
+    took_ns, pickled = _known(batches.receive_ns), batches.pickled_bytes
+    most_ns = HAND_OVER_NS + MOST_TENSOR_NS * pickled / TENSOR_BYTES
+    return np.where(pickled == UNKNOWN, took_ns, np.minimum(took_ns, most_ns))
 
 
 def settings_of(run: Run, use: Cpus) -> dict[str, Any]:
@@ -351,15 +271,15 @@ def start_ns(run: Run) -> float:
     if ready_ns:
         return float(np.median(list(ready_ns.values()))) / (run.loader.workers or 1)
     environment, method = run.header.environment, run.loader.start_method
-    version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
     if method is None:  # the default of that system and Python
+        version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
         is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
-        method = ("forkserver" if version >= NO_FORK_SINCE else "fork") if is_linux else "spawn"
-    table = run.readings.get(("host", "process"))
-    used = np.empty(0) if table is None else table.get("rss_bytes", np.empty(0))
-    used = used[~np.isnan(used)]
-    copied = float(used.max()) if len(used) and method == "fork" else 0.0
-    return START_NS.get(method, START_NS["spawn"]) + FORK_NS_PER_BYTE * copied
+        method = "fork" if is_linux and version < NO_FORK_SINCE else "spawn"
+    if method != "fork":
+        return SPAWN_NS
+    table = run.readings.get(("host", "process"), Columns({}))
+    used = table.get("rss_bytes", np.empty(0))
+    return FORK_NS + FORK_NS_PER_BYTE * float(used[~np.isnan(used)].max(initial=0.0))
 
 
 def worker_bytes(run: Run) -> float | None:
@@ -375,10 +295,11 @@ def worker_bytes(run: Run) -> float | None:
         return None
     alive = table.alive_workers
     unknown = np.full(len(alive), np.nan)
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
-    pss, of_files, anonymous, rss = (table.get(name, unknown) for name in names)
+    pss, of_files, anonymous = (
+        table.get(name, unknown) for name in ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
+    )
     own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
-    for total in (own, pss, anonymous, rss):
+    for total in (own, pss, table.get("rss_bytes", unknown)):
         each = total[alive > 0] / alive[alive > 0]
         if not np.isnan(each).all():
             return float(np.nanmedian(each))

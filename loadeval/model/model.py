@@ -9,9 +9,8 @@ each of them wait by itself, as by latency, or serves no more in total, as by ba
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +24,7 @@ from loadeval.estimate.gap import Gap, throughput
 from loadeval.estimate.gap import gap as gap_of
 from loadeval.estimate.stats import SIGMAS, Estimate
 from loadeval.estimate.steady import epoch_lengths, length_of_epochs
-from loadeval.inside.code import LOCKS, SLEEPS, blockage
+from loadeval.inside.code import SLEEPS, blockage
 from loadeval.inside.stages import Stages
 from loadeval.inside.stages import stages as stages_of
 from loadeval.model import costs as of
@@ -113,13 +112,8 @@ class Model:
     workers, as many as have something to do.
     """
 
-    def __init__(
-        self, run: Run, gap: Gap, stages: Stages | None, others: Sequence[Run] = ()
-    ) -> None:
-        """`others` are runs of the same loader with other numbers of workers.
-
-        Raises UsageError where nothing can be predicted from the run.
-        """
+    def __init__(self, run: Run, gap: Gap, stages: Stages | None) -> None:
+        """Raises UsageError where nothing can be predicted from the run."""
         name = run.path or run.header.name
         if run.header.mode != "alternate":
             raise UsageError(
@@ -143,21 +137,16 @@ class Model:
                 f"{name} has too few batches to predict from: its iteration, its training step or "
                 "the loading of its batches was not measured; let it run for more batches"
             )
-        self.run, self.gap, self.stages, self._others = run, gap, stages, others
+        self.run, self.gap, self.stages = run, gap, stages
         self.costs, self.settings, self._use = costs, of.settings_of(run, use), use
         self._presents: dict[Guess, tuple[Columns, Simulated]] = {}
         self._simulated: dict[object, Simulated] = {}
         self._estimates: dict[object, Estimate] = {}
 
     @classmethod
-    def of(cls, runs: Run | Sequence[Run]) -> Model:
-        """The model of the last of `runs`; the others tell of other numbers of workers."""
-        given = [runs] if isinstance(runs, Run) else list(runs)
-        if not given:
-            raise UsageError("no run was given; expected one at least, of mode 'alternate'")
-        for other in given[:-1]:
-            cls(other, gap_of(other), stages_of(other))  # raises what is wrong with it
-        return cls(given[-1], gap_of(given[-1]), stages_of(given[-1]), given[:-1])
+    def of(cls, run: Run) -> Model:
+        """The model of a run."""
+        return cls(run, gap_of(run), stages_of(run))
 
     # What is asked of it
 
@@ -199,7 +188,8 @@ class Model:
 
     def throughput(self, change: Change = AS_IT_IS) -> Estimate:
         """Samples per second over whole epochs, or batches where samples are not known."""
-        measured, speedup = self._throughput_of(self.run), self.simulate(change)
+        steady = throughput(self.gap, self.gap.samples_per_batch is not None)["real"]
+        measured, speedup = steady * (self._real.value / self._whole_ns), self.simulate(change)
         if speedup == NOTHING_GAINED:
             return measured
         return speedup * (measured.value if measured.low is None else measured)
@@ -233,9 +223,8 @@ class Model:
         return Change({"num_workers": count, **live_on})
 
     def measured(self) -> dict[int, Estimate]:
-        """The throughput of each run that was given, by its number of workers."""
-        others = {other.loader.workers or 0: self._throughput_of(other) for other in self._others}
-        return {**others, self.settings["num_workers"]: self.throughput()}
+        """The throughput of the run, by its number of workers."""
+        return {self.settings["num_workers"]: self.throughput()}
 
     def curve(self) -> dict[int, Estimate]:
         """Throughput without workers and with some: until enough, and twice the CPUs, or those now.
@@ -244,9 +233,8 @@ class Model:
         """
         now, cpus = self.settings["num_workers"], self.settings["cpus"]
         most = max(2 * max(now, math.ceil(cpus or 1), 2), self.best_workers())
-        counts = {0, now, *spread(1, most), self.best_workers()}
-        curve = {count: self.throughput(Change({"num_workers": count})) for count in counts}
-        return dict(sorted({**curve, **self.measured()}.items()))
+        counts = sorted({0, now, *spread(1, most), self.best_workers()})
+        return {count: self.throughput(Change({"num_workers": count})) for count in counts}
 
     def limit(self, change: Change = AS_IT_IS) -> str:  # noqa: PLR0911 - one for each limit
         """What training is held up by then, one of LIMITS: "then the CPUs"."""
@@ -275,11 +263,7 @@ class Model:
             return "prefetching"
         if workers_ns < helps_ns:
             return shared or "the workers"
-        apart = costs.replace(
-            blocked_ns=costs.blocked_ns + costs.read_ns, read_ns=costs.read_ns * 0
-        )
-        is_storage = iteration_ns(apart, num_workers=2 * workers) < helps_ns
-        return "the storage" if is_storage else "the training process"
+        return "the storage" if guess.in_turn else "the training process"
 
     # What is known of the run
 
@@ -317,8 +301,6 @@ class Model:
         line = self.stages.blocked_line
         blocked_in = "" if line is None else line.blocked_in
         is_lock = self.blockage == "lock"
-        if not self.settings["num_workers"]:
-            is_lock = blocked_in.startswith(LOCKS)
         if self.blocked < BLOCKAGE_MATTERS or is_lock or blocked_in.endswith(SLEEPS):
             return (False,)
         return (True, False) if self.blockage == "disk" else (False, True)
@@ -427,61 +409,46 @@ class Model:
     def guesses(self) -> tuple[Guess, ...]:
         """What may be true of the machine: the likeliest, and each part of it at both its ends.
 
-        It is what is usual, and what the run shows: beside workers steps became longer by as much
-        as was measured, for want of CPUs where there are too few for its threads, and else because
-        each slows the others. And what other runs do, with other numbers of workers. Each weighs as
-        much as it is exact.
+        It is what is usual, and what the run shows, each weighed by how exact it is: beside workers
+        steps became longer by as much as was measured, for want of CPUs where there are too few for
+        the threads of a step, and else because each slows the others.
         """
         threads, contention = self.threads, self.gap.contention
         workers, cpus = self.settings["num_workers"], self.settings["cpus"] or math.inf
         usual = Guess(GROWTH, SLOWED if threads > 1 else 1.0, self.in_turn[0])
-        known = {
-            "growth": [(GROWTH, GROWTH_ERROR)],
-            "step_slowed": [(math.log(SLOWED), SLOWED_ERROR)],
-        }
-
-        def learn(name: str, time_ns: Callable[[Guess], float], measured: Estimate) -> None:
-            """Find the value that explains what was measured, where the value matters."""
-            values = TRIED[name]
-            times_ns = [time_ns(Guess(**{**usual._asdict(), name: value})) for value in values]
-            if np.ptp(times_ns) < NO_EFFECT * measured.value:
-                return
-            low, high = measured.bounds
-            error_ns = (high - low) / 2 / SIGMAS
-            around_ns = [measured.value + error_ns * each for each in (-1, 0, 1)]
-            order = np.argsort(times_ns)
-            found = np.interp(around_ns, np.array(times_ns)[order], np.array(values)[order])
-            least = LEAST_GROWTH_ERROR
-            if name == "step_slowed":
-                found, least = np.log(found), LEAST_SLOWED_ERROR
-            known[name].append((float(found[1]), math.hypot(np.ptp(found), 2 * least) / 2))
-
+        growths = [(GROWTH, GROWTH_ERROR)]
+        slowed = [(math.log(SLOWED), SLOWED_ERROR)]
         if workers and contention is not None and contention.low is not None:
             lacks_cpus = threads > 1 and threads + workers > cpus
-            longer = contention + self._ideal_ns
             name = "step_slowed" if lacks_cpus else "growth"
-            learn(name, lambda guess: self._present(guess)[1].step_ns, longer)
-        for other in self._others if workers else ():
-            count, theirs = other.loader.workers, gap_of(other).real
-            if count and count != workers and theirs is not None:
-                change, sure_ns = (
-                    Change({"num_workers": count}),
-                    SIGMAS * USUAL_ERROR * theirs.value,
-                )
-                about = Estimate(theirs.value, theirs.value - sure_ns, theirs.value + sure_ns)
-                learn("growth", partial(self._least_ns, change), about)
-        (growth, error), (slow, slow_error) = (_weighed(each) for each in known.values())
+            tried = [
+                usual._replace(step_slowed=value) if lacks_cpus else usual._replace(growth=value)
+                for value in TRIED[name]
+            ]
+            steps_ns = np.array([self._present(guess)[1].step_ns for guess in tried])
+            longer, order = contention + self._ideal_ns, np.argsort(steps_ns)
+            if np.ptp(steps_ns) >= NO_EFFECT * longer.value:
+                # The values with which steps take what was measured, and a standard error less, and
+                # more.
+                error_ns = (longer.bounds[1] - longer.bounds[0]) / 2 / SIGMAS
+                around_ns = longer.value + error_ns * np.array([-1, 0, 1])
+                shown = np.interp(around_ns, steps_ns[order], np.array(TRIED[name])[order])
+                if lacks_cpus:
+                    low, value, high = np.log(shown).tolist()
+                    error = math.hypot(high - low, 2 * LEAST_SLOWED_ERROR) / 2
+                    slowed.append((value, error))
+                else:
+                    low, value, high = shown.tolist()
+                    growths.append((value, math.hypot(high - low, 2 * LEAST_GROWTH_ERROR) / 2))
+        (growth, error), (slow, slow_error) = _weighed(growths), _weighed(slowed)
         likely = usual._replace(growth=max(growth, 0.0))
-        ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
         if threads > 1:
             likely = likely._replace(step_slowed=math.exp(slow))
-            ends = [end._replace(step_slowed=likely.step_slowed) for end in ends]
-            for each in (-slow_error, slow_error):
-                ends.append(likely._replace(step_slowed=max(math.exp(slow + each), 1.0)))
+        ends = [likely._replace(growth=max(growth + each, 0.0)) for each in (-error, error)]
+        if threads > 1:
+            slows = (max(math.exp(slow + each), 1.0) for each in (-slow_error, slow_error))
+            ends += [likely._replace(step_slowed=each) for each in slows]
         return likely, *ends, *(likely._replace(in_turn=each) for each in self.in_turn[1:])
-
-    def _least_ns(self, change: Change, guess: Guess) -> float:
-        return self._steady_ns(change, guess)[0]
 
     def _simulation(self, costs: Columns, settings: Mapping[str, Any], guess: Guess) -> Simulated:
         settings = {**settings, "growth": guess.growth, "step_slowed": guess.step_slowed}
@@ -515,13 +482,6 @@ class Model:
         starts_ns = 0.0 if self.gap.starts is None else self.gap.starts.value
         return float(max(starts_ns + more_ns / length, min(starts_ns, 0.0)))
 
-    def _throughput_of(self, run: Run) -> Estimate:
-        measured = gap_of(run)
-        rate = throughput(measured, self.gap.samples_per_batch is not None)["real"]
-        if measured.real is None or measured.whole is None:
-            return rate
-        return rate * (measured.real.value / measured.whole.value)
-
 
 def _weighed(known: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """The mean of values with standard errors, by their inverse squares; and 95% around it."""
@@ -540,11 +500,8 @@ def spread(first: int, last: int) -> list[int]:
 
 def _key(costs: Columns, settings: Mapping[str, Any]) -> tuple[object, ...]:
     """The same for what is simulated the same."""
-    digest = blake2b()
-    for name in costs.names:
-        if name.endswith("_ns"):
-            digest.update(costs[name].tobytes())
-    return digest.digest(), tuple(sorted(settings.items()))
+    times = b"".join(costs[name].tobytes() for name in costs.names if name.endswith("_ns"))
+    return hash(times), tuple(sorted(settings.items()))
 
 
 def _crowded(costs: Columns, settings: Mapping[str, Any], iteration_ns: float) -> float:

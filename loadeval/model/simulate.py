@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import count, cycle, islice
+from itertools import count, cycle
 from typing import NamedTuple, TypeAlias
 
 from loadeval.data.columns import Columns
@@ -48,7 +48,6 @@ class Batch(NamedTuple):
     receive_ns: float
     pin_ns: float
     index_ns: float
-    lock_ns: float
     step_ns: float
     step_cpu_ns: float
 
@@ -80,7 +79,7 @@ def simulate(  # noqa: PLR0913 - the settings of a loader
         each_ns = costs.cpu_ns / speed + costs.run_queue_ns + costs.blocked_ns + costs.read_ns
         each_ns = each_ns + costs.index_ns + costs.pin_ns + costs.step_ns
         return Simulated(float(each_ns.mean()), float(costs.step_ns.mean()))
-    return _DataLoader(costs, machine, num_workers, prefetch_factor, in_order, pins).run()
+    return _served(costs, machine, num_workers, prefetch_factor, in_order, pins)
 
 
 @dataclass
@@ -155,155 +154,114 @@ class _Machine:
         return heappop(self._computing if first == 0 else self._waiting)[2]
 
 
-class _DataLoader:
+def _served(  # noqa: C901, PLR0915 - the processes of a loader, which share its queues
+    costs: Columns, machine: _Machine, workers: int, ahead: int, in_order: bool, pins: bool
+) -> Simulated:
     """Workers that take turns, a training process, and maybe a thread that pins."""
+    costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
+    columns = [costs[name].tolist() for name in Batch._fields[2:]]
+    rows = cycle(list(zip(*columns, strict=True)))
+    step_threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
+    depth = workers * ahead
+    total = max(len(costs), min(8 * depth, max(4 * depth, MOST_BATCHES)))
+    numbers, storage_free_ns = count(), 0.0
+    asked = [deque[Batch]() for _ in range(workers)]
+    to_pin, arrived = deque[Batch](), deque[Batch]()
+    served_ns, stepped_ns = list[float](), [0.0]  # how long all steps took, up to each batch
+    idle = set[Process]()
 
-    def __init__(
-        self,
-        costs: Columns,
-        machine: _Machine,
-        workers: int,
-        ahead: int,
-        in_order: bool,
-        pins: bool,
-    ) -> None:
-        self._machine, self._in_order, self._pins = machine, in_order, pins
-        costs = costs.replace(waits_ns=costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns)
-        columns = [costs[name] for name in Batch._fields[2:]]
-        self._rows = cycle(list(zip(*(column.tolist() for column in columns), strict=True)))
-        self._threads = max(round(float(costs.step_cpu_ns.sum() / max(costs.step_ns.sum(), 1))), 1)
-        self._depth = workers * ahead
-        self._count = max(len(costs), min(8 * self._depth, max(4 * self._depth, MOST_BATCHES)))
-        self._sent = 0
-        self._storage_free_ns = 0.0
-        self._asked = [deque[Batch]() for _ in range(workers)]
-        self._done_at_ns = [0.0] * workers
-        """The progress at which each worker has computed what it is at; 0 if it does not."""
-        self._to_pin, self._arrived = deque[Batch](), deque[Batch]()
-        self._served_ns: list[float] = []
-        self._stepped_ns = [0.0]
-        """How long all steps took, up to each batch."""
-        self._idle = set[Process]()
-        self._workers = [self._worker(number) for number in range(workers)]
-        self._pinning, self._training = self._pin_thread(), self._training_process()
-
-    def run(self) -> Simulated:
-        """Serve as many batches as it takes."""
-        workers = len(self._workers)
-        self._idle |= {*self._workers, self._pinning}
-        for number in range(self._depth):
-            self._ask(number % workers)
-        next(self._training)
-        while len(self._served_ns) < self._count:
-            next(self._machine.next())
-        counted = self._count - self._count // SETTLING
-        counted -= counted % workers  # whole rounds, for workers may all end at a time
-        last = self._count - 1
-        taken_ns = self._served_ns[last] - self._served_ns[last - counted]
-        step_ns = self._stepped_ns[last] - self._stepped_ns[last - counted]
-        machine = self._machine
-        grown = machine.spent_ns / machine.alone_ns if machine.alone_ns else 1.0
-        return Simulated(taken_ns / counted, step_ns / counted, grown)
-
-    def _ask(self, worker: int) -> None:
-        """Ask for one more batch."""
-        self._asked[worker].append(Batch(self._sent, worker, *next(self._rows)))
-        self._sent += 1
-        self._wake(self._workers[worker])
-
-    def _wake(self, process: Process) -> None:
-        if process in self._idle:
-            self._idle.remove(process)
+    def wake(process: Process) -> None:
+        if process in idle:
+            idle.remove(process)
             next(process)
 
-    def _worker(self, number: int) -> Process:
+    def ask(worker: int) -> None:
+        asked[worker].append(Batch(next(numbers), worker, *next(rows)))
+        wake(working[worker])
+
+    def work(number: int) -> Process:
         """What a worker does; it pickles before it goes on, for that takes Python's lock too."""
-        machine, asked = self._machine, self._asked[number]
+        nonlocal storage_free_ns
         while True:
-            while not asked:
-                self._idle.add(self._workers[number])
+            while not asked[number]:
+                idle.add(working[number])
                 yield
-            batch = asked[0]
-            machine.compute(self._workers[number], batch.cpu_ns)
-            self._done_at_ns[number] = machine.progress_ns + batch.cpu_ns
+            batch = asked[number][0]
+            machine.compute(working[number], batch.cpu_ns)
             yield
-            self._done_at_ns[number] = 0.0
             if batch.read_ns:  # the storage serves one after the other
-                self._storage_free_ns = max(self._storage_free_ns, machine.now_ns) + batch.read_ns
-                machine.wait(self._workers[number], self._storage_free_ns)
+                storage_free_ns = max(storage_free_ns, machine.now_ns) + batch.read_ns
+                machine.wait(working[number], storage_free_ns)
                 yield
             if batch.waits_ns:
-                machine.wait(self._workers[number], machine.now_ns + batch.waits_ns)
+                machine.wait(working[number], machine.now_ns + batch.waits_ns)
                 yield
-            machine.wait(self._arrival(asked.popleft()), machine.now_ns)  # once it has gone on
+            # Once it has gone on.
+            machine.wait(arrive(asked[number].popleft()), machine.now_ns)
 
-    def _arrival(self, batch: Batch) -> Process:
-        (self._to_pin if self._pins else self._arrived).append(batch)
-        self._wake(self._pinning if self._pins else self._training)
+    def arrive(batch: Batch) -> Process:
+        (to_pin if pins else arrived).append(batch)
+        wake(pinning if pins else training)
         yield
 
-    def _pin_thread(self) -> Process:
+    def pin() -> Process:
         while True:
-            while not self._to_pin:
-                self._idle.add(self._pinning)
+            while not to_pin:
+                idle.add(pinning)
                 yield
-            taken_ns = self._to_pin[0].receive_ns + self._to_pin[0].pin_ns
-            self._machine.wait(self._pinning, self._machine.now_ns + taken_ns)
+            machine.wait(pinning, machine.now_ns + to_pin[0].receive_ns + to_pin[0].pin_ns)
             yield
-            self._arrived.append(self._to_pin.popleft())
-            self._wake(self._training)
+            arrived.append(to_pin.popleft())
+            wake(training)
 
-    def _training_process(self) -> Process:
+    def train() -> Process:
         """Wait for a batch, receiving all that comes meanwhile; ask for one more; train."""
-        machine, kept = self._machine, dict[int, Batch]()
+        kept = dict[int, Batch]()
         for wanted in count():
             batch = kept.pop(wanted, None)
             while batch is None:
-                while not self._arrived:
-                    self._idle.add(self._training)
+                while not arrived:
+                    idle.add(training)
                     yield
-                come = self._arrived.popleft()
-                if not self._pins:
-                    lock_ns = self._lock_wait_ns(come)
-                    if come.receive_ns:
-                        machine.train(self._training, come.receive_ns)
-                        yield
-                    if lock_ns:
-                        machine.wait(self._training, machine.now_ns + lock_ns)
-                        yield
-                if self._in_order and come.number != wanted:
+                come = arrived.popleft()
+                if come.receive_ns and not pins:
+                    machine.train(training, come.receive_ns)
+                    yield
+                if in_order and come.number != wanted:
                     kept[come.number] = come
                 else:
                     batch = come
             if batch.index_ns:
-                machine.train(self._training, batch.index_ns)
+                machine.train(training, batch.index_ns)
                 yield
-            self._ask(batch.worker)
-            self._served_ns.append(machine.now_ns)
-            cpu_ns, waits_ns = self._step(batch)
-            machine.train(self._training, cpu_ns, self._threads)
+            ask(batch.worker)
+            served_ns.append(machine.now_ns)
+            # It was measured beside other programs, so these alone do not make it longer.
+            cpu_ns = batch.step_ns * min(
+                max(batch.step_cpu_ns / max(batch.step_ns, 1), LEAST_CPU), 1
+            )
+            speed = machine.speeds(0, step_threads)[1]
+            took_ns = min(cpu_ns / speed, batch.step_ns)
+            machine.train(training, took_ns * speed, step_threads)
             yield
-            if waits_ns:
-                machine.wait(self._training, machine.now_ns + waits_ns)
+            if took_ns < batch.step_ns:  # it waits for something else
+                machine.wait(training, machine.now_ns + batch.step_ns - took_ns)
                 yield
-            took_ns = machine.now_ns - self._served_ns[-1]
-            self._stepped_ns.append(self._stepped_ns[-1] + took_ns)
+            stepped_ns.append(stepped_ns[-1] + machine.now_ns - served_ns[-1])
 
-    def _lock_wait_ns(self, batch: Batch) -> float:
-        """How long it is until the worker of a batch that is received lets go of Python's lock."""
-        done_at_ns = self._done_at_ns[batch.worker]
-        if not batch.lock_ns or not done_at_ns:
-            return 0.0
-        left_ns = done_at_ns - self._machine.progress_ns
-        left_ns += sum(later.cpu_ns for later in islice(self._asked[batch.worker], 1, None))
-        return min(left_ns, batch.lock_ns)
-
-    def _step(self, batch: Batch) -> tuple[float, float]:
-        """How long a step computes, and waits for something else.
-
-        It was measured beside other programs, so these alone do not make it longer.
-        """
-        cpu_ns = batch.step_ns * min(max(batch.step_cpu_ns / max(batch.step_ns, 1), LEAST_CPU), 1)
-        speed = self._machine.speeds(0, self._threads)[1]
-        took_ns = min(cpu_ns / speed, batch.step_ns)
-        return took_ns * speed, batch.step_ns - took_ns
+    working = [work(number) for number in range(workers)]
+    pinning, training = pin(), train()
+    idle |= {*working, pinning}
+    for number in range(depth):
+        ask(number % workers)
+    next(training)
+    while len(served_ns) < total:
+        next(machine.next())
+    counted = total - total // SETTLING
+    counted -= counted % workers  # whole rounds, for workers may all end at a time
+    last, first = total - 1, total - 1 - counted
+    return Simulated(
+        (served_ns[last] - served_ns[first]) / counted,
+        (stepped_ns[last] - stepped_ns[first]) / counted,
+        machine.spent_ns / machine.alone_ns if machine.alone_ns else 1.0,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from loadeval.estimate.memory import memory_there
 from loadeval.estimate.stats import Estimate
 from loadeval.model.changes import Change, asked_for
 from loadeval.model.costs import HAND_OVER_NS, RECEIVE_TENSOR_NS, start_ns, worker_bytes
-from loadeval.model.model import AS_IT_IS, BLOCKAGE_MATTERS, UNLIKE, Model
+from loadeval.model.model import AS_IT_IS, UNLIKE, Model
 from loadeval.words import duration, share, size, times
 
 
@@ -40,7 +40,7 @@ class WhatIf:
 
 
 def whatif(
-    runs: Run | Sequence[Run],
+    run: Run,
     *,
     num_workers: int | None = None,
     prefetch_factor: int | None = None,
@@ -51,9 +51,8 @@ def whatif(
 ) -> WhatIf:
     """What training would do under other settings; None leaves one as it was.
 
-    `runs` is one that alternated, or several of the same loader with different numbers of workers,
-    which show how its CPU time grows with them; the last one is what is changed. `cpus` are those
-    that training and its workers may share. `faster` maps a transform or function, or "fetch",
+    `run` is one that alternated, and `cpus` are those that training and its workers may share.
+    `faster` maps a transform or function, or "fetch",
     "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
     last part of a name, behind a dot, will do where no other ends so.
 
@@ -67,7 +66,7 @@ def whatif(
         "cpus": cpus,
         "in_order": in_order,
     }
-    model = Model.of(runs)
+    model = Model.of(run)
     change = asked_for(settings, faster or {}, model.settings, model.costs, model.parts)
     return predicted(model, change)
 
@@ -126,9 +125,9 @@ def shortages(run: Run, memory: float | None, shared: float | None) -> list[str]
 
 def assumptions(model: Model, change: Change) -> list[str]:
     """What a prediction takes for granted, for the run does not show it."""
-    settings, now, told = {**model.settings, **change.settings}, model.settings["num_workers"], []
-    growths = [guess.growth for guess in model.guesses]
-    if settings["num_workers"] > max(now, 1):
+    settings, told = {**model.settings, **change.settings}, list[str]()
+    now, workers, cpus = model.settings["num_workers"], settings["num_workers"], settings["cpus"]
+    if workers > max(now, 1):
         if model.blockage == "lock":
             told.append(
                 f"Workers wait for a lock for {share(model.blocked)} of fetching. However many "
@@ -141,21 +140,12 @@ def assumptions(model: Model, change: Change) -> list[str]:
                 "the storage is no faster in total, the other that each worker waits as now. "
                 "Training with more workers would tell."
             )
-        elif model.blocked >= BLOCKAGE_MATTERS:
-            told.append(
-                f"Workers are blocked for {share(model.blocked)} of fetching. With more workers, "
-                "that takes no longer."
-            )
+        growths = [guess.growth for guess in model.guesses]
         told.append(
             f"For each further CPU in use, a batch takes {min(growths):.0%} to {max(growths):.0%} "
             "more CPU time."
         )
-        if settings["cpus"] is None:
-            told.append(
-                "There is a CPU for each worker: the run does not tell how many CPUs training may "
-                "use."
-            )
-    if settings["num_workers"] and not now:
+    if workers and not now:
         receive_ns = HAND_OVER_NS + RECEIVE_TENSOR_NS * (model.tensors or 0.0)
         told.append(
             f"The training process receives a batch from a worker in some {duration(receive_ns)}, "
@@ -164,8 +154,7 @@ def assumptions(model: Model, change: Change) -> list[str]:
         told.append(f"Starting a worker takes some {duration(start_ns(model.run))}.")
     if model.batches_in(change) != 1:
         told.append("The training step takes the same time for a sample as in the run.")
-    cpus = settings["cpus"]
-    if model.threads > 1 and cpus is not None and settings["num_workers"] + model.threads > cpus:
+    if model.threads > 1 and cpus is not None and workers + model.threads > cpus:
         slowed = [guess.step_slowed for guess in model.guesses]
         told.append(
             f"The {model.threads} threads of a training step wait for each other: where they lack "

@@ -46,7 +46,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     good, bad = record(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
     bad.write_text("no log\n")
     options = {"watch": ["--once"], "export": ["--format", "csv"]}.get(command, [])
-    several = [good] if command in {"compare", "report", "whatif"} else []
+    several = [good] if command in {"compare", "report"} else []
     for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "is no header")):
         code, out, err = runner(command)(*several, path, *options)
         assert (code, out) == (1, "")

@@ -124,14 +124,11 @@ def test_epoch_boundaries() -> None:
 
 
 def test_stalls() -> None:
-    """Regular ones are of the worker, or of what the loader does so often."""
     assert told("stalls", logged([200 if n % 100 == 50 else 0.5 for n in range(400)])) == (
         "4 of 399 batches cause 80.2% of the waiting, 16.0% of the training time.",
         "find what slows a few batches",
         "prefetch_factor 2 -> 4",
     )
-    _, do, _ = told("stalls", logged([200 if n % 101 == 50 else 0.5 for n in range(600)]))
-    assert do == "find what the loader does every 101 batches"
 
 
 def test_stalls_in_few_pairs() -> None:
@@ -158,6 +155,27 @@ def test_samples_served_twice() -> None:
         "give each worker its own part of the samples",
     )
     assert told("samples served twice", logged([0.1] * 80, workers=2, length=80)) == ()
+
+
+def test_samples_served_twice_by_a_stream_that_has_no_length() -> None:
+    """Batches of both workers have the same sizes, one for one; where all are alike, who knows."""
+    sizes, same = np.arange(40) % 7 * 100, "The batches of all workers have the same sizes"
+    for nbytes, says in (
+        (
+            np.repeat(sizes, 2),
+            (
+                f"{same}, one for one: each of its 2 workers serves all samples.",
+                "give each worker its own part of the samples",
+            ),
+        ),
+        (np.append(sizes, sizes), ()),
+        (
+            np.full(80, 100),
+            ("the loader does not say how long it is, and its batches are of one size",),
+        ),
+    ):
+        run = run_of([steps("real", [0.1] * 80, 10.0, nbytes=nbytes)], mode="log", workers=2)
+        assert told("samples served twice", run) == says
 
 
 def test_drift() -> None:

@@ -94,41 +94,6 @@ def test_busy_threads_hold_up_the_costliest_operator() -> None:
     assert (report.limit, report.bottleneck) == ("threads busy", report.operators[1])
 
 
-@pytest.mark.parametrize("loader", [{"workers": None}, {"start_method": "fork"}])
-def test_processes_have_no_threads_that_are_busy(loader: dict[str, Any]) -> None:
-    decode = line("decode", 1, task=9000, run=2800, concurrency=8)
-    assert report_of(by_turns(decode, **loader)).threads_share is None
-
-
-@pytest.mark.parametrize(
-    ("queues", "bottleneck"),
-    [
-        ((0.9, 0.9, 0.1, 0.1), "operator 2"),
-        ((0.1, 0.1, 0.1), "operator 0"),
-        ((0.9, 0.5, 0.1), None),
-        ((0.9, 0.9, 0.9), None),
-        ((None, None), None),
-    ],
-)
-def test_an_operator_with_work_that_starves_the_next_is_the_bottleneck(
-    queues: tuple[float | None, ...], bottleneck: str | None
-) -> None:
-    """None is busy; a source has work at all times."""
-    lines = [
-        line(
-            f"operator {place}",
-            place,
-            task_ns=100 * MS if place else None,
-            concurrency=1,
-            queue_occupied_ns=None if share is None else int(share * 2 * SECOND),
-        )
-        for place, share in enumerate(queues)
-    ]
-    report = report_of(by_turns(*lines))
-    assert (report.bottleneck and report.bottleneck.name) == bottleneck
-    assert report.limit == ("queues" if bottleneck else None)
-
-
 def test_a_line_about_no_time_has_no_share() -> None:
     nothing = line("decode", 0, task=1, run=1, concurrency=1, elapsed_ns=0, tasks=0)
     report = report_of(by_turns(nothing))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from loadeval import read_run
+from loadeval.data.columns import Columns
 from loadeval.errors import UsageError
 from loadeval.model.changes import Change
 from loadeval.model.model import LIMITS, Model
@@ -18,15 +19,16 @@ from loadeval.model.whatif import whatif
 from tests.recorded import logs_of
 from tests.runs.given import cores_read
 from tests.runs.looked_into import code, logged, looked_into
-from tests.runs.staged import BATCH_BYTES, PREFETCH, SAMPLES, staged, without_stages
-from tests.runs.tables import replace
+from tests.runs.tables import replace, with_steps
 
 if TYPE_CHECKING:
     from loadeval.data.run import Run
 
 FOUR = {"cpus_usable": 4, "cpus": 4}
-STAGED = staged()
 COMPUTING = looked_into(fetch=200, environment=FOUR)
+SIZED = with_steps(
+    replace(COMPUTING, header=replace(COMPUTING.header, unit="images")), samples=32, nbytes=128
+)
 
 
 def workers(count: int) -> Change:
@@ -46,8 +48,8 @@ def blocked_in(kernel: str, **given: Any) -> Run:
 def test_as_it_is_nothing_is_gained() -> None:
     """Neither without a change nor with the settings that the run had."""
     for found in (
-        whatif(STAGED),
-        whatif(STAGED, num_workers=2, prefetch_factor=PREFETCH, in_order=True, batch_size=SAMPLES),
+        whatif(SIZED),
+        whatif(SIZED, num_workers=2, prefetch_factor=2, in_order=True, batch_size=32),
     ):
         assert (found.speedup.value, found.speedup.low, found.speedup.high) == (1, 1, 1)
         assert found.assumptions == ()
@@ -107,14 +109,6 @@ def test_threads_of_a_step_that_wait_for_each_other_lose_by_workers() -> None:
     assert assumed.startswith("The 2 threads of a training step wait for each other: where they")
 
 
-def test_runs_with_other_workers_tell_it_too() -> None:
-    one, six = (
-        looked_into(fetch=200 * (1 + 0.3 * (count - 1)), step=2.0, workers=count)
-        for count in (1, 6)
-    )
-    assert Model.of([one, six]).guesses[0].growth > 2 * Model.of(six).guesses[0].growth
-
-
 def test_changes_add_up() -> None:
     """A blur that takes four fifths of 200 ms becomes twice as fast, and workers more."""
     model = Model.of(looked_into(fetch=200, transforms={"blur": 0.8}, environment=FOUR))
@@ -125,41 +119,6 @@ def test_changes_add_up() -> None:
     assert both == pytest.approx(1.5 * 200 / 120, rel=0.08)
     twice = faster + Change(costs=lambda costs: costs.replace(step_ns=costs.step_ns / 2))
     assert model.simulate(twice).value >= model.simulate(faster).value
-
-
-def test_parts_that_become_faster() -> None:
-    run = looked_into(fetch=100, collate=100, environment=FOUR)
-    assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
-    assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
-    run = looked_into(fetch=10, index=30)
-    assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
-    assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
-
-
-def test_the_end_of_a_name_will_do() -> None:
-    seen = code(
-        {
-            "data.py:1 Jpegs.augment > Image.resize": 60,
-            "data.py:9 Masks.crop > Image.crop": 20,
-            "torch/storage.py:414 _StorageBase._new_shared": 20,
-        }
-    )
-    run = looked_into(fetch=200, seen=seen)
-    assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
-    with pytest.raises(UsageError) as caught:
-        whatif(run, faster={"crop": 2.0})
-    assert str(caught.value) == (
-        "faster has 'crop', which may be 'Image.crop' or 'Masks.crop'; name one of them in full"
-    )
-    with pytest.raises(UsageError) as caught:
-        whatif(run, faster={"flip": 2.0})
-    assert str(caught.value) == (
-        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
-        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
-        "'pin', 'step'"
-    )
-    with pytest.raises(UsageError, match=r"'Jpegs.augment' twice; expected each part once"):
-        whatif(run, faster={"augment": 2.0, "Jpegs.augment": 3.0})
 
 
 def test_a_lock_does_not_scale() -> None:
@@ -206,10 +165,10 @@ def test_what_holds_training_up(given: dict[str, Any], changed: dict[str, Any], 
 
 def test_first_workers_load_in_the_background() -> None:
     """They begin anew in each epoch, unless they live on."""
-    model = Model.of(staged(workers=0))
+    model = Model.of(looked_into(workers=0, fetch=30))
     started, lives_on = (model.simulate(change) for change in (workers(2), model.with_workers(2)))
     assert 1.5 < started.value < lives_on.value
-    found = whatif(staged(workers=0), num_workers=2)
+    found = whatif(looked_into(workers=0, fetch=30), num_workers=2)
     assert any("receives a batch from a worker in some" in each for each in found.assumptions)
 
 
@@ -239,7 +198,7 @@ def test_what_the_simulation_leaves_out_may_stay_or_go() -> None:
 
 
 def test_batches_of_twice_as_many_samples_take_twice_as_long() -> None:
-    found = whatif(STAGED, batch_size=2 * SAMPLES)
+    found = whatif(SIZED, batch_size=64)
     assert found.speedup.value == pytest.approx(1, abs=0.1)
     assert "The training step takes the same time for a sample as in the run." in found.assumptions
 
@@ -250,18 +209,6 @@ def test_cpus_that_are_given_are_shared_with_no_others() -> None:
     found = whatif(run, cpus=4)
     assert found.settings["others_cpus"] == 0
     assert found.speedup.value > 1
-
-
-def test_a_curve_has_what_was_measured_and_what_is_predicted() -> None:
-    runs = [staged(workers=count, epochs=1, batches=130) for count in (1, 2)]
-    model = Model.of(runs)
-    curve = model.curve()
-    assert list(curve) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
-    assert curve[2] == model.throughput()
-    assert curve[1] == Model.of(runs[0]).throughput()
-    assert model.measured() == {1: curve[1], 2: curve[2]}
-    assert curve[3].value == pytest.approx(curve[2].value * model.simulate(workers(3)).value)
-    assert model.unit == "images"
 
 
 def test_a_curve_goes_on_until_workers_are_enough() -> None:
@@ -275,41 +222,23 @@ def test_a_curve_goes_on_until_workers_are_enough() -> None:
 def test_memory_that_is_not_there_is_told() -> None:
     memory = {"pss_bytes": 2e6, "alive_workers": 2.0}
     run = replace(
-        STAGED,
-        stages=STAGED.stages.replace(pickled_bytes=np.zeros(len(STAGED.stages), int)),
+        SIZED,
+        stages=SIZED.stages.replace(pickled_bytes=np.zeros(len(SIZED.stages), int)),
         readings={
-            ("host", "workers"): STAGED.stages.take(slice(3)).replace(
+            ("host", "workers"): Columns({}).replace(
                 time_ns=np.arange(3), **{name: np.full(3, value) for name, value in memory.items()}
             )
         },
-        header=replace(STAGED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
+        header=replace(SIZED.header, environment={"memory_bytes": 20e6, "shm_free_bytes": 4e3}),
     )
     found = whatif(run, num_workers=20)
-    queued = (20 * PREFETCH + 1) * BATCH_BYTES
+    queued = (20 * 2 + 1) * 128
     assert found.memory_bytes == 20 * 1e6 + queued
     assert found.shared_memory_bytes == queued
     assert found.shortages == (
         "That takes 20.0 MB of memory, and the machine of the run has 20.0 MB.",
-        "That takes 10.4 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
+        "That takes 5.25 kB of /dev/shm, and 4.00 kB of it were free when the run began.",
     )
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
-        ({"num_workers": True}, "num_workers is True; expected a whole number"),
-        ({"prefetch_factor": 0}, "prefetch_factor is 0; expected a whole number, 1 or more"),
-        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
-        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
-        ({"faster": {"step": "4"}}, "faster has '4' for 'step'; expected how many times"),
-        ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
-    ],
-)
-def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        whatif(STAGED, **changed)
-    assert str(caught.value).startswith(message)
 
 
 def test_runs_that_nothing_can_be_predicted_from() -> None:
@@ -321,9 +250,49 @@ def test_runs_that_nothing_can_be_predicted_from() -> None:
         "loading, so nothing can be predicted from it; record one that does: "
         "loadeval diagnose -- COMMAND"
     )
-    with pytest.raises(UsageError, match="staged does not tell what happens inside the loader"):
-        whatif(without_stages(STAGED))
-    with pytest.raises(UsageError, match="staged has too few batches to predict from"):
-        whatif(staged(epochs=1, batches=3))
-    with pytest.raises(UsageError, match="no run was given"):
-        whatif([])
+    with pytest.raises(UsageError, match="run does not tell what happens inside the loader"):
+        whatif(replace(SIZED, stages=SIZED.stages.take(slice(0))))
+    with pytest.raises(UsageError, match="run has too few batches to predict from"):
+        whatif(replace(SIZED, stages=SIZED.stages.take(slice(1))))
+
+
+def test_parts_that_become_faster() -> None:
+    """The end of a name will do."""
+    seen = code(
+        {
+            "data.py:1 Jpegs.augment > Image.resize": 60,
+            "data.py:9 Masks.crop > Image.crop": 20,
+            "torch/storage.py:414 _StorageBase._new_shared": 20,
+        }
+    )
+    run = looked_into(fetch=100, collate=100, seen=seen, environment=FOUR)
+    assert speedup(run, faster={"collate": 2.0}) == pytest.approx(4 / 3, rel=0.05)
+    assert speedup(run, faster={"fetch": 2.0, "collate": 2.0}) == pytest.approx(2, rel=0.05)
+    assert whatif(run, faster={"resize": 2.0}).faster == {"Image.resize": 2.0}
+    with pytest.raises(UsageError, match=r"'crop', which may be 'Image\.crop' or 'Masks\.crop'"):
+        whatif(run, faster={"crop": 2.0})
+    with pytest.raises(UsageError) as caught:
+        whatif(run, faster={"flip": 2.0})
+    assert str(caught.value) == (
+        "faster has 'flip', of which the run knows nothing; expected one of 'Jpegs.augment', "
+        "'Image.resize', 'Masks.crop', 'Image.crop', 'fetch', 'collate', 'indices', 'hand-over', "
+        "'pin', 'step'"
+    )
+    run = looked_into(fetch=10, index=30)
+    assert speedup(run, faster={"indices": 2.0}) == pytest.approx(50 / 35, rel=0.05)
+    assert speedup(run, faster={"step": 2.0}) == pytest.approx(50 / 40, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"num_workers": -1}, "num_workers is -1; expected a whole number, 0 or more"),
+        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
+        ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
+    ],
+)
+def test_values_that_no_loader_can_have(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        whatif(SIZED, **changed)
+    assert str(caught.value).startswith(message)

@@ -1,10 +1,9 @@
 """Every run that tests share, built or recorded. Where two builders would do, take the first.
 
-- `given`: every time is given: by list (`make_run`), by a few numbers (`alternating`,
-  `randomised`), or by column (`block`, `run_of`). `write_run` writes the log of any run.
+- `given`: every time is given: by list (`make_run`), by a few numbers (`alternating`), or by column
+  (`block`, `run_of`). `write_run` writes the log of any run.
 - `measured`: a LoaderEvaluator measures a scripted loader: `recorded` in memory, `record` to disk.
 - `looked_into`: the stages of the loader are known too, from the DataLoader of `loader_model`.
-- `staged`: a long run with workers, samples, code and prefetches, as a DataLoader makes it.
 - `ranks`: synchronous training on many ranks.
 
 DEMO, SPDL, DALI and BLUR are logs of alternating runs on a machine with 4 CPUs, which other

@@ -156,55 +156,32 @@ def make_run(
 
 def alternating(
     *,
-    wait: float = 0.0,
-    real: float = 50.0,
-    ideal: float = 50.0,
-    alone: float | None = None,
-    noise: float = 0.0,
-    uneven: bool = False,
+    real: float,
+    ideal: float,
+    alone: float,
     pairs: int = 10,
-    first: float | None = None,
     environment: Mapping[str, Any] | None = None,
-    readings: Sequence[Readings] = (),
     **loader: Any,
 ) -> Run:
-    """Pairs of blocks of 8 batches, in turns: a real wait, a real and an ideal step, each in ms.
+    """Pairs of blocks of 8 batches, in turns: a real and an ideal step, each in ms.
 
-    `alone` is what a batch takes the loader alone. Where `uneven`, one real batch in four is waited
-    for, four times as long. With `first` each pair is an epoch, which begins with that wait.
+    `alone` is what a batch takes the loader alone.
     """
     blocks, start_ns = [], 0
     for pair in range(pairs):
-        step = real + (noise if pair % 2 else -noise)
-        for arm, waited, taken in (("real", wait, step), ("ideal", 0.0, ideal)):
-            request_ns = start_ns + np.arange(8) * int((waited + taken) * MS)
-            waits = np.full(8, waited * MS)
-            if uneven:
-                waits = np.where(np.arange(8) % 4 == 3, 4 * waits, 0)
-            blocks.append(
-                block(
-                    "real" if arm == "real" else "ideal",
-                    waits,
-                    taken * MS,
-                    request_ns=request_ns,
-                    epoch=0 if first is None else pair,
-                    pair=pair,
-                )
-            )
-            start_ns = int(request_ns[-1]) + int((4 * waited + taken) * MS)
-        if first is not None:
-            begin = block("real", first * MS, real * MS, 1, request_ns=start_ns, epoch=pair)
-            blocks.insert(-2, begin)
-    numbers = range(0 if alone is None else pairs)
+        arms: tuple[tuple[Arm, float], ...] = (("real", real), ("ideal", ideal))
+        for arm, taken in arms:
+            request_ns = start_ns + np.arange(8) * int(taken * MS)
+            blocks.append(block(arm, 0, taken * MS, request_ns=request_ns, pair=pair))
+            start_ns += 8 * int(taken * MS)
     return run_of(
         blocks,
         loader=LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader}),
         environment=environment or {"cpus_usable": 8},
         ends=(EpochEnd(0, "broken off"),),
         prefetches=tuple(
-            Prefetch(pair, 0, 8, 8, int(8 * (alone or 0) * MS), None) for pair in numbers
+            Prefetch(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)
         ),
-        readings=tuple(readings),
     )
 
 
