@@ -7,17 +7,17 @@ import random
 import resource
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
+from statistics import fmean
 
-from loadeval.probes.gpu import JobGPUs
+from loadeval.errors import ProbeError
+from loadeval.probes.gpu import KERNEL_BUSY, GPUProbe
 from loadeval.probes.host import MachineLoad
-from loadeval.probes.limits import affinity_of, cpuset_cpus, groups, quota_cores
-from loadeval.probes.looks import ThreadFigures, thread_state
+from loadeval.probes.limits import cpuset_cpus, quota_cores
+from loadeval.probes.looks import ThreadFigures, thread_at
 from loadeval.probes.processes import content_of, usage_of
-from loadeval.probes.schedstat import Files
 from loadeval.probes.stacks import GONE, ProcessStacks, Recording, StacksError
 
 TRAINING_HZ, WORKER_HZ = 8, 2
@@ -42,11 +42,8 @@ class ObservedProcess:
     stacks: ProcessStacks | None = None
     problem: str | None = None
     moments: tuple[ThreadFigures, ...] = ()
-    cpus_allowed: frozenset[int] | None = None
     cpu_cores: float | None = None
     run_queue_cores: float | None = None
-    read_bytes_per_s: float | None = None
-    disk_read_bytes_per_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +51,13 @@ class ObservedMachine:
     """The machine meanwhile; None is not known.
 
     `cpus` are those that its container may use, at `quota_cores` at a time if that is limited.
-    `runnable` counts the threads that ran or could run, at some moments. `busy_cpus` are in use,
-    by whomever, and `received_bytes_per_s` came over the network. `gpus` has the percentage of the
-    time that kernels ran on each that the training uses.
+    `busy_cpus` are in use, by whomever. `gpus` has the percentage of the time that kernels ran on
+    each that the training uses.
     """
 
     cpus: int
     quota_cores: float | None = None
-    runnable: tuple[int, ...] = ()
     busy_cpus: float | None = None
-    received_bytes_per_s: float | None = None
     gpus: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -89,46 +83,50 @@ class Observer:
         self._pid, self._seconds = pid, seconds
         self._pids = [pid, *sorted(set(workers) - {pid})]
         self._stopped = threading.Event()
-        self._random = random.Random(pid)  # noqa: S311 - moments, no secret
 
-    def observe(self) -> Observation:
+    def observe(self) -> Observation:  # noqa: C901 - one moment after another
         """What was read. Raises StacksError where the training is over before anything was."""
         began_ns, cost_ns = time.monotonic_ns(), _cost_ns()
-        load, gpus, runnable = MachineLoad(), JobGPUs(self._pid), list[int]()
+        moments = random.Random(self._pid)  # noqa: S311 - no secret
+        load, gpu, busy = MachineLoad(), GPUProbe(pid=self._pid), dict[str, list[float]]()
         load.read()
-        training, *workers = processes = [_Watched(pid) for pid in self._pids]
-        if training.first is None:
+        with suppress(ProbeError):  # it uses none, or in a container that is not told
+            gpu.open()
+        processes = list(map(_Watched, self._pids))
+        if not processes[0].counts:
             raise StacksError(GONE)
         try:
-            training.record(TRAINING_HZ, self._seconds)
-            for worker in workers[:MOST_RECORDED]:
+            processes[0].record(TRAINING_HZ, self._seconds)
+            for worker in processes[1 : 1 + MOST_RECORDED]:
                 worker.record(WORKER_HZ, self._seconds)
             until_ns = began_ns + round(1e9 * self._seconds)
-            while not self._pauses_until(until_ns) and usage_of(self._pid) is not None:
-                for process in (training, *workers[:MOST_ASKED]):
+            while (left_s := (until_ns - time.monotonic_ns()) / 1e9) > 0:
+                if self._stopped.wait(min(moments.expovariate(1 / EVERY_S), left_s)):
+                    break
+                for process in processes[: 1 + MOST_ASKED]:
                     process.ask()
-                gpus.read()
-                with suppress(IndexError, ValueError):  # besides this one
-                    running = content_of("/proc/loadavg").split()[3].partition(b"/")[0]
-                    runnable.append(max(int(running) - 1, 0))
+                with suppress(ProbeError):
+                    for name, readings in gpu.read().items():
+                        if KERNEL_BUSY in readings:
+                            busy.setdefault(name, []).append(readings[KERNEL_BUSY])
+                if usage_of(self._pid) is None:
+                    break
         finally:
+            gpu.close()
             for process in processes:  # all at once, for each ends at its next sample
                 if process.recording is not None:
                     process.recording.interrupt()
             observed = [process.observed() for process in processes]
-        machine = load.read()
         return Observation(
             elapsed_ns=time.monotonic_ns() - began_ns,
             cost_ns=_cost_ns() - cost_ns,
             training=observed[0],
             workers=tuple(observed[1:]),
             machine=ObservedMachine(
-                cpus=cpuset_cpus(groups("cpuset", self._pid)) or os.cpu_count() or 1,
+                cpus=cpuset_cpus(self._pid) or os.cpu_count() or 1,
                 quota_cores=quota_cores(self._pid),
-                runnable=tuple(runnable),
-                busy_cpus=machine["cpu_cores"],
-                received_bytes_per_s=machine["received_bytes_per_s"],
-                gpus=gpus.close(),
+                busy_cpus=load.read()["cpu_cores"],
+                gpus={name: fmean(percents) for name, percents in busy.items()},
             ),
             ended=usage_of(self._pid) is None,
         )
@@ -137,24 +135,16 @@ class Observer:
         """Let `observe`, in another thread, end soon."""
         self._stopped.set()
 
-    def _pauses_until(self, until_ns: int) -> bool:
-        """Wait until the next of some random moments; whether time is over before it."""
-        pause_s = self._random.expovariate(1 / EVERY_S)
-        left_s = (until_ns - time.monotonic_ns()) / 1e9
-        return self._stopped.wait(max(min(pause_s, left_s), 0.0)) or pause_s >= left_s
-
 
 class _Watched:
-    """What is gathered of one process."""
+    """What is gathered of one process: its counters at the beginning and now, and its moments."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.recording: Recording | None = None
         self._problem: str | None = None
         self._moments: list[ThreadFigures] = []
-        self._files = Files(pid)
-        self._cpus: frozenset[int] | None = None
-        self.first = self._last = self._counted()
+        self.counts = self._last = self._counted()
 
     def record(self, rate_hz: int, longest_s: float) -> None:
         """Begin to record its stacks."""
@@ -165,7 +155,7 @@ class _Watched:
 
     def ask(self) -> None:
         """Read what its main thread does, and its counters."""
-        state = thread_state(self.pid, self.pid, self._files)
+        state = thread_at(self.pid, self.pid)
         if state is not None:
             self._moments.append(state)
             self._last = self._counted() or self._last
@@ -178,45 +168,28 @@ class _Watched:
                 stacks = self.recording.stop()
         except StacksError as error:
             self._problem = error.problem
-        self._last = self._counted() or self._last
+        first, last = self.counts, self._counted() or self._last
         rates: dict[str, float] = {}
-        if self.first is not None and self._last is not None and self.first[0] < self._last[0]:
-            (began_s, before), (ended_s, now) = self.first, self._last
-            names = before.keys() & now.keys()
-            rates = {name: (now[name] - before[name]) / (ended_s - began_s) for name in names}
-        return ObservedProcess(
-            self.pid, stacks, self._problem, tuple(self._moments), self._cpus, **rates
-        )
+        if first and (elapsed_s := last.pop("time_s") - first["time_s"]) > 0:
+            rates = {name: (last[name] - first[name]) / elapsed_s for name in last if name in first}
+        return ObservedProcess(self.pid, stacks, self._problem, tuple(self._moments), **rates)
 
-    def _counted(self) -> tuple[float, dict[str, float]] | None:
-        """The time, and by the name of its rate each counter that is known."""
-        usage, times = usage_of(self.pid), self._files.times_of(self.pid)
+    def _counted(self) -> dict[str, float]:
+        """The time, and counters by the names of their rates; none once it is over."""
+        usage = usage_of(self.pid)
         if usage is None:
-            return None
-        self._cpus = affinity_of(self.pid) or self._cpus
+            return {}
+        # Nanoseconds on a CPU, and runnable without one.
+        times = content_of(f"/proc/{self.pid}/schedstat").split()
         counters = {
+            "time_s": time.monotonic(),
             "cpu_cores": usage.cpu_s,
-            "run_queue_cores": None if times is None else times.run_queue_ns / 1e9,
-            "read_bytes_per_s": usage.read_bytes,
-            "disk_read_bytes_per_s": usage.disk_read_bytes,
+            "run_queue_cores": int(times[1]) / 1e9 if times else None,
         }
-        known = {name: float(count) for name, count in counters.items() if count is not None}
-        return time.monotonic(), known
+        return {name: float(count) for name, count in counters.items() if count is not None}
 
 
 def _cost_ns() -> int:
     """The CPU time of this process and of what it has started and waited for."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return round(1e9 * sum(usage.ru_utime + usage.ru_stime for usage in both))
-
-
-def source_lines(pid: int, files: Iterable[str]) -> dict[tuple[str, int], str]:
-    """The text of each line of these files, as process `pid` sees them; of those it can be read."""
-    texts: dict[tuple[str, int], str] = {}
-    for file in files:
-        with suppress(OSError):
-            seen_by_it = Path(f"/proc/{pid}/root{file}")
-            path = seen_by_it if os.access(seen_by_it, os.R_OK) else Path(file)
-            lines = path.read_text(errors="replace").splitlines()
-            texts |= {(file, number): text for number, text in enumerate(lines, 1)}
-    return texts

@@ -13,14 +13,14 @@ import pytest
 from loadeval import LoaderEvaluator
 from loadeval.errors import ProbeError
 from loadeval.probes import probes_named
-from loadeval.probes.schedstat import Files, Times
 from loadeval.probes.threads import (
-    LOCK,
     MOST_NAMES,
     OTHERS,
     TRAINING,
+    Files,
     PythonLockProbe,
     ThreadsProbe,
+    Times,
     subject_of,
 )
 
@@ -93,10 +93,6 @@ def read_beside_training(readings: int = 5) -> list[Reading]:
     thread.start()
     thread.join()
     return taken
-
-
-def lock_waits_ns(readings: list[Reading]) -> list[float]:
-    return [reading[LOCK]["lock_wait_ns"] or 0.0 for reading in readings]
 
 
 def count() -> int:
@@ -179,7 +175,6 @@ def test_a_thread_that_is_over_has_no_times() -> None:
     files = Files()
     assert files.times_of(0) is None
     assert files.name_of(0) == "?"
-    assert Files(2**22 + 1).threads() == []
 
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
