@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 from loadeval.errors import ProbeError
 from loadeval.probes.gpu import KERNEL_BUSY, GPUProbe
@@ -34,8 +35,8 @@ MOST_ASKED = 16
 class ObservedProcess:
     """One process: its stacks, and its main thread at some moments; None is not known.
 
-    `problem` is why there are no stacks. The rest are means over the time that it was seen;
-    `run_queue_cores` is of its main thread: how long that was runnable without a CPU.
+    `problem` is why there are no stacks. It used `cpu_cores` on average, and its main thread was
+    runnable without a CPU for `run_queue_cores` of the time.
     """
 
     pid: int
@@ -76,6 +77,15 @@ class Observation:
     ended: bool = False
 
 
+class Moment(NamedTuple):
+    """A process at `time_s`: what it used since it began, and what its main thread does."""
+
+    time_s: float
+    cpu_s: float
+    run_queue_s: float | None
+    main: ThreadFigures
+
+
 class Observer:
     """Observes the training `pid`, and the `workers` that load for it, for `seconds`."""
 
@@ -84,44 +94,47 @@ class Observer:
         self._pids = [pid, *sorted(set(workers) - {pid})]
         self._stopped = threading.Event()
 
-    def observe(self) -> Observation:  # noqa: C901 - one moment after another
+    def observe(self) -> Observation:
         """What was read. Raises StacksError where the training is over before anything was."""
         began_ns, cost_ns = time.monotonic_ns(), _cost_ns()
-        moments = random.Random(self._pid)  # noqa: S311 - no secret
+        pauses = random.Random(self._pid)  # noqa: S311 - no secret
         load, gpu, busy = MachineLoad(), GPUProbe(pid=self._pid), dict[str, list[float]]()
         load.read()
         with suppress(ProbeError):  # it uses none, or in a container that is not told
             gpu.open()
-        processes = list(map(_Watched, self._pids))
-        if not processes[0].counts:
+        moments = {pid: [moment] for pid in self._pids if (moment := moment_of(pid)) is not None}
+        if self._pid not in moments:
             raise StacksError(GONE)
+        recordings: dict[int, Recording] = {}
         try:
-            processes[0].record(TRAINING_HZ, self._seconds)
-            for worker in processes[1 : 1 + MOST_RECORDED]:
-                worker.record(WORKER_HZ, self._seconds)
+            for pid in self._pids[: 1 + MOST_RECORDED]:
+                rate_hz = TRAINING_HZ if pid == self._pid else WORKER_HZ
+                recordings[pid] = Recording(pid, rate_hz, self._seconds)
             until_ns = began_ns + round(1e9 * self._seconds)
-            while (left_s := (until_ns - time.monotonic_ns()) / 1e9) > 0:
-                if self._stopped.wait(min(moments.expovariate(1 / EVERY_S), left_s)):
+            while usage_of(self._pid) and (left_s := (until_ns - time.monotonic_ns()) / 1e9) > 0:
+                if self._stopped.wait(min(pauses.expovariate(1 / EVERY_S), left_s)):
                     break
-                for process in processes[: 1 + MOST_ASKED]:
-                    process.ask()
+                for pid in self._pids[: 1 + MOST_ASKED]:
+                    if pid in moments and (moment := moment_of(pid)) is not None:
+                        moments[pid].append(moment)
                 with suppress(ProbeError):
                     for name, readings in gpu.read().items():
                         if KERNEL_BUSY in readings:
                             busy.setdefault(name, []).append(readings[KERNEL_BUSY])
-                if usage_of(self._pid) is None:
-                    break
         finally:
             gpu.close()
-            for process in processes:  # all at once, for each ends at its next sample
-                if process.recording is not None:
-                    process.recording.interrupt()
-            observed = [process.observed() for process in processes]
+            for recording in recordings.values():  # all at once, for each ends at its next sample
+                recording.interrupt()
+            stacks = {pid: recording.stop() for pid, recording in recordings.items()}
+        processes = [
+            _observed(pid, moments.get(pid, []), *stacks.get(pid, (None, None)))
+            for pid in self._pids
+        ]
         return Observation(
             elapsed_ns=time.monotonic_ns() - began_ns,
             cost_ns=_cost_ns() - cost_ns,
-            training=observed[0],
-            workers=tuple(observed[1:]),
+            training=processes[0],
+            workers=tuple(processes[1:]),
             machine=ObservedMachine(
                 cpus=cpuset_cpus(self._pid) or os.cpu_count() or 1,
                 quota_cores=quota_cores(self._pid),
@@ -136,57 +149,27 @@ class Observer:
         self._stopped.set()
 
 
-class _Watched:
-    """What is gathered of one process: its counters at the beginning and now, and its moments."""
+def moment_of(pid: int) -> Moment | None:
+    """A process now; None where it is over."""
+    usage, main = usage_of(pid), thread_at(pid, pid)
+    if usage is None or main is None:
+        return None
+    # Nanoseconds on a CPU, and runnable without one.
+    times = content_of(f"/proc/{pid}/schedstat").split()
+    return Moment(time.monotonic(), usage.cpu_s, int(times[1]) / 1e9 if times else None, main)
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.recording: Recording | None = None
-        self._problem: str | None = None
-        self._moments: list[ThreadFigures] = []
-        self.counts = self._last = self._counted()
 
-    def record(self, rate_hz: int, longest_s: float) -> None:
-        """Begin to record its stacks."""
-        try:
-            self.recording = Recording(self.pid, rate_hz, longest_s)
-        except StacksError as error:
-            self._problem = error.problem
-
-    def ask(self) -> None:
-        """Read what its main thread does, and its counters."""
-        state = thread_at(self.pid, self.pid)
-        if state is not None:
-            self._moments.append(state)
-            self._last = self._counted() or self._last
-
-    def observed(self) -> ObservedProcess:
-        """What was gathered, up to now."""
-        stacks = None
-        try:
-            if self.recording is not None:
-                stacks = self.recording.stop()
-        except StacksError as error:
-            self._problem = error.problem
-        first, last = self.counts, self._counted() or self._last
-        rates: dict[str, float] = {}
-        if first and (elapsed_s := last.pop("time_s") - first["time_s"]) > 0:
-            rates = {name: (last[name] - first[name]) / elapsed_s for name in last if name in first}
-        return ObservedProcess(self.pid, stacks, self._problem, tuple(self._moments), **rates)
-
-    def _counted(self) -> dict[str, float]:
-        """The time, and counters by the names of their rates; none once it is over."""
-        usage = usage_of(self.pid)
-        if usage is None:
-            return {}
-        # Nanoseconds on a CPU, and runnable without one.
-        times = content_of(f"/proc/{self.pid}/schedstat").split()
-        counters = {
-            "time_s": time.monotonic(),
-            "cpu_cores": usage.cpu_s,
-            "run_queue_cores": int(times[1]) / 1e9 if times else None,
-        }
-        return {name: float(count) for name, count in counters.items() if count is not None}
+def _observed(
+    pid: int, moments: Sequence[Moment], stacks: ProcessStacks | None, problem: str | None
+) -> ObservedProcess:
+    cpu = queued = None
+    if len(moments) > 1:
+        first, last = moments[0], moments[-1]
+        cpu = (last.cpu_s - first.cpu_s) / (last.time_s - first.time_s)
+        if first.run_queue_s is not None and last.run_queue_s is not None:
+            queued = (last.run_queue_s - first.run_queue_s) / (last.time_s - first.time_s)
+    mains = tuple(each.main for each in moments)
+    return ObservedProcess(pid, stacks, problem, mains, cpu, queued)
 
 
 def _cost_ns() -> int:

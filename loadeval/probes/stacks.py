@@ -157,44 +157,55 @@ class Recording:
     """
 
     def __init__(self, pid: int, rate_hz: int, longest_s: float) -> None:
-        """Begin. Raises StacksError where there is no py-spy."""
-        program, self._pid = py_spy(), pid
+        self._pid, self._problem = pid, FAILED
+        self._process: subprocess.Popen[str] | None = None
         self._file = tempfile.NamedTemporaryFile(prefix="loadeval-", suffix=".json")  # noqa: SIM115 - it lives as long as this
-        command = [program, "record", "--pid", str(pid), "--rate", str(rate_hz), "--idle"]
+        command = ["record", "--pid", str(pid), "--rate", str(rate_hz), "--idle"]
         command += ["--duration", str(math.ceil(longest_s * LONGER)), "--format", "speedscope"]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the program that was found, and numbers
-                [*command, "--output", self._file.name, "--full-filenames", "--nonblocking"],
+                [
+                    py_spy(),
+                    *command,
+                    "--output",
+                    self._file.name,
+                    "--full-filenames",
+                    "--nonblocking",
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
                 start_new_session=True,  # Ctrl-C in the terminal is for whoever stops this
             )
-        except OSError as error:
-            self._file.close()
-            raise StacksError(FAILED) from error
+        except StacksError as error:
+            self._problem = error.problem
+        except OSError:
+            pass
 
     def interrupt(self) -> None:
         """Let it end, which takes until its next sample."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
 
-    def stop(self) -> ProcessStacks:
-        """End it. Returns what it has read. Raises StacksError where that is nothing."""
+    def stop(self) -> tuple[ProcessStacks | None, str | None]:
+        """End it. Returns what it has read; or, where that is nothing, why."""
         self.interrupt()
+        if self._process is None:
+            return None, self._problem
         with self._file, self._process:
             try:
                 said, complaint = self._process.communicate(timeout=TIMEOUT_S)
                 content = Path(self._file.name).read_bytes()
                 if not content:
-                    raise StacksError(_problem_of(self._pid, complaint))
+                    return None, _problem_of(self._pid, complaint)
                 failed = ERRORS.search(said + complaint)
                 threads = _recorded(json.loads(content))
-            except UNREADABLE as error:
+            except UNREADABLE:
                 self._process.kill()
-                raise StacksError(FAILED) from error
-        return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0)
+                return None, FAILED
+        return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0), None
 
 
 def _recorded(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:

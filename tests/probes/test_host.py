@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -14,7 +12,6 @@ from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
 from loadeval.probes.host import RATES, HostProbe, RateLimit, UsageRates, cpus_allowed
-from loadeval.probes.limits import affinity_of
 from loadeval.probes.processes import Family, Usage
 
 if TYPE_CHECKING:
@@ -53,11 +50,6 @@ def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
     assert until(lambda: probe.read().get("machine", {}).get("cpu_cores"))
 
 
-def test_the_cpu_of_the_process() -> None:
-    probe = opened()
-    assert until(lambda: probe.read()["process"]["cpu_cores"])
-
-
 def test_without_children_there_are_no_workers() -> None:
     assert "workers" not in opened().read()
 
@@ -70,13 +62,6 @@ def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
     assert (after["pss_bytes"] or 0) - (before["pss_bytes"] or 0) > 60 * MEGABYTE
     assert (after["anonymous_bytes"] or 0) - (before["anonymous_bytes"] or 0) > 60 * MEGABYTE
     assert (after["pss_file_bytes"] or 0) - (before["pss_file_bytes"] or 0) < 30 * MEGABYTE
-
-
-def test_memory_is_read_now_and_then() -> None:
-    """It is costly, so the reading that follows at once is without."""
-    probe = opened()
-    assert "pss_bytes" in probe.read()["process"]
-    assert "pss_bytes" not in probe.read()["process"]
 
 
 def test_the_cpus_of_a_worker(make_child: Callable[[], Child]) -> None:
@@ -126,36 +111,6 @@ def test_the_cpus_of_a_process_and_of_its_threads() -> None:
     assert workers == {}
 
 
-def test_cpus_of_what_is_over() -> None:
-    """It may use none that are known."""
-    done = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    done.wait()
-    gone = {done.pid: used(1, 1.0)}
-    assert affinity_of(done.pid) == set()
-    assert cpus_allowed(done.pid, {}) == [{}, {}]
-    assert cpus_allowed(os.getpid(), gone)[1] == {}
-
-
-def test_page_faults_of_a_worker(make_child: Callable[[], Child]) -> None:
-    """Memory that is written to for the first time faults without a disk."""
-    probe = opened()
-    child = make_child()
-    probe.read()
-    child.ask(f"hold {8 * MEGABYTE}")
-    workers = probe.read()["workers"]
-    assert (workers["minor_faults_per_s"] or 0) > 0
-
-
-def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Child]) -> None:
-    probe = opened()
-    worker, _ = make_child(), make_child()
-    worker.ask(f"hold {8 * MEGABYTE}")
-    probe.read()
-    worker.end()
-    workers = probe.read()["workers"]
-    assert all(workers[name] is None or (workers[name] or 0) >= 0 for name in RATES)
-
-
 def used(started: int, cpu_s: float, read: int | None = 0) -> Usage:
     return Usage(1, started, cpu_s, 0, read, read, 0)
 
@@ -165,16 +120,12 @@ def used(started: int, cpu_s: float, read: int | None = 0) -> Usage:
     [
         ({7: used(2, 5), 8: used(2, 3)}, {7: used(1, 100)}, "cpu_cores", 8),
         ({8: used(1, 52)}, {7: used(1, 100), 8: used(1, 50)}, "cpu_cores", 2),
-        ({8: used(1, 0)}, {8: used(1, 0, read=None)}, "read_bytes_per_s", None),
         ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "read_bytes_per_s", None),
-        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "cpu_cores", 0),
     ],
     ids=[
         "what began since counts from zero, also under a pid of one that ended",
         "what ended leaves the sum",
-        "unknown when a part was hidden before",
         "unknown when a part is hidden",
-        "though not for what is known",
     ],
 )
 def test_what_workers_used_between_two_readings(

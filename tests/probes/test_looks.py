@@ -125,32 +125,6 @@ def test_what_is_below_it(make_child: Callable[[], Child]) -> None:
     assert look_at(NOBODY) is None
 
 
-FORKING = """
-import multiprocessing, sys, time
-
-if __name__ == "__main__":
-    worker = multiprocessing.get_context("forkserver").Process(target=time.sleep, args=(60,))
-    worker.start()
-    print(worker.pid, flush=True)
-    sys.stdin.read()
-    worker.kill()
-"""
-
-
-def test_what_a_forkserver_forks_is_looked_at(tmp_path: Path) -> None:
-    """The server itself is a helper; its children have its command line."""
-    program = tmp_path / "program.py"
-    program.write_text(FORKING)
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, program], text=True, **pipes) as process:
-        assert process.stdout is not None
-        worker = int(process.stdout.readline())
-        look = look_at(process.pid)
-        assert look is not None
-        assert [each.pid for each in look.others] == [worker]
-        process.communicate("")
-
-
 def test_a_child_that_was_killed_and_not_asked_about() -> None:
     """Its signal is known as long as its parent has not."""
     with waiting("p = os.fork() or os.kill(os.getpid(), 9); client.recv(1)") as pid:
@@ -181,7 +155,3 @@ def test_a_thread_that_runs_is_in_no_call_and_uses_cpu(make_child: Callable[[], 
         if state.state == "R" and state.call is None and (state.cpu_ns or 0) > 0:
             return
     raise AssertionError(state)
-
-
-def test_of_a_thread_that_is_over_nothing_is_known() -> None:
-    assert thread_at(NOBODY, NOBODY) is None
