@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Marks, own_frames, plain_name
+from loadeval.attach.marks import Marks, own_frames
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -25,7 +25,6 @@ HELPERS = re.compile(r"QueueFeederThread|.*\(_(serve|handle_\w+)\)$|loadeval|py-
 STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
-POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
@@ -186,19 +185,14 @@ class Doing:
         self.has_threads = any(not HELPERS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
-        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
-        if self.worker is not None:
-            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
-            self.what = told.get(self.activities[-1] if self.activities else "loads", "fetching")
-        elif not trains:  # it is no loader's worker yet, or never will be
-            called = ""
-            for frame in self.frames:
-                name = plain_name(frame)
-                if any(frame.file.endswith(file) and name == POOLS[file] for file in POOLS):
-                    self.what = "idle" if called == "get" else "fetching"
-                if frame.file.endswith(SPAWN) and name == "spawn_main":
-                    self.what = "starting"
-                called = name
+        did = {"fetches", "collates"} if trains else {"fetches", "collates", "loads"}
+        self.what = "fetching" if did & {*self.activities} else "other"
+        if not trains:
+            told = {"asks": "idle", "sends": "sending"}
+            self.what = told.get(self.activities[-1] if self.activities else "", self.what)
+            begins = self.worker is not None and self.activities[-1:] == ("loads",)
+            if begins or any(frame.file.endswith(SPAWN) for frame in self.frames):
+                self.what = "starting"
         loads = self.what in {"fetching", "sending"} and not trains
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None
@@ -277,8 +271,8 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     Only two looks can tell that nothing moves. By `marks` adapters know who loads, and who waits.
     """
     first, last = looks[0], looks[-1]
-    (was, before), (it, cause) = _suspect(first, marks), _suspect(last, marks)
-    own, below = _doings(last, marks)
+    own, below, it, cause = _suspect(last, marks)
+    _, _, was, before = _suspect(first, marks)
     elapsed_s = last.time_s - first.time_s
     names = ("pid", "worker", "batch", "sample")
     is_same = all(getattr(was, name) == getattr(it, name) for name in names)
@@ -332,39 +326,36 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     ).because(cause)
 
 
-def _doings(look: Look, marks: Marks) -> tuple[Doing, list[Doing]]:
-    """What training does, and each process below it."""
+def _suspect(look: Look, marks: Marks) -> tuple[Doing, list[Doing], Doing, str]:
+    """Training, what is below it, who of them owes the batch, and why, if that does not move."""
+    own = Doing(look.training, marks, trains=True)
     below = [Doing(process, marks) for process in look.others]
-    return Doing(look.training, marks, trains=True), below
-
-
-def _suspect(look: Look, marks: Marks) -> tuple[Doing, str]:  # noqa: PLR0911 - one question after another
-    """The process that owes the batch, or else training; and why, if it does not move."""
-    own, below = _doings(look, marks)
+    owner, cause = own, ""
     if own.waits_in == "stopped" or own.process.stacks is None:
-        return own, own.cause(look)
-    main = own.frames
-    if not asks(main, marks):
-        return own, "collective" if marks.collective(main) else "step"
-    number = marks.number(main, "owed by")
+        return own, below, own, own.cause(look)
+    number = marks.number(own.frames, "owed by")
     starting = [each for each in below if each.what == "starting"]
     fetching = [each for each in below if each.what == "fetching"]
     loading = [each for each in fetching if each.worker is not None]
     if number is not None:
         loading = [each for each in below if each.worker == number]
         starting = [each for each in starting if each.worker is None and not loading]
-    for owner in (*starting, *loading):
-        return owner, owner.cause(look)
-    if number is not None:
-        return own, "killed"
-    if "awaits" in own.activities:  # none of them owes anything
-        return own, "unknown"
-    if fetching:  # a process of the program's own
-        return fetching[0], fetching[0].cause(look)
-    is_pool_idle = own.waits_in == "thread" and any(frame.file.endswith(POOL) for frame in main)
-    cause = own.cause(look)
-    is_lost = cause not in NO_HANG and (look.killed or is_pool_idle)
-    return own, "killed" if is_lost else cause
+    if not asks(own.frames, marks):
+        cause = "collective" if marks.collective(own.frames) else "step"
+    elif starting or loading:
+        owner = [*starting, *loading][0]
+    elif number is not None:
+        cause = "killed"
+    elif "awaits" in own.activities:  # none of them owes anything
+        cause = "unknown"
+    elif fetching:  # a process of the program's own
+        owner = fetching[0]
+    else:
+        cause = own.cause(look)
+        is_pool = own.waits_in == "thread" and any(each.file.endswith(POOL) for each in own.frames)
+        if cause not in NO_HANG and (look.killed or is_pool):
+            cause = "killed"
+    return own, below, owner, cause or owner.cause(look)
 
 
 def _cpu_ns(look: Look, pid: int) -> int:
