@@ -265,6 +265,14 @@ def frame_text(frame: Frame) -> str:
     return f"{file}{line} {frame.function}"
 
 
+def call_text(thread: ThreadFigures, *, redact: bool = False) -> str | None:
+    """The system call that a thread is in, what it is of, and the kernel's function."""
+    if thread.call is None and thread.wchan is None:
+        return None
+    of = "" if thread.path is None or redact else f" of {thread.path}"
+    return f"{thread.call or 'not known'}{of}{f' ({thread.wchan})' if thread.wchan else ''}"
+
+
 def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     """Why a training got no batch for `silent_ns`, by one look at it, or two some time apart.
 
@@ -298,10 +306,6 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         elif last.killed:
             worker, (pid, signal) = owed_by, last.killed[0]
     idle = (each.worker for each in below if each.what == "idle" and each.worker != it.worker)
-    call = it.state.call or ("not known" if it.state.wchan else None)
-    if call is not None:
-        call += f" of {it.state.path}" if it.state.path else ""
-        call += f" ({it.state.wchan})" if it.state.wchan else ""
     other_end = None
     if cause == "full" and (it.state.path or "").startswith("pipe:"):
         other_end = "; ".join(it.other_ends(last)) or "no other process has it open"
@@ -315,7 +319,7 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
         sample=it.sample,
         line=it.line,
         called=it.called,
-        call=call,
+        call=call_text(it.state),
         idle=tuple(sorted(each for each in idle if each is not None)),
         signal=signal,
         other_end=other_end,
@@ -457,12 +461,12 @@ def stacks_text(ranks: Sequence[Hang], looks: Sequence[Look], *, redact: bool) -
                 lines.append(f"  no stacks: {process.problem}")
             stacks = {} if process.stacks is None else {t.tid: t for t in process.stacks.threads}
             for thread in process.threads:
-                call = "" if thread.call is None else f", in {thread.call}"
-                call += "" if thread.path is None or redact else f" of {thread.path}"
-                call += "" if thread.wchan is None else f", {thread.wchan}"
+                call = call_text(thread, redact=redact)
                 stack, doing = stacks.get(thread.tid), STATES.get(thread.state or "", "not known")
                 name = thread.name if stack is None or not stack.name else stack.name
-                lines.append(f"  thread {thread.tid} {name}: {doing}{call}")
+                lines.append(
+                    f"  thread {thread.tid} {name}: {doing}{f', in {call}' if call else ''}"
+                )
                 for frame in () if stack is None else stack.stacks[-1]:
                     place = f"{frame.file}:{frame.line or '?'} {frame.function}"
                     lines.append(f"    {frame_text(frame) if redact else place}")

@@ -13,6 +13,7 @@ all moments saw the same.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ STAGES = {
 MOST_LINES = 5
 LEAST_SHARE = 0.02
 """A line that was seen for a smaller share is left out."""
-ASKING = ("poll", "pipe")
-"""The kernel's functions in which a worker waits for what to load next have these in their name."""
+ASKING = re.compile("poll|pipe")
+"""The kernel's functions in which a worker waits for what to load next have this in their name."""
 LEAST_BLOCKED = 0.2
 """A place is named where workers were blocked at this share of the moments or more."""
 
@@ -82,7 +83,7 @@ class Workers:
     There are `count`, some of which are in `loading`. `run_queue_share` and `blocked_share` are of
     the time in which they do not wait for what to load next: runnable without a CPU, and neither on
     a CPU nor runnable; `blocked_in` is the kernel's function where they mostly are then, with the
-    system call and what it is of.
+    system call.
     """
 
     count: int
@@ -266,17 +267,13 @@ def _workers(workers: Sequence[ObservedProcess], marks: Marks, line_of: LineOf) 
 def _blocked_in(workers: Sequence[ObservedProcess]) -> str | None:
     """Where workers sleep most, besides waiting for what to load next."""
     moments = [state for worker in workers for state in worker.moments]
-    asleep = [state for state in moments if state.state in {"S", "D"} and state.wchan]
-    loading = [each for each in asleep if not any(part in (each.wchan or "") for part in ASKING)]
-    kernel = Counter(each.wchan for each in loading).most_common(1)
-    if not kernel or kernel[0][1] < LEAST_BLOCKED * len(moments):
-        return None
-    calls = Counter(
-        f"system call {each.call}, {each.path}" if each.path else f"system call {each.call}"
-        for each in loading
-        if each.wchan == kernel[0][0] and each.call
+    asleep = Counter(
+        state.wchan + (f", system call {state.call}" if state.call else "")
+        for state in moments
+        if state.state in {"S", "D"} and state.wchan and not ASKING.search(state.wchan)
     )
-    return ", ".join(filter(None, (kernel[0][0], *(call for call, _ in calls.most_common(1)))))
+    ((where, count),) = asleep.most_common(1) or [("", 0)]
+    return where if count and count >= LEAST_BLOCKED * len(moments) else None
 
 
 def _lines(
