@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -98,7 +97,7 @@ class GPUProbe:
         self._clock, self._pid = clock, pid
         self._devices: list[Device] = []
         self._counters: dict[str, GPMCounters] = {}
-        self._pcie: deque[tuple[Device, str]] = deque()
+        self._pcie: list[tuple[Device, str]] = []
         self._pcie_due_ns = 0
 
     def open(self) -> None:
@@ -128,8 +127,8 @@ class GPUProbe:
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-            device, name = self._pcie[0]
-            self._pcie.rotate(-1)
+            device, name = self._pcie.pop(0)
+            self._pcie.append((device, name))
             with _asking(device):
                 traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
                 readings[device.subject][name] = traffic * 1e3
@@ -158,8 +157,7 @@ class GPUProbe:
         if self._devices:
             with suppress(NVMLError):  # the driver may be gone
                 pynvml.nvmlShutdown()
-        self._devices, self._counters = [], {}
-        self._pcie.clear()
+        self._devices, self._counters, self._pcie = [], {}, []
 
 
 @contextmanager
@@ -245,41 +243,34 @@ def used_devices(pid: int | None = None) -> list[Device]:
     whose process ids are its own. Raises ProbeError when there is no device, or it is not known
     which ones are used.
     """
-    devices = _all_devices()
-    used = [device for device in devices if _has_context_of(device, pid or os.getpid())]
-    if pid and not used:
-        raise ProbeError(f"process {pid} computes on no GPU")
-    return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def _all_devices() -> list[Device]:
+    devices, used, refusals = list[Device](), list[Device](), list[str]()
     try:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
-    devices, refusals = list[Device](), list[str]()
     for index in range(count):
         try:
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
-            with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
-                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-                    refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
-                    continue
-            devices.append(Device(index, gpu, name, uuid))
+            device = Device(
+                index, gpu, pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
+            )
         except NVMLError as error:  # lost, or of another container: others may be ours
             refusals.append(f"GPU {index} cannot be asked: {error}")
+            continue
+        with suppress(NVMLError):  # before Ampere
+            if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
+                continue
+        devices.append(device)
+        with suppress(NVMLError):
+            processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
+            if any(process.pid == (pid or os.getpid()) for process in processes):
+                used.append(device)
     if not devices:
         raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
-    return devices
-
-
-def _has_context_of(device: Device, pid: int) -> bool:
-    try:
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle)
-    except NVMLError:
-        return False
-    return any(process.pid == pid for process in processes)
+    if pid and not used:
+        raise ProbeError(f"process {pid} computes on no GPU")
+    return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
