@@ -239,8 +239,7 @@ def sections(seen: Attached) -> list[Section]:
     if hang is None:
         measure = [Text(NOT_A_SPEEDUP), Text(f"   {seen.to_measure}", "command")]
         shown.append(Section("", measure))
-    cost = f"Looking took {share(seen.cost_share)} of the CPUs' time; the training was not paused"
-    return [*shown, Section("", [Text(f"{cost} for it.", "note")])]
+    return shown
 
 
 def _facts(*known: tuple[str, str | None]) -> Facts:

@@ -64,42 +64,37 @@ class Job:
             pid = self.processes[pid].parent
         return pid
 
-    def training(self, pid: int) -> Training:
-        """Process `pid` with its workers: a fork server or another worker may have started them."""
-        workers = (each for each, kind in self.kinds.items() if kind == "worker" and each != pid)
-        own = sorted(each for each in workers if self.top(each) == pid)
-        return Training(pid, self.processes[pid].command, tuple(own))
+    def trainings(
+        self, top: int | None = None, has_framework: Callable[[int], bool] = lambda _: True
+    ) -> list[Training]:
+        """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-    def trainings(self, top: int) -> list[Training]:
-        """Process `top`, if it trains; or the trainings that it has launched, by their numbers."""
-        found = [each for each in self._found() if top in {each.pid, *self._above(each.pid)}]
-        found = [each for each in found if each.workers] or found
-        own = [each for each in found if each.pid == top]
-        return own or self._topmost(found)
-
-    def all_trainings(self, has_framework: Callable[[int], bool]) -> list[Training]:
-        """Every process that trains: it has workers, or loaded a framework.
-
-        Of the latter, only those that no other of them has started.
+        Without it, all. Who has no workers needs to have loaded a framework, and is none where
+        another such process has started it.
         """
-        found = self._found()
-        likely = self._topmost([each for each in found if has_framework(each.pid)])
-        return [each for each in found if each.workers or each in likely]
-
-    def _found(self) -> list[Training]:
-        pids = sorted(pid for pid, kind in self.kinds.items() if kind == "training")
-        return [self.training(pid) for pid in pids]
-
-    def _topmost(self, trainings: list[Training]) -> list[Training]:
-        pids = {each.pid for each in trainings}
-        return [each for each in trainings if pids.isdisjoint(self._above(each.pid))]
-
-    def _above(self, pid: int) -> list[int]:
-        """Its parent, and that one's parent, as far as they were seen."""
-        above = []
-        while (pid := self.processes[pid].parent) in self.processes:
-            above.append(pid)
-        return above
+        above: dict[int, list[int]] = {}
+        for pid in sorted(self.kinds):
+            above[pid], parent = [], self.processes[pid].parent
+            while parent in self.processes:
+                above[pid].append(parent)
+                parent = self.processes[parent].parent
+        workers = [pid for pid in above if self.kinds[pid] == "worker"]
+        found = [
+            Training(
+                pid,
+                self.processes[pid].command,
+                tuple(each for each in workers if self.top(each) == pid),
+            )
+            for pid in above
+            if self.kinds[pid] == "training" and (top is None or top in {pid, *above[pid]})
+        ]
+        with_workers = [each for each in found if each.workers]
+        likely = {each.pid for each in found if has_framework(each.pid)}
+        topmost = [each for each in found if likely & {each.pid, *above[each.pid]} == {each.pid}]
+        if top is None:
+            return [each for each in found if each in with_workers or each in topmost]
+        own = [each for each in with_workers or found if each.pid == top]
+        return own or with_workers or topmost
 
 
 def every_training(marks: Marks) -> list[Training]:
@@ -115,7 +110,7 @@ def every_training(marks: Marks) -> list[Training]:
         ),
         marks,
     )
-    trainings = job.all_trainings(lambda pid: bool(frameworks & packages_of(pid)))
+    trainings = job.trainings(has_framework=lambda pid: bool(frameworks & packages_of(pid)))
     if not trainings:
         raise UsageError(
             "no training of this user was found: none of its Python processes has workers of "

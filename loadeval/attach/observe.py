@@ -112,7 +112,7 @@ class Attached:
     parts of it in which it loads in its own thread and in which an epoch begins. `at_most` is how
     many times as fast training would be at most. `callers` are the lines of the program that ask
     for batches, `own_lines` those in which it loads in its own thread, and `threads` what other
-    threads of the process load. `cost_share` is what observing took of the CPUs. `hang` is why no
+    threads of the process load. `hang` is why no
     batch came, where none did; else `waits_for` is the worker that training waited for while others
     were done. The `headline` and the `findings` are findings.py's.
     """
@@ -134,7 +134,6 @@ class Attached:
     workers: Workers | None
     processes: tuple[Process, ...]
     machine: ObservedMachine
-    cost_share: float
     headline: str = ""
     findings: tuple[Finding, ...] = ()
     hang: Hang | None = None
@@ -200,7 +199,6 @@ def seen_in(
             for each in (process, *observation.workers)
         ),
         machine=machine,
-        cost_share=observation.cost_ns / observation.elapsed_ns / max(machine.cpus, 1),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import resource
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -64,13 +63,12 @@ class ObservedMachine:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What was read of a training in `elapsed_ns`, which took `cost_ns` of CPU time.
+    """What was read of a training in `elapsed_ns`.
 
     It has `ended` if its process was over before that.
     """
 
     elapsed_ns: int
-    cost_ns: int
     training: ObservedProcess
     workers: tuple[ObservedProcess, ...]
     machine: ObservedMachine
@@ -96,7 +94,7 @@ class Observer:
 
     def observe(self) -> Observation:
         """What was read. Raises StacksError where the training is over before anything was."""
-        began_ns, cost_ns = time.monotonic_ns(), _cost_ns()
+        began_ns = time.monotonic_ns()
         pauses = random.Random(self._pid)  # noqa: S311 - no secret
         load, gpu, busy = MachineLoad(), GPUProbe(pid=self._pid), dict[str, list[float]]()
         load.read()
@@ -132,7 +130,6 @@ class Observer:
         ]
         return Observation(
             elapsed_ns=time.monotonic_ns() - began_ns,
-            cost_ns=_cost_ns() - cost_ns,
             training=processes[0],
             workers=tuple(processes[1:]),
             machine=ObservedMachine(
@@ -170,9 +167,3 @@ def _observed(
             queued = (last.run_queue_s - first.run_queue_s) / (last.time_s - first.time_s)
     mains = tuple(each.main for each in moments)
     return ObservedProcess(pid, stacks, problem, mains, cpu, queued)
-
-
-def _cost_ns() -> int:
-    """The CPU time of this process and of what it has started and waited for."""
-    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return round(1e9 * sum(usage.ru_utime + usage.ru_stime for usage in both))

@@ -109,7 +109,6 @@ def report_of(
     """What is said of a training that was observed for a second."""
     seen = Observation(
         elapsed_ns=SECOND_NS,
-        cost_ns=SECOND_NS // 100,
         training=training,
         workers=tuple(workers),
         machine=machine or ObservedMachine(cpus=4),

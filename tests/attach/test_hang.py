@@ -181,18 +181,6 @@ def test_a_worker_that_ended_between_the_looks_is_not_said_to_be_gone() -> None:
     assert (hang.cause, hang.is_hang) == ("slow", False)
 
 
-def test_one_look_does_not_show_a_hang() -> None:
-    _, last = looks(WAITS, observed(7, fetching(READ), "read"))
-    hang = hang_of([last], MARKS, SECOND)
-    assert (hang.cause, hang.is_hang) == ("io", False)
-
-
-def test_a_training_that_loads_itself() -> None:
-    """There is no worker: it is its own call that is not answered."""
-    hang = judged(observed(PID, loading_itself(READ), "read", "/data/9", parent=1))
-    assert (hang.cause, hang.pid, hang.worker) == ("io", PID, None)
-
-
 def test_a_lock_that_processes_share_may_be_released() -> None:
     """By another one than that which waits; only a lock of its own is lost by a fork."""
     assert of_worker(fetching(READ), "futex").cause == "forked lock"
@@ -250,12 +238,6 @@ def test_a_collective_that_not_all_ranks_reached() -> None:
     before = observed(PID, (replace(STEP, line=41),), "futex", parent=1)
     hang = hang_of([replace(first, training=before), last], MARKS, SECOND)
     assert (hang.cause, hang.collective) == ("step", "all_reduce")
-
-
-@pytest.mark.parametrize("function", ["wrapper", "init_process_group"])
-def test_what_is_no_collective(function: str) -> None:
-    frames = (frame(function, ALL_REDUCE.file),)
-    assert judged(observed(PID, frames, "futex", parent=1)).collective is None
 
 
 def test_of_several_ranks_the_one_that_others_wait_for() -> None:
@@ -342,13 +324,6 @@ def test_since_when_it_is_where() -> None:
     assert no_batch_came(of_worker(fetching(READ, sample="'a key'"), "read")) == (
         f"No batch came in the 1 s: worker 0 is on batch 4 of the epoch, in {at}; it (process 7) "
         "is stuck in a call that is not answered."
-    )
-
-
-def test_for_how_long_no_batch_came() -> None:
-    hang = replace(moved(fetching(READ, sample=10)), silent_ns=723 * SECOND, rank=2)
-    assert headline(hang) == (
-        "rank 2: no batch for 12 min 3 s: worker 0 (process 7) is at work; that is no hang"
     )
 
 

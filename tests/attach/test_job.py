@@ -110,5 +110,5 @@ def test_all_trainings_of_a_user() -> None:
         seen(40, 1, attached.STEP),
         unread(50, 1),
     )
-    trainings = Job(processes, MARKS).all_trainings({11, 30, 31}.__contains__)
+    trainings = Job(processes, MARKS).trainings(has_framework={11, 30, 31}.__contains__)
     assert [training.pid for training in trainings] == [10, 30]
