@@ -166,13 +166,6 @@ def seen_in(
         return share_of(list(map(is_so, readings)), stacks.failed) if is_known else None
 
     wait = share(lambda each: each.waits)
-    at_most = None
-    if wait is not None and wait.value < 1:  # no more, if steps take as long as now
-        low, high = (
-            None if bound is None or bound >= 1 else 1 / (1 - bound)
-            for bound in (wait.low, wait.high)
-        )
-        at_most = Estimate(1 / (1 - wait.value), low, high)
     threads = [
         each
         for tid, each in read.items()
@@ -189,7 +182,8 @@ def seen_in(
         wait_share=wait,
         loads_itself_share=share(lambda each: each.loads_itself),
         epoch_starts_share=share(lambda each: each.activities[:1] == ("starts",)),
-        at_most=at_most,
+        # No more, if steps take as long as now.
+        at_most=None if wait is None or wait.value >= 1 else 1 / (1 - wait),
         callers=_lines(readings, lambda each: (each.caller,) if each.waits and each.caller else ()),
         own_lines=_lines([each for each in readings if each.loads_itself], _line_inside),
         threads=_loading(threads) if threads else None,
