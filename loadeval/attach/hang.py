@@ -20,8 +20,10 @@ BUSY = 0.05
 """Who was on a CPU for that share of the time between two looks, with what it started, works."""
 WAKES_PER_S = 2.0
 """Who goes to sleep so often gets something in between, such as the bytes of a large file."""
-HELPERS = re.compile(r"QueueFeederThread|.*\(_(serve|handle_\w+)\)$|loadeval|py-spy|$")
-"""Threads of multiprocessing's and ours: they hold no lock of the program's, and may be busy."""
+SUPERVISORS = re.compile(r".*\(_handle_(workers|tasks|results)\)$|loadeval")
+"""Threads of a pool of multiprocessing's, and ours: they may be busy while nothing is loaded."""
+HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
+"""Threads of multiprocessing's and ours, which hold no lock of the program's."""
 STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
@@ -30,7 +32,10 @@ SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
 STANDARD = re.compile(r"/lib/python3[^/]*/(?!site-packages|dist-packages)|^<")
 INSTALLED = re.compile(r"/(site|dist)-packages/|/loadeval/(core|launch)/|/loadeval_adapters/")
-SLEEPS, WRITES = {"nanosleep", "clock_nanosleep"}, {"write", "writev", "pwrite64", "sendto"}
+SLEEPS, WRITES = (
+    {"nanosleep", "clock_nanosleep"},
+    {"write", "writev", "pwrite64", "sendto", "sendmsg"},
+)
 OF_STATE = {"T": "stopped", "t": "stopped", "R": "nothing", "D": "read"}
 """What a thread waits in, by the kernel's letter; D is of a disk or a network file system."""
 
@@ -216,7 +221,7 @@ class Doing:
         # Locks, queues and other threads are waited for by a futex.
         file = self.frames[0].file if self.frames else ""
         if file.endswith(QUEUES) or self.state.path == SHARED:
-            return "queue"
+            return "queue" if file.endswith(QUEUES) else "shared lock"
         return "thread" if file.endswith(THREADING) else "lock"
 
     def other_ends(self, look: Look) -> list[str]:
@@ -240,14 +245,14 @@ class Doing:
         is_of_pipe = waits_in == "read" and path.startswith("pipe:")
         if is_of_pipe and not (self.other_ends(look) or self.has_threads):
             return "killed"  # nobody can write to it
-        puts = waits_in == "queue" and "put" in (self.called or "")
+        puts = waits_in == "queue" and (self.called or "").endswith("put")
         if puts or (waits_in == "write" and path.startswith(("pipe:", "socket:"))):
             return "full"
         if waits_in in {"read", "write"}:
             return "io"
         if waits_in in {"lock", "thread"} and self.is_forked and not self.has_threads:
             return f"forked {waits_in}"
-        return "lock" if waits_in in {"lock", "thread", "queue"} else "unknown"
+        return "unknown" if waits_in == "unknown" else "lock"
 
 
 def asks(frames: Sequence[Frame], marks: Marks) -> bool:
@@ -369,7 +374,7 @@ def _cpu_ns(look: Look, pid: int) -> int:
         if {process.pid, process.parent} & family:
             family.add(process.pid)
             stacks = () if process.stacks is None else process.stacks.threads
-            idle = {each.tid for each in stacks if each.name and HELPERS.match(each.name)}
+            idle = {each.tid for each in stacks if SUPERVISORS.match(each.name)}
             total += sum(each.cpu_ns or 0 for each in process.threads if each.tid not in idle)
     return total
 
