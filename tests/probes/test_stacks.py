@@ -49,15 +49,6 @@ REFUSED = """Error: Failed to get process executable name. Check that the proces
 Caused by:
     0: Permission denied (os error 13)
 """
-NO_PTRACE = "Permission Denied: Try running again with elevated permissions by going 'sudo env'"
-LOST = """Error: Failed to get process executable name. Check that the process is running.
-
-Caused by:
-    0: No such file or directory (os error 2)
-"""
-NO_VERSION = "Error: Failed to find python version from target process\n"
-NEW_PYTHON = "Error: Unsupported version of Python: 3.99.0\n"
-OTHER = "Error: something else\n"
 
 
 @pytest.fixture
@@ -115,11 +106,11 @@ def test_a_process_that_is_none_is_said_to_be_gone() -> None:
     ("complaint", "problem"),
     [
         (REFUSED, NOT_PERMITTED),
-        (NO_PTRACE, NOT_PERMITTED),
-        (LOST, GONE),
-        (NO_VERSION, NOT_PYTHON),
-        (NEW_PYTHON, UNSUPPORTED_PYTHON),
-        (OTHER, FAILED),
+        ("Permission Denied: Try running again with elevated permissions", NOT_PERMITTED),
+        ("Error: No such file or directory (os error 2)", GONE),
+        ("Error: Failed to find python version from target process", NOT_PYTHON),
+        ("Error: Unsupported version of Python: 3.99.0", UNSUPPORTED_PYTHON),
+        ("Error: something else", FAILED),
     ],
     ids=["not permitted", "no ptrace", "gone", "not Python", "new Python", "other"],
 )

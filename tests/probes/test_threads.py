@@ -172,18 +172,6 @@ def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatc
         ThreadsProbe().open()
 
 
-def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
-    """Not if there are none, nor twice."""
-
-    def names(chosen: Any) -> list[str]:
-        return [probe.name for probe in probes_named(chosen, threads=True)]
-
-    assert names(("host",)) == ["host", "threads", "threads"]
-    assert names(()) == []
-    assert names((ThreadsProbe(),)) == ["threads"]
-    assert [probe.name for probe in probes_named(("host",))] == ["host"]
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
