@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -44,6 +45,13 @@ MOST_SHARE = 0.001
 """Costly readings may take this share of one CPU's time."""
 NOT_BUSY = ("idle", "iowait", "steal", "guest", "guest_nice")
 """Nobody had this time, or another machine, or it is contained in other times of this one."""
+OF_MACHINE = {
+    "cpu_cores": ("busy_s", "time_s"),
+    "cgroup_throttled_share": ("nr_throttled", "nr_periods"),
+    "stolen_cores": ("stolen_s", "time_s"),
+    "received_bytes_per_s": ("received", "time_s"),
+}
+"""A rate of the machine is how fast the first of these counters grows, while the second does."""
 
 
 class HostProbe:
@@ -73,7 +81,8 @@ class HostProbe:
             raise ProbeError("the system tells nothing of processes: /proc cannot be read")
         self._family = Family(self._pid)
         self._family.look()
-        self._rates = {"process": UsageRates(), "workers": UsageRates()}
+        self._before: dict[str, dict[int, Usage]] = {}
+        self._before_s = 0.0
         self._machine = MachineLoad()
         self._family_limit, self._machine_limit = RateLimit(0.0), RateLimit(0.0)
         self._memory_limit = RateLimit(self._memory_every_s)
@@ -84,7 +93,12 @@ class HostProbe:
         self._family_limit.of(self._family.look)
         own, workers = usage_of(self._pid), self._family.usages()
         processes = {"process": {} if own is None else {self._pid: own}, "workers": workers}
-        readings = {name: self._rates[name].since(usages) for name, usages in processes.items()}
+        before, elapsed_s = self._before, time.perf_counter() - self._before_s
+        self._before, self._before_s = processes, self._before_s + elapsed_s
+        readings: dict[str, Quantities] = {
+            name: rates(usages, before[name], elapsed_s) if before else {}
+            for name, usages in processes.items()
+        }
         readings["workers"]["alive_workers"] = len(workers)
         memory = self._memory_limit.of(lambda: list(map(_memory_of, processes.values())))
         allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
@@ -100,40 +114,31 @@ class HostProbe:
         """Do nothing: nothing is held."""
 
 
-class UsageRates:
-    """How fast the counters of processes grow."""
+def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) -> Quantities:
+    """How fast the counters of processes grow, without what is not known of one of them.
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._before: dict[int, Usage] | None = None
-        self._before_s = 0.0
-
-    def since(self, usages: dict[int, Usage]) -> Quantities:
-        """The rates since the last time, by name; None at the first, and of what is not known.
-
-        A process that was not there before has begun since, and its counters with it.
-        """
-        before, before_s = self._before, self._before_s
-        self._before, self._before_s = usages, self._clock()
-        rates: Quantities = dict.fromkeys(RATES)
-        for name, counter in RATES.items() if before is not None else ():
-            growths = []
-            for pid, usage in usages.items():
-                earlier = (before or {}).get(pid)
-                is_new = earlier is None or earlier.started != usage.started
-                start = 0 if is_new else getattr(earlier, counter)
-                growths.append(_difference(getattr(usage, counter), start))
-            rates[name] = _ratio(_sum(growths), self._before_s - before_s)
-        return rates
+    A process that was not there before has begun since, and its counters with it.
+    """
+    known: Quantities = {}
+    for name, counter in RATES.items():
+        grown = 0.0
+        for pid, usage in usages.items():
+            earlier = before.get(pid)
+            is_new = earlier is None or earlier.started != usage.started
+            grown += getattr(usage, counter) - (0 if is_new else getattr(earlier, counter))
+        if usages and not math.isnan(grown):
+            known[name] = grown / elapsed_s
+    return known
 
 
 def _memory_of(usages: dict[int, Usage]) -> Quantities:
     """The memory of these processes, for which the system walks all of it: some 5 ms a GB."""
     told = [amounts_in(content_of(f"/proc/{pid}/smaps_rollup")) for pid in usages]
-    kilobytes = {
-        name: _sum([each.get(kernels) for each in told]) for name, kernels in MEMORY.items()
+    return {
+        name: 1024 * sum(amounts[kernels] for amounts in told)
+        for name, kernels in MEMORY.items()
+        if told and all(kernels in amounts for amounts in told)
     }
-    return {name: None if total is None else 1024 * total for name, total in kilobytes.items()}
 
 
 def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
@@ -196,11 +201,11 @@ class MachineLoad:
     def __init__(self, root: Path = ROOT) -> None:
         self._root = root
         self._quota, self._memory = quota(root=root), memory_limit(root)
-        self._before: Quantities = {}
+        self._before: dict[str, float] = {}
         self._limits = RateLimit(LIMITS_EVERY_S)
 
     def read(self, cpus: Iterable[int] = ()) -> Quantities:
-        """The quantities now, rates since the last time; None at the first, and of the unknown.
+        """The quantities that are known now, rates since the last time.
 
         `cpu_cores` counts all processes of the machine, and `stolen_cores` is what other virtual
         machines took. `cpu_clock_hz` is the clock of the fastest of `cpus`, by their numbers.
@@ -209,62 +214,44 @@ class MachineLoad:
         allows.
         """
         now = self._counters()
-        before, self._before = self._before, now
-        grown = {name: _difference(value, before.get(name)) for name, value in now.items()}
+        grown = {name: now[name] - self._before[name] for name in now if name in self._before}
+        self._before = now
+        known = dict(self._limits.of(self._read_limits) or {})
+        for name, (part, whole) in OF_MACHINE.items():
+            if part in grown and grown.get(whole):
+                known[name] = grown[part] / grown[whole]
         folder = f"{self._root}/sys/devices/system/cpu"
         clocks = (content_of(f"{folder}/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in cpus)
         # The file has kHz; not in most virtual machines.
-        known = [1e3 * int(text) for text in clocks if text.strip().isdigit()]
-        return {
-            "cpu_cores": _ratio(grown["busy_s"], grown["time_s"]),
-            "cgroup_throttled_share": _ratio(grown["nr_throttled"], grown["nr_periods"]),
-            "stolen_cores": _ratio(grown["stolen_s"], grown["time_s"]),
-            "cpu_clock_hz": max(known, default=None),
-            "received_bytes_per_s": _ratio(grown["received"], grown["time_s"]),
-            **(self._limits.of(self._read_limits) or {}),
-        }
+        if told := [int(text) for text in clocks if text.strip().isdigit()]:
+            known["cpu_clock_hz"] = 1e3 * max(told)
+        return known
 
-    def _counters(self) -> Quantities:
+    def _counters(self) -> dict[str, float]:
         """What has been counted since the machine began."""
-        times: dict[str, float] = {}
+        counters: dict[str, float] = {"time_s": time.perf_counter()}
         with suppress(OSError):  # without /proc
             times = psutil.cpu_times()._asdict()
-        interfaces = amounts_in(content_of(f"{self._root}/proc/net/dev"))  # first what it received
-        periods = {} if self._quota is None else counts(self._quota[1] / "cpu.stat")
-        return {
-            "time_s": time.perf_counter(),
-            "busy_s": _sum([times[name] for name in times if name not in NOT_BUSY]),
-            "stolen_s": times.get("steal"),
-            "nr_throttled": periods.get("nr_throttled"),
-            "nr_periods": periods.get("nr_periods"),
-            "received": _sum(list(interfaces.values())),
-        }
+            counters["busy_s"] = sum(times[name] for name in times if name not in NOT_BUSY)
+            if "steal" in times:
+                counters["stolen_s"] = times["steal"]
+        # Each interface begins with what it received.
+        if interfaces := amounts_in(content_of(f"{self._root}/proc/net/dev")):
+            counters["received"] = sum(interfaces.values())
+        return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
 
     def _read_limits(self) -> Quantities:
-        limit: float | None = None
-        available: float | None = None
+        known: Quantities = {}
+        if (cpus := cpuset_cpus(root=self._root)) is not None:
+            known["allowed_cpus"] = cpus
         with suppress(OSError):
             memory = psutil.virtual_memory()
-            limit, available = memory.total, memory.available
-            if self._memory is not None and self._memory[0] < limit:
-                limit, used = self._memory[0], memory_used(self._memory[1])
-                available = None if used is None else min(available, max(limit - used, 0))
-        return {
-            "allowed_cpus": cpuset_cpus(root=self._root),
-            "memory_limit_bytes": limit,
-            "memory_available_bytes": available,
-        }
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Their sum; None where one is not known, or there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
-
-
-def _difference(now: float | None, before: float | None) -> float | None:
-    return None if now is None or before is None else now - before
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
+            known |= {
+                "memory_limit_bytes": memory.total,
+                "memory_available_bytes": memory.available,
+            }
+            if self._memory is not None and self._memory[0] < memory.total:
+                most, used = self._memory[0], memory_used(self._memory[1])
+                left = None if used is None else min(memory.available, max(most - used, 0))
+                known |= {"memory_limit_bytes": most, "memory_available_bytes": left}
+        return known

@@ -135,7 +135,7 @@ class Observer:
             machine=ObservedMachine(
                 cpus=cpuset_cpus(self._pid) or os.cpu_count() or 1,
                 quota_cores=quota_cores(self._pid),
-                busy_cpus=load.read()["cpu_cores"],
+                busy_cpus=load.read().get("cpu_cores"),
                 gpus={name: fmean(percents) for name, percents in busy.items()},
             ),
             ended=usage_of(self._pid) is None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ MOST_BYTES = 65536
 
 
 class Usage(NamedTuple):
-    """What a process has used since it began; None is not known.
+    """What a process has used since it began; NaN is not known.
 
     `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
     read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
@@ -25,8 +26,8 @@ class Usage(NamedTuple):
     started: int
     cpu_s: float
     minor_faults: int
-    read_bytes: int | None
-    disk_read_bytes: int | None
+    read_bytes: float
+    disk_read_bytes: float
     last_cpu: int
 
 
@@ -48,8 +49,8 @@ def usage_of(pid: int) -> Usage | None:
         started=started,
         cpu_s=(user + system) / os.sysconf("SC_CLK_TCK"),
         minor_faults=minor,
-        read_bytes=io.get("rchar"),
-        disk_read_bytes=io.get("read_bytes"),
+        read_bytes=io.get("rchar", math.nan),
+        disk_read_bytes=io.get("read_bytes", math.nan),
         last_cpu=last_cpu,
     )
 
