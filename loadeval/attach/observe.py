@@ -276,21 +276,18 @@ def _lines(
     A line comes first of its frames, and what it calls second. That of a function is the one in
     which it was seen most.
     """
-    functions: dict[tuple[str, str], Counter[tuple[str, str]]] = {}
-    keys: list[tuple[str, str] | None] = []
-    for reading in readings:
-        frames = frames_of(reading)
-        keys.append((frames[0].file, plain_name(frames[0])) if frames else None)
-        if frames:
-            leaf = frames[1].function if len(frames) > 1 else ""
-            places = functions.setdefault((frames[0].file, plain_name(frames[0])), Counter())
-            places[place_of(frames[0]), leaf] += 1
+    seen = [frames_of(reading) for reading in readings]
+    keys = [(frames[0].file, plain_name(frames[0])) if frames else None for frames in seen]
     lines = []
-    for key, places in functions.items():
-        share = share_of([other == key for other in keys])
+    for function in filter(None, dict.fromkeys(keys)):
+        share = share_of([key == function for key in keys])
+        places = Counter(
+            (place_of(frames[0]), frames[1].function if len(frames) > 1 else "")
+            for frames, key in zip(seen, keys, strict=True)
+            if key == function
+        )
         if share is not None and share.value >= LEAST_SHARE:
-            ((place, leaf), _) = places.most_common(1)[0]
-            lines.append(SeenLine(place, leaf, share))
+            lines.append(SeenLine(*places.most_common(1)[0][0], share))
     return tuple(sorted(lines, key=lambda line: -line.share.value)[:MOST_LINES])
 
 

@@ -134,18 +134,15 @@ class ThreadsProbe:
             if name != TRAINING and len(self._distinct) < MOST_NAMES:
                 self._distinct.add(name)
             subjects[name if name in {TRAINING, *self._distinct} else OTHERS].append(used[tid])
-        return {
-            subject: {
-                "cpu_cores": sum(each.cpu_ns for each in threads) / elapsed_ns
-                if elapsed_ns
-                else None,
-                "run_queue_cores": sum(each.run_queue_ns for each in threads) / elapsed_ns
-                if elapsed_ns
-                else None,
-                "threads": len(threads),
-            }
-            for subject, threads in subjects.items()
-        }
+        readings: dict[str, dict[str, float | None]] = {}
+        for subject, threads in subjects.items():
+            readings[subject] = {"threads": len(threads)}
+            if elapsed_ns:
+                cpu_ns = sum(each.cpu_ns for each in threads)
+                run_queue_ns = sum(each.run_queue_ns for each in threads)
+                readings[subject]["cpu_cores"] = cpu_ns / elapsed_ns
+                readings[subject]["run_queue_cores"] = run_queue_ns / elapsed_ns
+        return readings
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

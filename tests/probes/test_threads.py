@@ -115,7 +115,7 @@ def test_the_first_reading_has_no_means() -> None:
     probe, files = scripted()
     files.times[7], files.names[7] = Times(10, 10), "decode-1"
     readings = probe.read()
-    assert readings["decode"] == {"cpu_cores": None, "run_queue_cores": None, "threads": 1}
+    assert readings["decode"] == {"threads": 1}
 
 
 def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_the_threads_of_this_process_are_named_by_python() -> None:
     with at_work(count, "decode", 2):
         readings = read_beside_training()
     assert readings[-1]["decode"]["threads"] == 2
-    assert sum(reading["decode"]["cpu_cores"] or 0.0 for reading in readings) > 0
+    assert sum(reading["decode"].get("cpu_cores") or 0.0 for reading in readings) > 0
 
 
 def test_the_system_names_threads_that_are_not_pythons() -> None:
