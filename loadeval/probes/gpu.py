@@ -111,7 +111,8 @@ class GPUProbe:
         try:
             self._devices = used_devices(self._pid)
         except ProbeError:
-            pynvml.nvmlShutdown()
+            with suppress(NVMLError):  # the driver may be gone
+                pynvml.nvmlShutdown()
             raise
         self._pcie_due_ns = self._clock()
         for device in self._devices:
