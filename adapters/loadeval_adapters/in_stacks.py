@@ -65,5 +65,5 @@ VARIABLES = (
 
 COLLECTIVES = (
     # (a folder, a pattern of the functions' names)
-    ("torch/distributed/", r"^(?!(__init__|init_process_group|wrapper)$)"),
+    ("torch/distributed/", r"^(?!(__init__|init_process_group|wrapper|<module>)$)"),
 )

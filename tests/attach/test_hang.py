@@ -240,6 +240,12 @@ def test_a_collective_that_not_all_ranks_reached() -> None:
     assert (hang.cause, hang.collective) == ("step", "all_reduce")
 
 
+def test_an_import_is_no_collective() -> None:
+    """As of torch.distributed, which torch imports once it is needed."""
+    frames = (frame("<module>", ALL_REDUCE.file), STEP)
+    assert judged(observed(PID, frames, "futex", parent=1)).cause == "step"
+
+
 def test_of_several_ranks_the_one_that_others_wait_for() -> None:
     """It is stuck, or in a step; where all wait in a collective, none is."""
     waits = replace(collective(), rank=1)
