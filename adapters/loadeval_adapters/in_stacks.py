@@ -39,13 +39,9 @@ IN_STACKS = (
     ("datasets/iterable_dataset.py", "__iter__", "fetches", "", "datasets.IterableDataset"),
     ("grain/_src/python/data_loader.py", "__next__", "waits", "", "Grain DataLoader"),
     ("ray/data/_internal/block_batching/iter_batches.py", "_iter_batches", "waits", "", "Ray Data"),
-    # Loaders with threads, as SPDL's, have them of such a pool; others are a program's own.
+    # Loaders with threads, as SPDL's, have them of such a pool.
     ("concurrent/futures/thread.py", "_worker", "loads", "", "thread pool"),
     ("concurrent/futures/thread.py", "_worker", "asks", "work_queue.get(", "thread pool"),
-    ("concurrent/futures/process.py", "_process_worker", "loads", "", "process pool"),
-    ("concurrent/futures/process.py", "_process_worker", "asks", "call_queue.get(", "process pool"),
-    ("multiprocessing/pool.py", "worker", "loads", "", "multiprocessing.Pool"),
-    ("multiprocessing/pool.py", "worker", "asks", "get(", "multiprocessing.Pool"),
     # Who waits for another process to end does not train.
     ("torch/distributed/elastic/agent/server/api.py", "_invoke_run", "launches", "", "torchrun"),
     ("torch/multiprocessing/spawn.py", "join", "launches", "", "torch.multiprocessing.spawn"),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from signal import Signals
 
-from loadeval.attach.marks import Marks, own_frames
+from loadeval.attach.marks import Marks, own_frames, plain_name
 from loadeval.probes.looks import SHARED, Look, LookedAt, ThreadFigures
 from loadeval.probes.stacks import NO_STACKS, Frame
 from loadeval.words import counted, printable, span
@@ -27,6 +27,7 @@ HELPERS = re.compile(r"QueueFeederThread|.*\(_serve\)$|loadeval|py-spy|$")
 STATES = {"T": "stopped", "Z": "dead", "R": "running", "D": "waiting for a disk", "S": "asleep"}
 POOL, QUEUES = "multiprocessing/pool.py", "multiprocessing/queues.py"
 SPAWN, FORK = "multiprocessing/spawn.py", "multiprocessing/popen_fork.py"
+POOLS = {POOL: "worker", "concurrent/futures/process.py": "_process_worker"}
 THREADING = ("/threading.py", "/queue.py", "concurrent/futures/_base.py")
 SERVING = "/loadeval/core/loop.py"
 """Where training waits for a loader that no mark knows, under `loadeval run` or wrapped."""
@@ -190,14 +191,19 @@ class Doing:
         self.has_threads = any(not HELPERS.match(name) for name in names)
         self.is_forked = any(frame.file.endswith(FORK) for frame in stack)
         self.worker = None if trains else marks.number(self.frames, "worker")
-        did = {"fetches", "collates"} if trains else {"fetches", "collates", "loads"}
-        self.what = "fetching" if did & {*self.activities} else "other"
-        if not trains:
-            told = {"asks": "idle", "sends": "sending"}
-            self.what = told.get(self.activities[-1] if self.activities else "", self.what)
-            begins = self.worker is not None and self.activities[-1:] == ("loads",)
-            if begins or any(frame.file.endswith(SPAWN) for frame in self.frames):
-                self.what = "starting"
+        self.what = "fetching" if {"fetches", "collates"} & {*self.activities} else "other"
+        if self.worker is not None:
+            told = {"asks": "idle", "sends": "sending", "loads": "starting"}
+            self.what = told.get(self.activities[-1] if self.activities else "loads", "fetching")
+        elif not trains:  # it is no loader's worker yet, or never will be
+            called = ""
+            for frame in self.frames:
+                name = plain_name(frame)
+                if any(frame.file.endswith(file) and name == POOLS[file] for file in POOLS):
+                    self.what = "idle" if called == "get" else "fetching"
+                if frame.file.endswith(SPAWN):
+                    self.what = "starting"
+                called = name
         loads = self.what in {"fetching", "sending"} and not trains
         self.batch = marks.number(self.frames, "batch") if loads else None
         self.sample = marks.number(self.frames, "sample") if self.what == "fetching" else None

@@ -112,3 +112,10 @@ def test_all_trainings_of_a_user() -> None:
     )
     trainings = Job(processes, MARKS).trainings(has_framework={11, 30, 31}.__contains__)
     assert [training.pid for training in trainings] == [10, 30]
+
+
+def test_a_training_in_a_process_of_a_pool_is_one() -> None:
+    """As where settings are searched: it loads for nobody."""
+    pool = attached.frame("_process_worker", f"{STANDARD}/concurrent/futures/process.py")
+    processes = (seen(1, 0, attached.MAIN), seen(2, 1, (*attached.STEP, pool)))
+    assert Job(processes, MARKS).kinds[2] == "training"
