@@ -300,7 +300,9 @@ def hang_of(looks: Sequence[Look], marks: Marks, silent_ns: int) -> Hang:
     woken = (it.state.sleeps or 0) - (was.state.sleeps or 0) > WAKES_PER_S * elapsed_s
     used_ns = _cpu_ns(last, it.pid) - _cpu_ns(first, it.pid)
     if cause == "collective":
-        cause = "step" if moved or woken else cause
+        # An import of torch.distributed stays at the program's line, and goes on in its own.
+        stacks = [[(frame.function, frame.line) for frame in each.frames] for each in (was, it)]
+        cause = "step" if moved or woken or stacks[0] != stacks[1] else cause
     elif moved or woken or used_ns > BUSY * 1e9 * elapsed_s:
         cause = "step" if cause == "step" else "slow"
     # Batches without a number may follow each other with the same sample, or at the same line.
