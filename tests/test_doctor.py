@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MB, GB = 10**6, 10**9
-H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2, (True, True))
+H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2)
 NONE = Driver(missing="no NVIDIA driver found")
 FINE = Machine(
     cpus=64,
@@ -33,38 +33,24 @@ FINE = Machine(
     quota_cores=None,
     threads=None,
     threads_from=None,
-    shm_bytes=64 * GB,
     shm_free_bytes=60 * GB,
     open_files=65_536,
-    open_files_at_most=65_536,
-    start_method="fork",
-    memory_bytes=256 * GB,
-    memory_available_bytes=200 * GB,
     driver=H100,
-    packages={"nvidia-ml-py": "13.0", "nvidia-dali-cuda120": "1.51.2"},
 )
 CONTAINER = replace(
     FINE,
     quota_cores=2.5,
-    shm_bytes=64 * MB,
     shm_free_bytes=64 * MB,
     open_files=64,
-    start_method="spawn",
     driver=Driver(missing="the driver's parts differ", broken=True),
-    packages={"nvidia-ml-py": "13.0"},
 )
 UNKNOWN = replace(
     FINE,
     cpus=None,
     cpus_usable=1,
-    shm_bytes=None,
     shm_free_bytes=None,
     open_files=None,
-    start_method="new",
-    memory_bytes=None,
-    memory_available_bytes=None,
     driver=NONE,
-    packages={},
 )
 
 run = runner("doctor", columns=400)

@@ -60,7 +60,6 @@ VARIABLES = (
 )
 
 COLLECTIVES = (
-    # (a folder of Python files, or "" for compiled code; a pattern of the functions' names)
-    ("torch/distributed/", r"^(?!(__init__|init_process_group|wrapper)$)"),
-    ("", r"(?i)c10d::|gloo::|\bnccl"),
+    # (a folder, a pattern of the functions' names)
+    ("torch/distributed/", r"^(?!(__init__|init_process_group|wrapper|<module>)$)"),
 )

@@ -3,8 +3,7 @@
     python -m bench.hangs.record [NAME...]
 
 Each file has, of each training process of a program that hangs: two looks at it and at what it
-started, what `attach` observes in some seconds, and the files of /proc and the stacks that both
-are read from, as py-spy prints them.
+started, and what `attach` observes in some seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import json
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +23,8 @@ import psutil
 from bench.hangs.planted import HANGS, ROOT, environment
 from loadeval.attach.hang import hang_of
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import look_at, with_native_frames
+from loadeval.probes.looks import look_at
 from loadeval.probes.observing import Observer
-from loadeval.probes.stacks import py_spy
 
 if TYPE_CHECKING:
     from bench.hangs.planted import Planted
@@ -36,8 +33,6 @@ FOLDER = ROOT / "tests" / "recorded" / "hangs"
 OBSERVED_S = 3.0
 LONGEST_S = 60.0
 MARKS = declared_marks()
-OF_PROCESS = ("cmdline", "stat", "status", "io")
-OF_THREAD = ("comm", "schedstat", "stat", "status", "syscall", "wchan")
 NAMES = {
     str(Path(psutil.__file__).parents[1]): "/venv/lib/python3.11/site-packages",
     sys.prefix: "/venv",
@@ -90,46 +85,17 @@ def seen(pid: int) -> dict[str, Any]:
         assert first is not None
         assert last is not None
         hang = hang_of([first, last], MARKS, 10**10)
-        if hang.is_hang and before == (hang.cause, hang.place):  # and not in the middle of imports
+        if hang.is_hang and before == (hang.cause, hang.line):  # and not in the middle of imports
             break
-        before = hang.cause, hang.place
+        before = hang.cause, hang.line
         if time.monotonic() > until_s:
             raise TimeoutError(f"{pid} does not hang: {hang}")
-    if hang.pid is not None and hang.waits_in != "write":
-        last = with_native_frames(last, hang.pid)
     below = [process.pid for process in last.others]
     return {
         "pid": pid,
         "looks": [asdict(first), asdict(last)],
         "observation": asdict(Observer(pid, OBSERVED_S, below).observe()),
-        "proc": {str(each): proc_files(each) for each in (pid, *below)},
-        "py-spy": {str(each): stacks(each) for each in (pid, *below)},
     }
-
-
-def proc_files(pid: int) -> dict[str, Any]:
-    """Files of /proc/PID by their paths in it, and what each of its open files is, with its mode.
-
-    What may not be read is left out.
-    """
-    root = Path(f"/proc/{pid}")
-    threads = sorted((root / "task").iterdir())
-    paths = [root / name for name in OF_PROCESS]
-    paths += [thread / name for thread in threads for name in OF_THREAD]
-    files: dict[str, Any] = {}
-    for path in paths:
-        with suppress(OSError):
-            files[str(path.relative_to(root))] = path.read_text(errors="replace")
-    for path in (root / "fd").iterdir():
-        with suppress(OSError):
-            files[f"fd/{path.name}"] = [str(path.readlink()), oct(path.lstat().st_mode)]
-    return files
-
-
-def stacks(pid: int) -> Any:
-    command = [py_spy(), "dump", "--json", "--full-filenames", "--locals", "--nonblocking"]
-    done = subprocess.run([*command, "--pid", str(pid)], capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
 
 
 def main() -> None:

@@ -16,8 +16,6 @@ from loadeval.probes.looks import LookedAt, process_at
 from loadeval.probes.processes import HELPERS
 from loadeval.probes.stacks import GONE, NOT_PYTHON
 
-COMPILES = "compile_worker"
-"""Torch's helper processes that compile have it in their command lines."""
 SPAWNED = "multiprocessing.spawn import spawn_main"
 MOST_NAMED = 10
 
@@ -30,14 +28,6 @@ class Training(NamedTuple):
     workers: tuple[int, ...]
 
 
-def packages_of(pid: int) -> set[str]:
-    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
-    lines: list[str] = []
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
-    return {line.partition("-packages/")[2].partition("/")[0] for line in lines}
-
-
 class Job:
     """Processes as they were seen, and what each is for.
 
@@ -45,24 +35,22 @@ class Job:
     """
 
     def __init__(self, processes: Iterable[LookedAt], marks: Marks) -> None:
-        self.processes, self._marks = {process.pid: process for process in processes}, marks
-        self.kinds = {pid: self._kind(process) for pid, process in self.processes.items()}
+        self.processes = {process.pid: process for process in processes}
+        self.kinds = {pid: self._kind(process, marks) for pid, process in self.processes.items()}
 
-    def _kind(self, process: LookedAt) -> str:
+    def _kind(self, process: LookedAt, marks: Marks) -> str:
         command = " ".join(process.command or ())
         if process.stacks is None and (process.problem == NOT_PYTHON or not runs_python(command)):
             return "other"
         main = process.stacks.main if process.stacks else None
         frames = () if main is None else main.stacks[-1]
-        reading = self._marks.read(frames)
-        parent = self.processes.get(process.parent)
+        reading, parent = marks.read(frames), self.processes.get(process.parent)
         # Where stacks do not tell it: who was forked has the command line of its parent.
         is_forked = parent is not None and parent.command == process.command
-        if reading.loads_for_others or (
-            process.stacks is None and (is_forked or SPAWNED in command)
-        ):
+        is_child = process.stacks is None and (is_forked or SPAWNED in command)
+        if reading.loads_for_others or is_child:
             return "worker"
-        if any(helper in command for helper in (*HELPERS, COMPILES)):
+        if any(helper in command for helper in HELPERS):
             return "helper"
         waits_for_child = any(
             frame.file.endswith("/subprocess.py") and plain_name(frame) in {"wait", "communicate"}
@@ -76,104 +64,92 @@ class Job:
             pid = self.processes[pid].parent
         return pid
 
-    def workers(self, pid: int) -> list[int]:
-        """Its workers: a fork server or another worker may have started them for it."""
-        workers = (each for each, kind in self.kinds.items() if kind == "worker")
-        return sorted(each for each in workers if self.top(each) == pid != each)
+    def trainings(
+        self, top: int | None = None, has_framework: Callable[[int], bool] = lambda _: True
+    ) -> list[Training]:
+        """Process `top`, if it trains, or the trainings that it has launched, by their numbers.
 
-    def trainings(self, top: int) -> list[Training]:
-        """Process `top`, if it trains; or the trainings that it has launched, by their numbers."""
-        candidates = [pid for pid in self._trainings() if top in {pid, *self._above(pid)}]
-        with_workers = [pid for pid in candidates if self.workers(pid)]
-        if top in (with_workers or candidates):
-            return [self._training(top)]
-        return list(map(self._training, with_workers or self._topmost(candidates)))
-
-    def all_trainings(self, packages_of: Callable[[int], set[str]] = packages_of) -> list[Training]:
-        """Every process that trains: it has workers, waits for a batch, or loaded a framework.
-
-        Of the latter, only those that no other of them has started.
+        Without it, all. Who has no workers needs to have loaded a framework, and is none where
+        another such process has started it.
         """
-        frameworks = {mark.file.partition("/")[0] for mark in self._marks.functions}
-        evident = [pid for pid in self._trainings() if self.workers(pid) or self._waits(pid)]
-        likely = [pid for pid in self._trainings() if frameworks & packages_of(pid)]
-        return list(map(self._training, sorted({*evident, *self._topmost(likely)})))
-
-    def _trainings(self) -> list[int]:
-        return sorted(pid for pid, kind in self.kinds.items() if kind == "training")
-
-    def _training(self, pid: int) -> Training:
-        return Training(pid, self.processes[pid].command, tuple(self.workers(pid)))
-
-    def _waits(self, pid: int) -> bool:
-        stacks = self.processes[pid].stacks
-        threads = stacks.threads if stacks else ()
-        return any(self._marks.read(thread.stacks[-1]).waits for thread in threads)
-
-    def _above(self, pid: int) -> list[int]:
-        """Its parent, and that one's parent, as far as they were seen."""
-        above = []
-        while (pid := self.processes[pid].parent) in self.processes:
-            above.append(pid)
-        return above
-
-    def _topmost(self, pids: list[int]) -> list[int]:
-        return [pid for pid in pids if set(pids).isdisjoint(self._above(pid))]
+        above: dict[int, list[int]] = {}
+        for pid in sorted(self.kinds):
+            above[pid], parent = [], self.processes[pid].parent
+            while parent in self.processes:
+                above[pid].append(parent)
+                parent = self.processes[parent].parent
+        workers = [pid for pid in above if self.kinds[pid] == "worker"]
+        found = [
+            Training(
+                pid,
+                self.processes[pid].command,
+                tuple(each for each in workers if self.top(each) == pid),
+            )
+            for pid in above
+            if self.kinds[pid] == "training" and (top is None or top in {pid, *above[pid]})
+        ]
+        with_workers = [each for each in found if each.workers]
+        likely = {each.pid for each in found if has_framework(each.pid)}
+        topmost = [each for each in found if likely & {each.pid, *above[each.pid]} == {each.pid}]
+        if top is None:
+            return [each for each in found if each in with_workers or each in topmost]
+        own = [each for each in with_workers or found if each.pid == top]
+        return own or with_workers or topmost
 
 
-class Finder:
-    """Finds trainings that run."""
-
-    def __init__(self, marks: Marks) -> None:
-        self._marks = marks
-
-    def every_training(self) -> list[Training]:
-        """Those of this user. Raises UsageError where there are none."""
-        own = {os.geteuid()}
-        trainings = self._job(
+def every_training(marks: Marks) -> list[Training]:
+    """Those of this user. Raises UsageError where there are none."""
+    frameworks = {mark.file.partition("/")[0] for mark in marks.functions}
+    own = os.geteuid()
+    job = _job(
+        (
             process.pid
             for process in psutil.process_iter(["uids", "cmdline"])
-            if own & {*(process.info["uids"] or ())}
+            if own in (process.info["uids"] or ())
             and runs_python(" ".join(process.info["cmdline"] or ()))
-        ).all_trainings()
-        if not trainings:
-            raise UsageError(
-                "no training of this user was found: none of its Python processes has workers of "
-                "a loader or has loaded a framework; give the number of one"
-            )
-        return trainings
+        ),
+        marks,
+    )
+    trainings = job.trainings(has_framework=lambda pid: bool(frameworks & packages_of(pid)))
+    if not trainings:
+        raise UsageError(
+            "no training of this user was found: none of its Python processes has workers of "
+            "a loader or has loaded a framework; give the number of one"
+        )
+    return trainings
 
-    def training_of(self, pid: int) -> Training:
-        """The training of the job that process `pid` is of.
 
-        Raises UsageError where there is none, or several.
-        """
-        job = self._job(_around(pid))
-        if pid not in job.processes:
-            raise UsageError(
-                f"there is no process {pid}; expected the number of one that runs, as ps shows it"
-            )
-        top = job.top(pid)
-        if top != pid:
-            job = self._job(_around(top))
-        trainings = job.trainings(top)
-        if not trainings:
-            command = " ".join(job.processes[top].command or ("unknown",))
-            raise UsageError(
-                f"process {pid} ({command}) runs no Python program, and has started none that runs"
-            )
-        if len(trainings) > 1:
-            numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
-            raise UsageError(
-                f"process {pid} has {len(trainings)} trainings; give the number of one "
-                f"({numbers}), or --all"
-            )
-        return trainings[0]
+def training_of(pid: int, marks: Marks) -> Training:
+    """The training of the job that process `pid` is of.
 
-    def _job(self, pids: Iterable[int]) -> Job:
-        seen = (process_at(pid) for pid in pids if pid != os.getpid())
-        living = (process for process in seen if process is not None)
-        return Job((process for process in living if process.problem != GONE), self._marks)
+    Raises UsageError where there is none, or several.
+    """
+    job = _job(_around(pid), marks)
+    if pid not in job.processes:
+        raise UsageError(
+            f"there is no process {pid}; expected the number of one that runs, as ps shows it"
+        )
+    top = job.top(pid)
+    if top != pid:
+        job = _job(_around(top), marks)
+    trainings = job.trainings(top)
+    if not trainings:
+        command = " ".join(job.processes[top].command or ("unknown",))
+        raise UsageError(
+            f"process {pid} ({command}) runs no Python program, and has started none that runs"
+        )
+    if len(trainings) > 1:
+        numbers = ", ".join(str(training.pid) for training in trainings[:MOST_NAMED])
+        raise UsageError(
+            f"process {pid} has {len(trainings)} trainings; give the number of one "
+            f"({numbers}), or --all"
+        )
+    return trainings[0]
+
+
+def _job(pids: Iterable[int], marks: Marks) -> Job:
+    seen = (process_at(pid) for pid in pids if pid != os.getpid())
+    return Job((each for each in seen if each is not None and each.problem != GONE), marks)
 
 
 def _around(pid: int) -> list[int]:
@@ -187,6 +163,14 @@ def _around(pid: int) -> list[int]:
             line.append(ancestor)
         return [each.pid for each in line]
     return []
+
+
+def packages_of(pid: int) -> set[str]:
+    """The packages whose compiled libraries process `pid` has loaded, as far as that is told."""
+    lines: list[str] = []
+    with suppress(OSError):
+        lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
+    return {line.partition("-packages/")[2].partition("/")[0] for line in lines}
 
 
 def runs_python(command: str) -> bool:

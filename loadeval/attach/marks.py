@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import NamedTuple
 
 from loadeval.adapter import declared_in_stacks
 from loadeval.probes.stacks import Frame
 
-Sources = Mapping[tuple[str, int], str]
-"""The text of lines of files."""
+LineOf = Callable[[str, int], str]
+"""The text of a line of a file; "" where that cannot be read."""
 LIBRARY = re.compile(r"-packages/|/lib/python3\.\d+/|^<(frozen|__array_function__)")
 """Files with such a path belong to Python or to an installed package."""
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"}
 PROCESS = "multiprocessing/process.py"
-NO_SOURCES: Sources = {}
 
 
 class Mark(NamedTuple):
@@ -40,7 +39,7 @@ class Variable(NamedTuple):
     """What the variable `name` of a function tells.
 
     A number: of the "worker", of the "batch" in the epoch, of the "sample", or of the worker that
-    the batch is "owed by". Once there is one that tells "all read", no sample is being read.
+    the batch is "owed by".
     """
 
     file: str
@@ -69,11 +68,6 @@ class Reading:
         return self.activities[:1] in {("waits",), ("starts",)}
 
     @property
-    def starts(self) -> bool:
-        """Whether training begins an epoch."""
-        return self.activities[:1] == ("starts",)
-
-    @property
     def loads_for_others(self) -> bool:
         """Whether the thread is a worker's, whatever it does."""
         return self.activities[:1] == ("loads",)
@@ -81,64 +75,42 @@ class Reading:
     @property
     def loads_itself(self) -> bool:
         """Whether training waits for a batch that it loads in the same thread."""
-        is_loading = not {"fetches", "collates"}.isdisjoint(self.activities)
-        return self.activities[:1] == ("waits",) and is_loading
-
-    @property
-    def stage(self) -> str | None:
-        """What is done to load a batch, "loads" where no mark tells what; None where nothing is."""
-        innermost = self.activities[-1] if self.activities else None
-        return None if innermost in {"waits", "awaits", "starts"} else innermost
+        is_loading = {"fetches", "collates"} & {*self.activities}
+        return self.activities[:1] == ("waits",) and bool(is_loading)
 
 
 @dataclass(frozen=True)
 class Marks:
     """What adapters declare.
 
-    `collectives` are the functions in which ranks wait for each other: a folder of Python files, or
-    "" for compiled code, and a pattern of names.
+    `collectives` are the functions in which ranks wait for each other: a folder, and a pattern of
+    names.
     """
 
     functions: tuple[Mark, ...] = ()
     variables: tuple[Variable, ...] = ()
     collectives: tuple[tuple[str, str], ...] = ()
 
-    @cached_property
-    def _by_name(self) -> dict[str, list[Mark]]:
-        by_name: dict[str, list[Mark]] = {}
-        for mark in self.functions:
-            by_name.setdefault(mark.function, []).append(mark)
-        return by_name
-
-    def of(self, frame: Frame) -> list[Mark]:
-        """The marks of the function that a frame is in."""
-        known = self._by_name.get(plain_name(frame), [])
-        return [mark for mark in known if frame.file.endswith(mark.file)]
-
-    def files(self, stacks: Iterable[Sequence[Frame]]) -> set[str]:
-        """The files whose text `read` needs for these stacks."""
-        frames = {frame for stack in stacks for frame in stack}
-        return {frame.file for frame in frames if any(mark.line for mark in self.of(frame))}
-
-    def read(self, frames: Sequence[Frame], sources: Sources = NO_SOURCES) -> Reading:
+    def read(self, frames: Sequence[Frame], line_of: LineOf = lambda _file, _line: "") -> Reading:
         """What the frames of a thread show.
 
-        A line is known by `sources`; where it has none, by the function that was called there.
+        A line is known by its text; where that cannot be read, by the function that it called.
         """
         frames = own_frames(frames)
         seen: list[tuple[int, Mark]] = []
         for index in range(len(frames) - 1, -1, -1):
-            frame = frames[index]
-            text = sources.get((frame.file, frame.line or 0))
+            frame, name = frames[index], plain_name(frames[index])
             called = plain_name(frames[index - 1]) if index else ""
-            for mark in self.of(frame):
-                name = mark.line.rstrip("(").rpartition(".")[2]
-                if not mark.line or (mark.line in text if text is not None else name == called):
+            for mark in self.functions:
+                if mark.function != name or not frame.file.endswith(mark.file):
+                    continue
+                text = mark.line and line_of(frame.file, frame.line or 0)
+                if mark.line in text or mark.line.rstrip("(").rpartition(".")[2] == called:
                     seen.append((index, mark))
         if not seen:
             return Reading()
         (outermost, first), (innermost, _) = seen[0], seen[-1]
-        callers = (frame for frame in frames[outermost + 1 :] if not is_library(frame))
+        callers = (frame for frame in frames[outermost + 1 :] if not LIBRARY.search(frame.file))
         return Reading(
             activities=tuple(mark.activity for _, mark in seen),
             loader=first.loader,
@@ -156,14 +128,12 @@ class Marks:
                     return int(text) if re.fullmatch(r"-?\d+", text) else None
         return None
 
-    def collective(self, frames: Sequence[Frame]) -> str | None:
+    def collective(self, frames: Iterable[Frame]) -> str | None:
         """The collective operation that a thread is in, if it is in one."""
-        for folder, pattern in self.collectives:
-            for frame in frames:
-                name = frame.function if frame.native else plain_name(frame)
-                is_there = folder in frame.file and frame.native is not bool(folder)
-                if is_there and re.search(pattern, name):
-                    return name
+        for frame in frames:
+            for folder, pattern in self.collectives:
+                if folder in frame.file and re.search(pattern, plain_name(frame)):
+                    return plain_name(frame)
         return None
 
 
@@ -195,11 +165,6 @@ def plain_name(frame: Frame) -> str:
     while len(parts) > 1 and parts[-1] in COMPREHENSIONS:
         parts.pop()
     return parts[-1]
-
-
-def is_library(frame: Frame) -> bool:
-    """Whether the function is Python's, a package's, or compiled."""
-    return frame.native or LIBRARY.search(frame.file) is not None
 
 
 def place_of(frame: Frame) -> str:

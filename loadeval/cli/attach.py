@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Annotated
@@ -9,13 +10,13 @@ from typing import Annotated
 import typer
 
 from loadeval.attach.findings import attached, sections, with_hang
-from loadeval.attach.hang import judged
-from loadeval.attach.job import Finder, Training
+from loadeval.attach.hang import hang_of
+from loadeval.attach.job import Training, every_training, training_of
 from loadeval.attach.marks import declared_marks
 from loadeval.attach.observe import Attached
 from loadeval.cli import console
 from loadeval.probes.looks import look_at
-from loadeval.probes.observing import Observer, source_lines
+from loadeval.probes.observing import Observer
 from loadeval.report.as_json import as_json as plain
 from loadeval.report.text import show
 
@@ -27,7 +28,7 @@ def attach(
     seconds: Annotated[
         float, typer.Option(min=1, max=86_400, metavar="SECONDS", help="How long to look.")
     ] = 20.0,
-    every_training: Annotated[
+    all_trainings: Annotated[
         bool, typer.Option("--all", help="Every training of this user on this machine.")
     ] = False,
     as_json: console.AsJson = False,
@@ -37,11 +38,11 @@ def attach(
     How much of the time it waits for batches and in which line, what its workers do, and what
     limits them. Stacks are read by py-spy, which may need sudo; all else by /proc.
     """
-    if (pid is None) != every_training:
+    if (pid is None) != all_trainings:
         raise typer.BadParameter("give the number of one process, or --all")
-    finder = Finder(declared_marks())
+    marks = declared_marks()
     with console.errors_printed():
-        trainings = finder.every_training() if pid is None else [finder.training_of(pid)]
+        trainings = every_training(marks) if pid is None else [training_of(pid, marks)]
         seen = look_at_each(trainings, seconds)
         if as_json:
             console.print_json({"trainings": plain(seen)})
@@ -73,15 +74,16 @@ def _seen(training: Training, observer: Observer) -> Attached:
     """A training, and where it waited all the time what for, by a look before and one after."""
     first = look_at(training.pid)
     observation, marks = observer.observe(), declared_marks()
-    read = [process.stacks for process in (observation.training, *observation.workers)]
-    threads = [thread for stacks in read if stacks is not None for thread in stacks.threads]
-    stacks = [stack for thread in threads for stack in thread.stacks]
-    sources = source_lines(training.pid, marks.files(stacks))
-    seen = attached(training, observation, marks, sources)
+
+    def line_of(file: str, line: int) -> str:
+        """As the training sees the file, which may be in a container."""
+        return linecache.getline(f"/proc/{training.pid}/root{file}", line)
+
+    seen = attached(training, observation, marks, line_of)
     if first is None or seen.ended or seen.wait_share is None or seen.wait_share.value < 1:
         return seen
     last = look_at(training.pid)
     if last is None:
         return seen
     silent_ns = round(1e9 * (last.time_s - first.time_s))
-    return with_hang(seen, judged([first, last], marks, silent_ns)[0])
+    return with_hang(seen, hang_of([first, last], marks, silent_ns))

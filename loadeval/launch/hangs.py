@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import psutil
 
-from loadeval.attach.hang import Hang, hang_of_job, judged, stacks_text
+from loadeval.attach.hang import Hang, hang_of, hang_of_job, stacks_text
 from loadeval.attach.marks import declared_marks
 from loadeval.data.redaction import is_hidden
 from loadeval.data.run import SECOND_NS
 from loadeval.errors import LoadevalError
 from loadeval.live import FollowedRun, Silence
-from loadeval.probes.looks import KernelMemory, Look, look_at, memory
+from loadeval.probes.looks import Look, look_at
 
 TIMES_LONGEST_WAIT = 10
 LEAST_NS = 30 * SECOND_NS
@@ -85,13 +85,11 @@ class HangWatch:
         redact: bool = False,
         now_s: Callable[[], float] = time.time,
         look_at: Callable[[int], Look | None] = look_at,
-        kernel: Callable[[], KernelMemory] = memory,
     ) -> None:
         self._path, self._hang_after_s = path, hang_after_s
         self._redact = redact
         self._now_s, self._look_at = now_s, look_at
         self._logs: dict[Path, FollowedRun] = {}
-        self._before = kernel()
         self._host = socket.gethostname()
         self._due_s = self._again_s = 0.0
         self._first: dict[int, tuple[int, Look]] = {}
@@ -131,8 +129,8 @@ class HangWatch:
             batches, before = first.get(each.pid, (None, None))
             if before is None or each.pid not in last or batches != each.batches:
                 continue
-            pair = [before, last[each.pid][1]]
-            hang, look = judged(pair, declared_marks(), each.silent_ns, self._before)
+            look = last[each.pid][1]
+            hang = hang_of([before, look], declared_marks(), each.silent_ns)
             ranks[each.pid] = replace(hang, rank=each.rank, batches=each.batches)
             stacks.append(look)
         if any(each.pid not in ranks for each in unsaid):

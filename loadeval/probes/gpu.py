@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
@@ -63,9 +61,6 @@ QUERIES: tuple[tuple[str, Callable[[Any], float]], ...] = (
     ("memory_used_bytes", lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
     ("power_watts", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
     ("sm_clock_hz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6),
-    # The first goes with CUDA 14, older drivers lack the second.
-    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, 0)),
-    ("temperature_celsius", lambda gpu: pynvml.nvmlDeviceGetTemperatureV(gpu, 0)),
     (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksEventReasons),
     (SLOWDOWNS, pynvml.nvmlDeviceGetCurrentClocksThrottleReasons),
     (KERNEL_BUSY, lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
@@ -79,13 +74,13 @@ PCIE = {
 
 
 class GPUProbe:
-    """Reads the GPUs that this process computes on.
+    """Reads the GPUs that this process computes on, or process `pid`.
 
     Of each: `kernel_busy_percent` (the time in which any kernel ran, however small, over the last
-    1/6 to 1 s: coarse), `memory_used_bytes`, `power_watts`, `sm_clock_hz`, `temperature_celsius`;
-    `power_slowdown_flag`, `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the
-    clock is held down for that reason. `pcie_receive_bytes_per_s` and
-    `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
+    1/6 to 1 s: coarse), `memory_used_bytes`, `power_watts`, `sm_clock_hz`; `power_slowdown_flag`,
+    `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the clock is held down for that
+    reason. `pcie_receive_bytes_per_s` and `pcie_transmit_bytes_per_s` are of 20 ms, about once a
+    second.
     Hopper and later count `sm_busy_percent`, `sm_occupancy_percent`, `tensor_busy_percent` and
     `dram_bandwidth_percent`, and `kernel_busy_percent` and PCIe too: means since the one before, at
     least 150 ms. What a device does not support is not among its quantities. `clock` is in
@@ -96,11 +91,13 @@ class GPUProbe:
     every = 1
     is_light = True
 
-    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
-        self._clock = clock
+    def __init__(
+        self, clock: Callable[[], int] = time.perf_counter_ns, pid: int | None = None
+    ) -> None:
+        self._clock, self._pid = clock, pid
         self._devices: list[Device] = []
         self._counters: dict[str, GPMCounters] = {}
-        self._pcie: deque[tuple[Device, str]] = deque()
+        self._pcie: list[tuple[Device, str]] = []
         self._pcie_due_ns = 0
 
     def open(self) -> None:
@@ -112,14 +109,15 @@ class GPUProbe:
         except NVMLError as error:
             raise ProbeError(f"the NVIDIA driver cannot be asked: {error}") from None
         try:
-            self._devices = used_devices()
+            self._devices = used_devices(self._pid)
         except ProbeError:
-            self.close()
+            with suppress(NVMLError):  # the driver may be gone
+                pynvml.nvmlShutdown()
             raise
         self._pcie_due_ns = self._clock()
         for device in self._devices:
-            with suppress(NVMLError):
-                if _has_gpm(device.handle):
+            with suppress(NVMLError):  # an older driver, or no permission
+                if pynvml.nvmlGpmQueryDeviceSupport(device.handle).isSupportedDevice:
                     self._counters[device.subject] = GPMCounters(device.handle, self._clock)
             if device.subject not in self._counters:
                 self._pcie += [(device, name) for name in PCIE]
@@ -130,8 +128,8 @@ class GPUProbe:
         now_ns = self._clock()
         if self._pcie and now_ns >= self._pcie_due_ns:  # one direction of one GPU at a time
             self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
-            device, name = self._pcie[0]
-            self._pcie.rotate(-1)
+            device, name = self._pcie.pop(0)
+            self._pcie.append((device, name))
             with _asking(device):
                 traffic = pynvml.nvmlDeviceGetPcieThroughput(device.handle, PCIE[name])
                 readings[device.subject][name] = traffic * 1e3
@@ -157,10 +155,10 @@ class GPUProbe:
         """Let go of NVML."""
         for counters in self._counters.values():
             counters.close()
-        self._devices, self._counters = [], {}
-        self._pcie.clear()
-        with suppress(NVMLError):  # the driver may be gone
-            pynvml.nvmlShutdown()
+        if self._devices:
+            with suppress(NVMLError):  # the driver may be gone
+                pynvml.nvmlShutdown()
+        self._devices, self._counters, self._pcie = [], {}, []
 
 
 @contextmanager
@@ -224,15 +222,6 @@ class GPMCounters:
         self._sampled_ns = now_ns
 
 
-def _has_gpm(handle: object) -> bool | None:
-    """Whether a GPU has performance counters; None is not known."""
-    try:
-        return bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
-    except NVMLError as error:
-        absent = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-        return False if error.value in absent else None
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU; `index` is NVML's, which counts in the order of the PCI bus."""
@@ -248,53 +237,41 @@ class Device:
         return f"GPU {self.index} ({self.name})"
 
 
-def used_devices() -> list[Device]:
-    """The devices on which this process has a context; all that it may use where none is known.
+def used_devices(pid: int | None = None) -> list[Device]:
+    """The devices on which process `pid` has a context, or this one without a number.
 
-    None is known before CUDA begins, and in a container whose process ids are its own.
-    Raises ProbeError when there is no device, or it is not known which ones may be used.
+    All that this process may use where none is known of it: before CUDA begins, and in a container
+    whose process ids are its own. Raises ProbeError when there is no device, or it is not known
+    which ones are used.
     """
-    devices = _all_devices()
-    used = [device for device in devices if _has_context_of(device, os.getpid())]
-    return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
-
-
-def devices_used_by(pid: int) -> list[Device]:
-    """The devices on which process `pid` has a context.
-
-    Raises ProbeError when there is no device.
-    """
-    return [device for device in _all_devices() if _has_context_of(device, pid)]
-
-
-def _all_devices() -> list[Device]:
+    devices, used, refusals = list[Device](), list[Device](), list[str]()
     try:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
-    devices, refusals = list[Device](), list[str]()
     for index in range(count):
         try:
             gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
-            name, uuid = pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
-            with suppress(pynvml.NVMLError_NotSupported):  # before Ampere
-                if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
-                    refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
-                    continue
-            devices.append(Device(index, gpu, name, uuid))
+            device = Device(
+                index, gpu, pynvml.nvmlDeviceGetName(gpu), pynvml.nvmlDeviceGetUUID(gpu)
+            )
         except NVMLError as error:  # lost, or of another container: others may be ours
             refusals.append(f"GPU {index} cannot be asked: {error}")
+            continue
+        with suppress(NVMLError):  # before Ampere
+            if pynvml.nvmlDeviceGetMigMode(gpu)[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+                refusals.append(f"GPU {index} is divided by MIG, and its parts are not read")
+                continue
+        devices.append(device)
+        with suppress(NVMLError):
+            processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(gpu)
+            if any(process.pid == (pid or os.getpid()) for process in processes):
+                used.append(device)
     if not devices:
         raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
-    return devices
-
-
-def _has_context_of(device: Device, pid: int) -> bool:
-    try:
-        processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle)
-    except NVMLError:
-        return False
-    return any(process.pid == pid for process in processes)
+    if pid and not used:
+        raise ProbeError(f"process {pid} computes on no GPU")
+    return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
@@ -325,46 +302,17 @@ def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]
     return chosen
 
 
-class JobGPUs:
-    """The GPUs on which process `pid` has a context; none where there is no driver.
-
-    In a container whose process ids are its own the driver tells of none.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._devices: list[Device] = []
-        self._percents: dict[str, list[float]] = {}
-        with suppress(NVMLError, ProbeError, OSError):
-            pynvml.nvmlInit()
-            self._devices = devices_used_by(pid)
-
-    def read(self) -> None:
-        """Ask once how busy they are; NVML tells of the last fraction of a second."""
-        for device in self._devices:
-            with suppress(NVMLError):  # a part of a GPU is not told of
-                busy = pynvml.nvmlDeviceGetUtilizationRates(device.handle).gpu
-                self._percents.setdefault(device.subject, []).append(float(busy))
-
-    def close(self) -> dict[str, float]:
-        """The mean percentage of the time that kernels ran on each, of all readings."""
-        with suppress(NVMLError, OSError):
-            pynvml.nvmlShutdown()
-        return {subject: fmean(percents) for subject, percents in self._percents.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class Driver:
     """What the driver says of itself and its GPUs.
 
     `missing` says why there is nothing, and `broken` that something must be done about it.
-    `cuda` is the newest CUDA that it runs, as (major, minor); `gpm` tells of each GPU whether
-    its performance counters can be read. None is not known.
+    `cuda` is the newest CUDA that it runs, as (major, minor). None is not known.
     """
 
     version: str | None = None
     cuda: tuple[int, int] | None = None
     gpus: tuple[str, ...] = ()
-    gpm: tuple[bool | None, ...] = ()
     missing: str | None = None
     broken: bool = False
 
@@ -386,7 +334,6 @@ def driver() -> Driver:
             version=pynvml.nvmlSystemGetDriverVersion(),
             cuda=(number // 1000, number % 1000 // 10),
             gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
-            gpm=tuple(map(_has_gpm, handles)),
         )
     except NVMLError as error:
         return Driver(missing=str(error))

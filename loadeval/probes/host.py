@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -12,7 +13,15 @@ from typing import TypeVar
 import psutil
 
 from loadeval.errors import ProbeError
-from loadeval.probes.limits import ROOT, affinity_of, cpuset_cpus, groups, tightest
+from loadeval.probes.limits import (
+    ROOT,
+    affinity_of,
+    counts,
+    cpuset_cpus,
+    memory_limit,
+    memory_used,
+    quota,
+)
 from loadeval.probes.processes import Family, Usage, amounts_in, content_of, usage_of
 
 T = TypeVar("T")
@@ -21,7 +30,6 @@ Quantities = dict[str, "float | None"]
 RATES = {
     "cpu_cores": "cpu_s",
     "minor_faults_per_s": "minor_faults",
-    "major_faults_per_s": "major_faults",
     "read_bytes_per_s": "read_bytes",
     "disk_read_bytes_per_s": "disk_read_bytes",
 }
@@ -31,27 +39,33 @@ MEMORY = {"pss_bytes": "Pss", "pss_file_bytes": "Pss_File", "anonymous_bytes": "
 MEMORY_EVERY_S = 5.0
 LIMITS_EVERY_S = 1.0
 LEAST_OF_BUSIEST = 0.1
-"""A process that lately used less CPU time than this share of the busiest one's loads nothing: it
-may be an idle worker of another loader."""
+"""A process that used less CPU time than this share of the busiest one's loads nothing: it may be a
+tracker's, or an idle worker of another loader."""
 MOST_SHARE = 0.001
 """Costly readings may take this share of one CPU's time."""
 NOT_BUSY = ("idle", "iowait", "steal", "guest", "guest_nice")
 """Nobody had this time, or another machine, or it is contained in other times of this one."""
+OF_MACHINE = {
+    "cpu_cores": ("busy_s", "time_s"),
+    "cgroup_throttled_share": ("nr_throttled", "nr_periods"),
+    "stolen_cores": ("stolen_s", "time_s"),
+    "received_bytes_per_s": ("received", "time_s"),
+}
+"""A rate of the machine is how fast the first of these counters grows, while the second does."""
 
 
 class HostProbe:
     """Reads the subjects "process", "workers" and "machine".
 
     The workers are all that descend from the training process, and have no reading while there
-    are none; `started_workers` counts those seen so far. Rates are means since the reading
-    before, and sums over the processes that live at the end of it.
+    are none. Rates are means since the reading before, and sums over the processes that live at the
+    end of it.
 
     What is costly is done no more often than it can afford: looking for new workers, every
     second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
     That is `pss_bytes`, in which what is shared counts once (`pss_file_bytes` of it are of mapped
-    files), and `anonymous_bytes`, in which it counts for each; or `rss_bytes`, where the system
-    tells no better. So are the CPUs that the training process and its workers may run on, see
-    `cpus_allowed`.
+    files), and `anonymous_bytes`, in which it counts for each. So are the CPUs that the training
+    process and its workers may run on, see `cpus_allowed`.
     """
 
     name = "host"
@@ -67,28 +81,27 @@ class HostProbe:
             raise ProbeError("the system tells nothing of processes: /proc cannot be read")
         self._family = Family(self._pid)
         self._family.look()
-        self._rates = {"process": UsageRates(), "workers": UsageRates()}
+        self._before: dict[str, dict[int, Usage]] = {}
+        self._before_s = 0.0
         self._machine = MachineLoad()
-        self._family_limit = RateLimit(0.0)
+        self._family_limit, self._machine_limit = RateLimit(0.0), RateLimit(0.0)
         self._memory_limit = RateLimit(self._memory_every_s)
         self._affinity_limit = RateLimit(LIMITS_EVERY_S)
-        self._machine_limit = RateLimit(0.0)
-        self._started: set[tuple[int, float]] = set()
-        self._workers_before = self._family.usages()
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
         self._family_limit.of(self._family.look)
         own, workers = usage_of(self._pid), self._family.usages()
         processes = {"process": {} if own is None else {self._pid: own}, "workers": workers}
-        readings = {name: self._rates[name].since(usages) for name, usages in processes.items()}
-        self._started |= {(pid, usage.started) for pid, usage in workers.items()}
-        readings["workers"] |= {
-            "alive_workers": len(workers),
-            "started_workers": len(self._started),
+        before, elapsed_s = self._before, time.perf_counter() - self._before_s
+        self._before, self._before_s = processes, self._before_s + elapsed_s
+        readings: dict[str, Quantities] = {
+            name: rates(usages, before[name], elapsed_s) if before else {}
+            for name, usages in processes.items()
         }
+        readings["workers"]["alive_workers"] = len(workers)
         memory = self._memory_limit.of(lambda: list(map(_memory_of, processes.values())))
-        allowed = self._affinity_limit.of(lambda: self._cpus_allowed(workers))
+        allowed = self._affinity_limit.of(lambda: cpus_allowed(self._pid, workers))
         for of_both in filter(None, (memory, allowed)):
             readings["process"] |= of_both[0]
             readings["workers"] |= of_both[1]
@@ -97,74 +110,51 @@ class HostProbe:
         machine = self._machine_limit.of(lambda: self._machine.read(cpus))
         return readings if machine is None else readings | {"machine": machine}
 
-    def _cpus_allowed(self, workers: dict[int, Usage]) -> list[Quantities]:
-        before, self._workers_before = self._workers_before, workers
-        return cpus_allowed(self._pid, workers, before)
-
     def close(self) -> None:
         """Do nothing: nothing is held."""
 
 
-class UsageRates:
-    """How fast the counters of processes grow."""
+def rates(usages: dict[int, Usage], before: dict[int, Usage], elapsed_s: float) -> Quantities:
+    """How fast the counters of processes grow, without what is not known of one of them.
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
-        self._before: dict[int, Usage] | None = None
-        self._before_s = 0.0
-
-    def since(self, usages: dict[int, Usage]) -> Quantities:
-        """The rates since the last time, by name; None at the first, and of what is not known.
-
-        A process that was not there before has begun since, and its counters with it.
-        """
-        before, before_s = self._before, self._before_s
-        self._before, self._before_s = usages, self._clock()
-        rates: Quantities = dict.fromkeys(RATES)
-        if before is None:
-            return rates
-        for name, counter in RATES.items():
-            growths = []
-            for pid, usage in usages.items():
-                earlier = before.get(pid)
-                is_new = earlier is None or earlier.started != usage.started
-                start = 0 if is_new else getattr(earlier, counter)
-                growths.append(_difference(getattr(usage, counter), start))
-            rates[name] = _ratio(_sum(growths), self._before_s - before_s)
-        return rates
+    A process that was not there before has begun since, and its counters with it.
+    """
+    known: Quantities = {}
+    for name, counter in RATES.items():
+        grown = 0.0
+        for pid, usage in usages.items():
+            earlier = before.get(pid)
+            is_new = earlier is None or earlier.started != usage.started
+            grown += getattr(usage, counter) - (0 if is_new else getattr(earlier, counter))
+        if usages and not math.isnan(grown):
+            known[name] = grown / elapsed_s
+    return known
 
 
 def _memory_of(usages: dict[int, Usage]) -> Quantities:
     """The memory of these processes, for which the system walks all of it: some 5 ms a GB."""
     told = [amounts_in(content_of(f"/proc/{pid}/smaps_rollup")) for pid in usages]
-    if not all("Pss" in amounts for amounts in told):
-        return {"rss_bytes": sum(usage.rss_bytes for usage in usages.values())}
-    kilobytes = {
-        name: _sum([each.get(kernels) for each in told]) for name, kernels in MEMORY.items()
+    return {
+        name: 1024 * sum(amounts[kernels] for amounts in told)
+        for name, kernels in MEMORY.items()
+        if told and all(kernels in amounts for amounts in told)
     }
-    return {name: None if total is None else 1024 * total for name, total in kilobytes.items()}
 
 
-def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) -> list[Quantities]:
-    """The CPUs that process `pid` may run on, and those that its workers may, or ran on last.
+def cpus_allowed(pid: int, workers: dict[int, Usage]) -> list[Quantities]:
+    """The CPUs that process `pid` may run on, and those that its workers may.
 
     Of the process these are the CPUs of its main thread, and of any of its threads; of the workers
     those of any of them, of the one that may use the fewest, and those of them that the main thread
-    may use too. Only workers count that have used CPU time since `before`, when they were read
-    last, or at all where none has. Nothing where the system does not tell.
+    may use too. Processes that hardly used a CPU do not count. Nothing where the system does not
+    tell.
     """
     own = affinity_of(pid)
-    used_s = {
-        worker: usage.cpu_s - (before[worker].cpu_s if worker in before else 0.0)
-        for worker, usage in workers.items()
-    }
-    if not any(used_s.values()):
-        used_s = {worker: usage.cpu_s for worker, usage in workers.items()}
-    least_s = LEAST_OF_BUSIEST * max(used_s.values(), default=0.0)
-    loading = [worker for worker in workers if used_s[worker] >= least_s]
-    affinities = [cpus for worker in loading if (cpus := affinity_of(worker))]
     if not own:
         return [{}, {}]
+    least_s = LEAST_OF_BUSIEST * max((usage.cpu_s for usage in workers.values()), default=0.0)
+    loading = (worker for worker, usage in workers.items() if usage.cpu_s >= least_s)
+    affinities = [cpus for worker in loading if (cpus := affinity_of(worker))]
     threads = [affinity_of(int(path.name)) for path in Path(f"/proc/{pid}/task").iterdir()]
     of_process: Quantities = {
         "allowed_cpus": len(own),
@@ -177,7 +167,6 @@ def cpus_allowed(pid: int, workers: dict[int, Usage], before: dict[int, Usage]) 
         "allowed_cpus": len(allowed),
         "fewest_allowed_cpus": min(map(len, affinities)),
         "shared_allowed_cpus": len(allowed & own),
-        "last_cpus": len({workers[worker].last_cpu for worker in loading}),
     }
     return [of_process, of_workers]
 
@@ -210,89 +199,59 @@ class MachineLoad:
     """
 
     def __init__(self, root: Path = ROOT) -> None:
-        self._network = root / "proc/net/dev"
-        self._cpus = root / "sys/devices/system/cpu"
-        self._thermal = sorted(self._cpus.glob("cpu[0-9]*/thermal_throttle/*_count"))
-        self._cpu_group = tightest(groups("cpu", root=root), lambda group: group.quota_cores)
-        self._memory_group = tightest(
-            groups("memory", root=root), lambda group: group.memory_limit_bytes
-        )
-        self._cpuset_groups = groups("cpuset", root=root)
-        self._before: Quantities = {}
+        self._root = root
+        self._quota, self._memory = quota(root=root), memory_limit(root)
+        self._before: dict[str, float] = {}
         self._limits = RateLimit(LIMITS_EVERY_S)
 
     def read(self, cpus: Iterable[int] = ()) -> Quantities:
-        """The quantities now, rates since the last time; None at the first, and of the unknown.
+        """The quantities that are known now, rates since the last time.
 
         `cpu_cores` counts all processes of the machine, and `stolen_cores` is what other virtual
         machines took. `cpu_clock_hz` is the clock of the fastest of `cpus`, by their numbers.
-        `cgroup_throttled_share` is of the periods of the control group, `thermal_throttles_per_s`
-        of all CPUs and packages. `received_bytes_per_s` came over the network, from this machine
-        too. `allowed_cpus` are those that the control group allows.
+        `cgroup_throttled_share` is of the periods of the control group. `received_bytes_per_s` came
+        over the network, from this machine too. `allowed_cpus` are those that the control group
+        allows.
         """
         now = self._counters()
-        before, self._before = self._before, now
-        grown = {name: _difference(value, before.get(name)) for name, value in now.items()}
-        clocks = (content_of(f"{self._cpus}/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in cpus)
-        return {
-            "cpu_cores": _ratio(grown["busy_s"], grown["time_s"]),
-            "cgroup_throttled_share": _ratio(grown["throttled"], grown["periods"]),
-            "stolen_cores": _ratio(grown["stolen_s"], grown["time_s"]),
-            # The file has kHz; not in most virtual machines.
-            "cpu_clock_hz": max(
-                (1e3 * int(text) for text in clocks if text.strip().isdigit()), default=None
-            ),
-            "thermal_throttles_per_s": _ratio(grown["heated"], grown["time_s"]),
-            "received_bytes_per_s": _ratio(grown["received"], grown["time_s"]),
-            **(self._limits.of(self._read_limits) or {}),
-        }
+        grown = {name: now[name] - self._before[name] for name in now if name in self._before}
+        self._before = now
+        known = dict(self._limits.of(self._read_limits) or {})
+        for name, (part, whole) in OF_MACHINE.items():
+            if part in grown and grown.get(whole):
+                known[name] = grown[part] / grown[whole]
+        folder = f"{self._root}/sys/devices/system/cpu"
+        clocks = (content_of(f"{folder}/cpu{cpu}/cpufreq/scaling_cur_freq") for cpu in cpus)
+        # The file has kHz; not in most virtual machines.
+        if told := [int(text) for text in clocks if text.strip().isdigit()]:
+            known["cpu_clock_hz"] = 1e3 * max(told)
+        return known
 
-    def _counters(self) -> Quantities:
+    def _counters(self) -> dict[str, float]:
         """What has been counted since the machine began."""
-        times: dict[str, float] = {}
+        counters: dict[str, float] = {"time_s": time.perf_counter()}
         with suppress(OSError):  # without /proc
             times = psutil.cpu_times()._asdict()
-        heated: list[float | None] = []
-        with suppress(OSError, ValueError):  # a CPU that was taken offline
-            heated = [int(path.read_text()) for path in self._thermal]
-        interfaces = amounts_in(content_of(str(self._network)))  # each begins with what it received
-        throttled, periods = (self._cpu_group and self._cpu_group.throttled_periods) or (None, None)
-        return {
-            "time_s": time.perf_counter(),
-            "busy_s": _sum([times[name] for name in times if name not in NOT_BUSY]),
-            "stolen_s": times.get("steal"),
-            "throttled": throttled,
-            "periods": periods,
-            "heated": _sum(heated),
-            "received": _sum(list(interfaces.values())),
-        }
+            counters["busy_s"] = sum(times[name] for name in times if name not in NOT_BUSY)
+            if "steal" in times:
+                counters["stolen_s"] = times["steal"]
+        # Each interface begins with what it received.
+        if interfaces := amounts_in(content_of(f"{self._root}/proc/net/dev")):
+            counters["received"] = sum(interfaces.values())
+        return counters | ({} if self._quota is None else counts(self._quota[1] / "cpu.stat"))
 
     def _read_limits(self) -> Quantities:
-        limit: int | None = None
-        available: int | None = None
+        known: Quantities = {}
+        if (cpus := cpuset_cpus(root=self._root)) is not None:
+            known["allowed_cpus"] = cpus
         with suppress(OSError):
-            memory, group = psutil.virtual_memory(), self._memory_group
-            limit, available = memory.total, memory.available
-            allowed = None if group is None else group.memory_limit_bytes
-            if group is not None and allowed is not None and allowed < limit:
-                limit, used = allowed, group.memory_used_bytes
-                available = None if used is None else min(available, max(allowed - used, 0))
-        return {
-            "allowed_cpus": cpuset_cpus(self._cpuset_groups),
-            "memory_limit_bytes": limit,
-            "memory_available_bytes": available,
-        }
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    """Their sum; None where one is not known, or there is none."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known and len(known) == len(values) else None
-
-
-def _difference(now: float | None, before: float | None) -> float | None:
-    return None if now is None or before is None else now - before
-
-
-def _ratio(part: float | None, whole: float | None) -> float | None:
-    return None if part is None or not whole else part / whole
+            memory = psutil.virtual_memory()
+            known |= {
+                "memory_limit_bytes": memory.total,
+                "memory_available_bytes": memory.available,
+            }
+            if self._memory is not None and self._memory[0] < memory.total:
+                most, used = self._memory[0], memory_used(self._memory[1])
+                left = None if used is None else min(memory.available, max(most - used, 0))
+                known |= {"memory_limit_bytes": most, "memory_available_bytes": left}
+        return known

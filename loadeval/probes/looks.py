@@ -1,27 +1,22 @@
 """All that the system tells at one moment of a training process and the processes below it.
 
-No process is paused for it: a call that writes to a pipe, for one, would return early, with a part
-of what it was to write. No right beyond those of the process' user is needed; where one is missing,
-or the system is not Linux, what cannot be read is None.
+No process is paused for it, and no right beyond those of the process' user is needed; where one is
+missing, or the system is not Linux, what cannot be read is None.
 """
 
 from __future__ import annotations
 
 import platform
 import re
-import shutil
 import stat
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from loadeval.probes.limits import groups
 from loadeval.probes.processes import command_of, content_of, is_helper, usage_of
-from loadeval.probes.schedstat import Files
 from loadeval.probes.stacks import ProcessStacks, StacksError, dump
 
 CALLS = """
@@ -43,15 +38,17 @@ NAMES = {
 }
 OF_NO_FILE = frozenset(
     (  # noqa: SIM905 - names, many on a line
-        "open openat stat newfstatat statx poll ppoll select pselect6 restart_syscall futex "
-        "nanosleep clock_nanosleep io_getevents wait4 waitid"
+        "poll ppoll select pselect6 restart_syscall nanosleep clock_nanosleep io_getevents wait4 "
+        "waitid"
     ).split()
 )
 """The first argument of any other is the number of an open file."""
 OF_A_PATH = {"open": 0, "stat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
 """Which argument of these has the address of a path."""
 LONGEST_PATH = 4096
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where batches of workers are
+PRIVATE = 128
+"""The bit of a futex that only threads of one process wait for."""
+SHARED = "a lock of several processes"
 EXIT_CODE = 49
 """The field of /proc/PID/stat behind the name, from 0, as Linux counts it since 3.5."""
 SIGNAL = 0x7F
@@ -67,9 +64,9 @@ class ThreadFigures:
 
     `state` is the kernel's letter: R running or runnable, S asleep, D asleep in a disk's or a
     network file system's call, T stopped. `wchan` is the kernel's function that it sleeps in, and
-    `call` the system call, by its number where it is none of CALLS. `descriptor` is the number of
-    the open file that the call is of, and `path` what that is: a path, or such as `socket:[123]`
-    and `pipe:[123]`. It went to sleep so many times so far.
+    `call` the system call, by its number where it is none of CALLS. `path` is what that is of: a
+    path, `pipe:[123]`, `socket:[123] connected to 10.0.0.1:80`, or of a futex SHARED. It went to
+    sleep so many times so far.
     """
 
     tid: int
@@ -78,7 +75,6 @@ class ThreadFigures:
     cpu_ns: int | None = None
     wchan: str | None = None
     call: str | None = None
-    descriptor: int | None = None
     path: str | None = None
     sleeps: int | None = None
 
@@ -88,8 +84,7 @@ class LookedAt:
     """One process now: what its threads do; what is not known is None.
 
     `problem` is why there are no stacks. `pipes` are those that are open, each with whether it is
-    open for writing, and `connections` the addresses that its sockets are connected to, by the
-    number of the open file.
+    open for writing.
     """
 
     pid: int
@@ -99,25 +94,11 @@ class LookedAt:
     stacks: ProcessStacks | None = None
     problem: str | None = None
     pipes: frozenset[tuple[str, bool]] = frozenset()
-    connections: tuple[tuple[int, str], ...] = ()
 
     @property
     def main(self) -> ThreadFigures | None:
         """The main thread."""
         return next((thread for thread in self.threads if thread.tid == self.pid), None)
-
-
-@dataclass(frozen=True, slots=True)
-class KernelMemory:
-    """What there is of memory; bytes are of /dev/shm, and None is not known.
-
-    `oom_kills` counts the processes that the kernel killed to get memory: of the control group of
-    this process, or of the machine where it is in none.
-    """
-
-    oom_kills: int | None = None
-    shared_bytes: int | None = None
-    free_shared_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +113,6 @@ class Look:
     training: LookedAt
     others: tuple[LookedAt, ...] = ()
     killed: tuple[tuple[int, int], ...] = ()
-    memory: KernelMemory = KernelMemory()
 
 
 def look_at(pid: int) -> Look | None:
@@ -146,82 +126,17 @@ def look_at(pid: int) -> Look | None:
     below: list[psutil.Process] = []
     with suppress(psutil.Error):
         below = psutil.Process(pid).children(recursive=True)  # parents before their children
-    others: list[LookedAt] = []
+    others, killed = list[LookedAt](), list[tuple[int, int]]()
     for process in below:
-        seen = None if len(others) == MOST_PROCESSES else process_at(process.pid)
-        if seen is not None and not is_helper(process.pid, seen.parent):
-            others.append(seen)
-    killed = tuple(_killed(pid, below))
-    return Look(began_s, training, tuple(others), killed, memory())
-
-
-def with_native_frames(look: Look, pid: int) -> Look:
-    """`look` with the functions of compiled code among the frames of process `pid`.
-
-    It is paused for some milliseconds; the look stays as it was where that fails.
-    """
-    try:
-        stacks = dump(pid, native=True, variables=True)
-    except StacksError:
-        return look
-    training, *others = (
-        replace(seen, stacks=stacks) if seen.pid == pid else seen
-        for seen in (look.training, *look.others)
-    )
-    return replace(look, training=training, others=tuple(others))
-
-
-def memory() -> KernelMemory:
-    """What the kernel has killed for want of memory until now, and the room in /dev/shm."""
-    shared = free = oom_kills = None
-    with suppress(OSError):
-        shared, _, free = shutil.disk_usage(SHARED_MEMORY)
-    for line in content_of("/proc/vmstat").decode().splitlines():
-        if line.startswith("oom_kill "):
-            oom_kills = int(line.split()[1])
-    for group in reversed(groups("memory")):  # the innermost last
-        for name in ("memory.oom_control", "memory.events"):
-            oom_kills = group.counts(name).get("oom_kill", oom_kills)
-    return KernelMemory(oom_kills, shared, free)
-
-
-def thread_state(pid: int, tid: int, files: Files) -> ThreadFigures | None:
-    """What thread `tid` of process `pid` does now, whose `files` are; None when it is over."""
-    folder = f"/proc/{pid}/task/{tid}"
-    fields = content_of(f"{folder}/stat").rpartition(b")")[2].split()
-    if not fields:
-        return None
-    times, wchan = files.times_of(tid), content_of(f"{folder}/wchan").decode()
-    sleeps = SLEEPS.search(content_of(f"{folder}/status"))
-    return ThreadFigures(
-        tid,
-        files.name_of(tid),
-        fields[0].decode(),
-        None if times is None else times.cpu_ns,
-        None if wchan in {"", "0"} else wchan,
-        *_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
-        None if sleeps is None else int(sleeps[1]),
-    )
-
-
-def _system_call(pid: int, words: list[str]) -> tuple[str | None, int | None, str | None]:
-    """The name of the call that a thread is in, the number of its open file, and its path."""
-    # "running", or "-1 SP PC" outside of any call, or number, six arguments, SP and PC.
-    if not words or not words[0].isdigit():
-        return None, None, None
-    name = NAMES.get(words[0], words[0])
-    descriptor, path = None, None
-    with suppress(OSError, ValueError, OverflowError):
-        arguments = [int(argument, 16) for argument in words[1:7]]
-        if name in OF_A_PATH:  # it stands in the memory of the process
-            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
-                file.seek(arguments[OF_A_PATH[name]])
-                text = file.read(LONGEST_PATH).partition(b"\0")[0]
-            path = text.decode(errors="replace") or None
-        elif name not in {words[0], *OF_NO_FILE}:
-            descriptor = arguments[0]
-            path = str(Path(f"/proc/{pid}/fd/{descriptor}").readlink())
-    return name, descriptor, path
+        fields = _stat(f"/proc/{process.pid}")
+        if len(fields) > EXIT_CODE and fields[:2] == ["Z", str(pid)]:
+            signal = int(fields[EXIT_CODE]) & SIGNAL
+            killed += [(process.pid, signal)] if signal else []
+        elif len(others) < MOST_PROCESSES:
+            seen = process_at(process.pid)
+            if seen is not None and not is_helper(process.pid, seen.parent):
+                others.append(seen)
+    return Look(began_s, training, tuple(others), tuple(killed))
 
 
 def process_at(pid: int) -> LookedAt | None:
@@ -230,46 +145,70 @@ def process_at(pid: int) -> LookedAt | None:
     if usage is None:
         return None
     try:
-        stacks = dump(pid, nonblocking=True, variables=True)
+        stacks = dump(pid)
     except StacksError as error:
         problem = error.problem
-    files = Files(pid)
-    threads = (thread_state(pid, tid, files) for tid in sorted(files.threads()))
-    return LookedAt(
-        pid,
-        usage.parent,
-        command_of(pid) or None,
-        tuple(thread for thread in threads if thread is not None),
-        stacks,
-        problem,
-        frozenset(_pipes(pid)),
-        tuple(_connections(pid)),
-    )
-
-
-def _killed(parent: int, below: list[psutil.Process]) -> Iterator[tuple[int, int]]:
-    for process in below:
-        fields = content_of(f"/proc/{process.pid}/stat").rpartition(b")")[2].split()
-        if len(fields) > EXIT_CODE and fields[:2] == [b"Z", str(parent).encode()]:
-            signal = int(fields[EXIT_CODE]) & SIGNAL
-            if signal:
-                yield process.pid, signal
-
-
-def _pipes(pid: int) -> Iterator[tuple[str, bool]]:
+    threads, pipes = list[ThreadFigures | None](), set[tuple[str, bool]]()
+    with suppress(OSError):
+        tids = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+        threads = [thread_at(pid, tid) for tid in tids]
     with suppress(OSError):
         for path in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):  # closed meanwhile
                 name = str(path.readlink())
                 if name.startswith("pipe:"):
-                    yield name, bool(path.lstat().st_mode & stat.S_IWUSR)
+                    pipes.add((name, bool(path.lstat().st_mode & stat.S_IWUSR)))
+    known = tuple(thread for thread in threads if thread is not None)
+    command = command_of(pid) or None
+    return LookedAt(pid, usage.parent, command, known, stacks, problem, frozenset(pipes))
 
 
-def _connections(pid: int) -> Iterator[tuple[int, str]]:
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        # psutil calls it so from 6.0 on.
-        listed = getattr(process, "net_connections", None) or process.connections
-        for connection in listed():
-            if connection.raddr:
-                yield connection.fd, f"{connection.raddr.ip}:{connection.raddr.port}"
+def thread_at(pid: int, tid: int) -> ThreadFigures | None:
+    """What thread `tid` of process `pid` does now; None when it is over."""
+    folder = f"/proc/{pid}/task/{tid}"
+    fields = _stat(folder)
+    if not fields:
+        return None
+    times, wchan = content_of(f"{folder}/schedstat").split(), content_of(f"{folder}/wchan").decode()
+    sleeps = SLEEPS.search(content_of(f"{folder}/status"))
+    return ThreadFigures(
+        tid,
+        content_of(f"{folder}/comm").decode(errors="replace").strip(),
+        fields[0],
+        int(times[0]) if times else None,
+        None if wchan in {"", "0"} else wchan,
+        *_system_call(pid, content_of(f"{folder}/syscall").decode().split()),
+        None if sleeps is None else int(sleeps[1]),
+    )
+
+
+def _stat(folder: str) -> list[str]:
+    """The fields behind the name of the program, which may hold any character: see proc(5)."""
+    return content_of(f"{folder}/stat").decode(errors="replace").rpartition(")")[2].split()
+
+
+def _system_call(pid: int, words: list[str]) -> tuple[str | None, str | None]:
+    """The name of the call that a thread is in, and what it is of."""
+    # "running", or "-1 SP PC" outside of any call, or number, six arguments, SP and PC.
+    if not words or not words[0].isdigit():
+        return None, None
+    name, path = NAMES.get(words[0], words[0]), None
+    with suppress(OSError, ValueError, OverflowError, psutil.Error):
+        arguments = [int(argument, 16) for argument in words[1:7]]
+        if name == "futex":
+            path = None if arguments[1] & PRIVATE else SHARED
+        elif name in OF_A_PATH:  # it stands in the memory of the process
+            with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as file:
+                file.seek(arguments[OF_A_PATH[name]])
+                text = file.read(LONGEST_PATH).partition(b"\0")[0]
+            path = text.decode(errors="replace") or None
+        elif name not in {words[0], *OF_NO_FILE}:
+            path = str(Path(f"/proc/{pid}/fd/{arguments[0]}").readlink())
+            if path.startswith("socket:"):
+                process = psutil.Process(pid)
+                # psutil calls it so from 6.0 on.
+                listed = getattr(process, "net_connections", None) or process.connections
+                for each in listed():
+                    if each.fd == arguments[0] and each.raddr:
+                        path += f" connected to {each.raddr.ip}:{each.raddr.port}"
+    return name, path

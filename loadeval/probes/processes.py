@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ MOST_BYTES = 65536
 
 
 class Usage(NamedTuple):
-    """What a process has used since it began; None is not known.
+    """What a process has used since it began; NaN is not known.
 
     `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
     read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
@@ -22,13 +23,11 @@ class Usage(NamedTuple):
     """
 
     parent: int
-    started: float
+    started: int
     cpu_s: float
-    rss_bytes: int
     minor_faults: int
-    major_faults: int
-    read_bytes: int | None
-    disk_read_bytes: int | None
+    read_bytes: float
+    disk_read_bytes: float
     last_cpu: int
 
 
@@ -41,19 +40,17 @@ def usage_of(pid: int) -> Usage | None:
     state, *fields = content_of(f"/proc/{pid}/stat").rpartition(b")")[2].split() or [b"X"]
     if state in (b"Z", b"X"):  # it is over, and was not waited for
         return None
-    parent, minor, major, user, system, started, resident, last_cpu = (
-        int(fields[place]) for place in (0, 6, 8, 10, 11, 18, 20, 35)
+    parent, minor, user, system, started, last_cpu = (
+        int(fields[place]) for place in (0, 6, 10, 11, 18, 35)
     )
     io = amounts_in(content_of(f"/proc/{pid}/io"))
     return Usage(
         parent=parent,
-        started=float(started),
+        started=started,
         cpu_s=(user + system) / os.sysconf("SC_CLK_TCK"),
-        rss_bytes=resident * os.sysconf("SC_PAGE_SIZE"),
         minor_faults=minor,
-        major_faults=major,
-        read_bytes=io.get("rchar"),
-        disk_read_bytes=io.get("read_bytes"),
+        read_bytes=io.get("rchar", math.nan),
+        disk_read_bytes=io.get("read_bytes", math.nan),
         last_cpu=last_cpu,
     )
 

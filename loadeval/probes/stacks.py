@@ -1,7 +1,7 @@
 """The stacks of Python processes that run already, read from outside by py-spy.
 
 py-spy is a program of its own, of the optional extra `attach`. It reads the memory of a process:
-nothing is put into it, and with `nonblocking` it is not even paused.
+nothing is put into it, and it is not even paused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loadeval.errors import ProbeError
 
 PROGRAM = "py-spy"
 TIMEOUT_S = 10.0
-"""A dump takes some 20 ms; one with native frames, which reads symbols, half a second."""
+"""A dump takes some 20 ms."""
 LONGER = 3
 """py-spy counts the samples of a recording, which take longer or shorter as chance has it: it is
 told so many times as long, and is stopped by whoever began it. It ends by itself if that one dies.
@@ -42,19 +42,20 @@ NO_STACKS = {
     GONE: "the process ended before its stack was read",
     NOT_PYTHON: "the process runs no Python program",
     UNSUPPORTED_PYTHON: "this py-spy does not know its Python: pip install -U py-spy",
-    "timeout": "py-spy did not answer in time",
     FAILED: "py-spy could not read its stacks",
 }
 """Why the stacks of a process cannot be read, and the words for it."""
-COMPLAINTS = (
-    (NOT_PERMITTED, r"os error 1\b|os error 13\b|Permission Denied"),
-    (NOT_PYTHON, r"Failed to find (a )?python (version|interpreter)"),
-    (GONE, r"os error 3\b|No such (file|process)|Check that the process is running"),
-    (UNSUPPORTED_PYTHON, r"unsupported version of python"),
-)
+COMPLAINTS = {
+    NOT_PERMITTED: r"os error 1\b|os error 13\b|Permission Denied",
+    NOT_PYTHON: r"Failed to find (a )?python (version|interpreter)",
+    GONE: r"os error 3\b|No such (file|process)|Check that the process is running",
+    UNSUPPORTED_PYTHON: r"unsupported version of python",
+}
 """By what py-spy says they are told apart; the first that matches."""
 ERRORS = re.compile(r"Errors: (\d+)")
 THREAD = re.compile(r'Thread (?P<tid>\d+)(?: "(?P<name>.*)")?$')
+UNREADABLE = (OSError, ValueError, TypeError, KeyError, IndexError, subprocess.TimeoutExpired)
+"""It cannot be started, does not answer, or prints something else than it does today."""
 
 
 class StacksError(ProbeError):
@@ -69,23 +70,18 @@ class StacksError(ProbeError):
 class Frame:
     """A function that has been called; `line` is where it is, None where that is not known.
 
-    A function of compiled code is `native`, and its `file` is the library. `variables` are its
-    local ones, where they were asked for: name and what py-spy prints of the value.
+    `variables` are its local ones, where they were asked for: name and what py-spy prints of it.
     """
 
     function: str
     file: str
     line: int | None
-    native: bool = False
     variables: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadStacks:
-    """One thread at one moment or more, in their order; innermost frame first.
-
-    `tid` is its number in the system.
-    """
+    """One thread at one moment or more, in their order; innermost frame first."""
 
     tid: int | None
     name: str
@@ -118,99 +114,101 @@ def py_spy() -> str:
     return path
 
 
-def dump(
-    pid: int, *, nonblocking: bool = False, native: bool = False, variables: bool = False
-) -> ProcessStacks:
-    """The stacks of process `pid` now.
+def dump(pid: int) -> ProcessStacks:
+    """The stacks of process `pid` now, with local variables. Raises StacksError without any.
 
-    The process is paused meanwhile, for a millisecond or some; not if `nonblocking`, where frames
-    that change meanwhile may be wrong. With `native` the functions of compiled code are among the
-    frames, which py-spy cannot do without a pause, with `variables` the local ones of each.
-    Raises StacksError where stacks cannot be read.
+    The process is not paused: a call that writes to a pipe, for one, would return early.
     """
-    command = [py_spy(), "dump", "--json", "--full-filenames", "--pid", str(pid)]
-    command += ["--nonblocking"] * (nonblocking and not native) + ["--native"] * native
-    command += ["--locals"] * variables
+    command = [py_spy(), "dump", "--pid", str(pid), "--json", "--full-filenames", "--locals"]
     try:
         done = subprocess.run(  # noqa: S603 - the program that was found, and a number
-            command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [*command, "--nonblocking"],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
         if done.returncode:
             raise StacksError(_problem_of(pid, done.stderr))
-        return ProcessStacks(pid, tuple(map(_dumped_thread, json.loads(done.stdout))))
-    except subprocess.TimeoutExpired:
-        raise StacksError("timeout") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:  # or it printed something else
+        return ProcessStacks(pid, tuple(map(_dumped, json.loads(done.stdout))))
+    except UNREADABLE as error:
         raise StacksError(FAILED) from error
 
 
-class Recording:
-    """py-spy, while it samples the stacks of one process at random moments.
-
-    They are those of a Poisson process, `rate_hz` a second on average: nothing that is periodic in
-    the training can fall in step with them. The process is not paused. Takes some 0.5 ms of CPU
-    time a sample, and 15 ms to begin.
-    """
-
-    def __init__(self, pid: int, rate_hz: int, longest_s: float) -> None:
-        """Begin. Raises StacksError where there is no py-spy."""
-        program, self._pid = py_spy(), pid
-        self._file = tempfile.NamedTemporaryFile(prefix="loadeval-", suffix=".json")  # noqa: SIM115 - it lives as long as this
-        command = [program, "record", "--pid", str(pid), "--rate", str(rate_hz), "--idle"]
-        command += ["--duration", str(math.ceil(longest_s * LONGER)), "--format", "speedscope"]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - the program that was found, and numbers
-                [*command, "--output", self._file.name, "--full-filenames", "--nonblocking"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                start_new_session=True,  # Ctrl-C in the terminal is for whoever stops this
-            )
-        except OSError as error:
-            self._file.close()
-            raise StacksError(FAILED) from error
-
-    def interrupt(self) -> None:
-        """Let it end, which takes until its next sample."""
-        with suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
-
-    def stop(self) -> ProcessStacks:
-        """End it. Returns what it has read. Raises StacksError where that is nothing."""
-        self.interrupt()
-        with self._file, self._process:
-            try:
-                said, complaint = self._process.communicate(timeout=TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                raise StacksError("timeout") from None
-            content = Path(self._file.name).read_bytes()
-        if not content:
-            raise StacksError(_problem_of(self._pid, complaint))
-        failed = ERRORS.search(said + complaint)
-        try:
-            threads = _recorded_threads(json.loads(content))
-        except (ValueError, TypeError, KeyError, IndexError) as error:
-            raise StacksError(FAILED) from error
-        return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0)
-
-
-def _dumped_thread(thread: dict[str, Any]) -> ThreadStacks:
+def _dumped(thread: dict[str, Any]) -> ThreadStacks:
     frames = tuple(
         Frame(
-            function=frame["name"],
-            file=frame["filename"],
-            line=frame["line"] or None,
-            native=frame["module"] is not None,
-            variables=tuple((each["name"], each["repr"]) for each in frame["locals"] or ()),
+            frame["name"],
+            frame["filename"],
+            frame["line"] or None,
+            tuple((each["name"], each["repr"]) for each in frame["locals"] or ()),
         )
         for frame in thread["frames"]
     )
     return ThreadStacks(thread["os_thread_id"], thread["thread_name"] or "", (frames,))
 
 
-def _recorded_threads(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:
+class Recording:
+    """py-spy, while it samples the stacks of one process at random moments.
+
+    They are those of a Poisson process, `rate_hz` a second on average: nothing that is periodic in
+    the training can fall in step with them. Takes some 0.5 ms of CPU time a sample, and 15 ms to
+    begin.
+    """
+
+    def __init__(self, pid: int, rate_hz: int, longest_s: float) -> None:
+        self._pid, self._problem = pid, FAILED
+        self._process: subprocess.Popen[str] | None = None
+        self._file = tempfile.NamedTemporaryFile(prefix="loadeval-", suffix=".json")  # noqa: SIM115 - it lives as long as this
+        command = ["record", "--pid", str(pid), "--rate", str(rate_hz), "--idle"]
+        command += ["--duration", str(math.ceil(longest_s * LONGER)), "--format", "speedscope"]
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the program that was found, and numbers
+                [
+                    py_spy(),
+                    *command,
+                    "--output",
+                    self._file.name,
+                    "--full-filenames",
+                    "--nonblocking",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C in the terminal is for whoever stops this
+            )
+        except StacksError as error:
+            self._problem = error.problem
+        except OSError:
+            pass
+
+    def interrupt(self) -> None:
+        """Let it end, which takes until its next sample."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGINT)
+
+    def stop(self) -> tuple[ProcessStacks | None, str | None]:
+        """End it. Returns what it has read; or, where that is nothing, why."""
+        self.interrupt()
+        if self._process is None:
+            return None, self._problem
+        with self._file, self._process:
+            try:
+                said, complaint = self._process.communicate(timeout=TIMEOUT_S)
+                content = Path(self._file.name).read_bytes()
+                if not content:
+                    return None, _problem_of(self._pid, complaint)
+                failed = ERRORS.search(said + complaint)
+                threads = _recorded(json.loads(content))
+            except UNREADABLE:
+                self._process.kill()
+                return None, FAILED
+        return ProcessStacks(self._pid, threads, int(failed[1]) if failed else 0), None
+
+
+def _recorded(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:
     frames = [
         Frame(frame["name"], frame.get("file") or "", frame.get("line") or None)
         for frame in content["shared"]["frames"]
@@ -226,7 +224,7 @@ def _recorded_threads(content: dict[str, Any]) -> tuple[ThreadStacks, ...]:
 
 
 def _problem_of(pid: int, complaint: str) -> str:
-    for problem, pattern in COMPLAINTS:
+    for problem, pattern in COMPLAINTS.items():
         if re.search(pattern, complaint, re.IGNORECASE):
             return problem
     return FAILED if psutil.pid_exists(pid) else GONE

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from loadeval.attach.findings import attached
 from loadeval.attach.job import Training
 from loadeval.attach.marks import declared_marks
-from loadeval.probes.looks import (
-    KernelMemory,
-    Look,
-    LookedAt,
-    ThreadFigures,
-)
+from loadeval.probes.looks import Look, LookedAt, ThreadFigures
 from loadeval.probes.observing import Observation, ObservedMachine, ObservedProcess
 from loadeval.probes.stacks import Frame, ProcessStacks, ThreadStacks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from loadeval.attach.observe import Attached
 
@@ -85,30 +80,22 @@ COLLATE = (
 )
 
 
-def growth(cpu: float = 0.5, run_queue: float = 0.0, **other: Any) -> dict[str, Any]:
-    """What a process used: CPU and run queue as shares of the time."""
-    return {"cpu_cores": cpu, "run_queue_cores": run_queue, **other}
-
-
-HALF = growth()
-
-
 def process(
-    pid: int, *moments: Stack, growth: dict[str, Any] | None = None, **other: Any
+    pid: int, *moments: Stack, cpu: float | None = 0.5, run_queue: float | None = 0.0, **other: Any
 ) -> ObservedProcess:
-    """A process with a recording of its main thread; none without stacks."""
+    """A process with a recording of its main thread; none without stacks.
+
+    It used CPUs for that share of the time, and waited for one for the other.
+    """
     main = ThreadStacks(pid, "MainThread", moments)
     stacks = ProcessStacks(pid, (main,)) if moments else None
-    used = HALF if growth is None else growth
-    given = {"stacks": stacks, "cpus_allowed": frozenset(range(4)), **used}
-    return ObservedProcess(pid, **{**given, **other})
+    used = {"cpu_cores": cpu, "run_queue_cores": run_queue}
+    return ObservedProcess(pid, **{"stacks": stacks, **used, **other})
 
 
-def moment(
-    wchan: str | None, state: str = "S", call: str | None = None, path: str | None = None
-) -> ThreadFigures:
+def moment(wchan: str, call: str | None = None, path: str | None = None) -> ThreadFigures:
     """A main thread that sleeps in a function of the kernel."""
-    return ThreadFigures(1, "python", state, 0, wchan, call, 3, path)
+    return ThreadFigures(1, "python", "S", 0, wchan, call, path)
 
 
 def report_of(
@@ -122,19 +109,18 @@ def report_of(
     """What is said of a training that was observed for a second."""
     seen = Observation(
         elapsed_ns=SECOND_NS,
-        cost_ns=SECOND_NS // 100,
         training=training,
         workers=tuple(workers),
         machine=machine or ObservedMachine(cpus=4),
         ended=ended,
     )
     told = Training(PID, command, tuple(worker.pid for worker in workers))
-    return attached(told, seen, MARKS, SOURCES)
+    return attached(told, seen, MARKS, lambda file, line: SOURCES.get((file, line), ""))
 
 
 def half_waiting(**machine: Any) -> Attached:
     """A training that waits half of the time for two workers, which mostly decode images."""
-    given: Mapping[str, Any] = {"cpus": 4, "runnable": (3, 5), "busy_cpus": 1.6, **machine}
+    given = {"cpus": 4, "busy_cpus": 1.6, **machine}
     workers = [
         process(
             pid,
@@ -142,8 +128,9 @@ def half_waiting(**machine: Any) -> Attached:
             *(COLLATE,) * 2,
             ASK,
             SEND,
-            growth=growth(0.2, 0.05, read_bytes_per_s=4_000_000, disk_read_bytes_per_s=1_000),
-            moments=(moment("sk_wait_data", call="recvfrom", path="socket:[7]"),) * 6,
+            cpu=0.2,
+            run_queue=0.05,
+            moments=(moment("sk_wait_data", "recvfrom", "socket:[7]"),) * 6,
         )
         for pid in WORKERS
     ]
@@ -153,10 +140,6 @@ def half_waiting(**machine: Any) -> Attached:
 
 
 # Looks at processes whose every thread is given
-
-
-def native(function: str) -> Frame:
-    return Frame(function, "/usr/lib/libc.so.6", None, native=True)
 
 
 POLL = (
@@ -212,31 +195,21 @@ def loading_itself(*inner: Frame) -> tuple[Frame, ...]:
     )
 
 
-class Call(NamedTuple):
-    """A system call, what it is of, and the number of the open file."""
-
-    name: str
-    path: str | None = None
-    descriptor: int | None = None
-
-
 def observed(
     pid: int,
     frames: tuple[Frame, ...] | None,
-    call: Call | str | None = "restart_syscall",
+    call: str | None = "restart_syscall",
+    path: str | None = None,
     state: str | None = "S",
     **options: Any,
 ) -> LookedAt:
-    """A process whose main thread has these frames, and is in this call.
+    """A process whose main thread has these frames, and is in this call, of that.
 
     `threads` has the names of its other threads, `cpu_ns` and `sleeps` are of the main one.
     """
     threads = dict(enumerate(options.pop("threads", ()), pid + 1000))
-    main = ThreadFigures(pid, "python", state, options.pop("cpu_ns", 0), "a_function")
-    if call is not None:
-        name, path, descriptor = Call(call) if isinstance(call, str) else call
-        main = replace(main, call=name, path=path, descriptor=descriptor)
-    main = replace(main, sleeps=options.pop("sleeps", None))
+    cpu_ns, sleeps = options.pop("cpu_ns", 0), options.pop("sleeps", None)
+    main = ThreadFigures(pid, "python", state, cpu_ns, "a_function", call, path, sleeps)
     others = [ThreadFigures(tid, name, "S", 0) for tid, name in threads.items()]
     stacks = None
     if frames is not None:
@@ -250,5 +223,5 @@ def looks(
     training: LookedAt, *others: LookedAt, after_s: float = 1.0, **options: Any
 ) -> list[Look]:
     """Two looks `after_s` apart, between which nothing has moved."""
-    first = Look(10.0, training, others, memory=KernelMemory(0, 1000, 1000))
+    first = Look(10.0, training, others)
     return [first, replace(first, time_s=10.0 + after_s, **options)]

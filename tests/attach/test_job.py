@@ -48,10 +48,6 @@ def test_any_process_of_a_training_leads_to_it(pid: int) -> None:
     assert training.command == TRAIN
 
 
-def test_a_worker_whose_training_cannot_be_seen_is_its_own_top() -> None:
-    assert Job([seen(2, 1, attached.FETCH)], MARKS).top(2) == 2
-
-
 def test_workers_of_a_fork_server_are_of_the_training() -> None:
     """The server has started them, and the resource tracker is a helper."""
     processes = (
@@ -89,10 +85,6 @@ def test_a_shell_that_started_a_training_leads_to_it() -> None:
     assert [training.pid for training in Job(processes, MARKS).trainings(1)] == [2]
 
 
-def test_a_program_that_is_not_python_has_no_training() -> None:
-    assert Job([SHELL], MARKS).trainings(1) == []
-
-
 def test_a_program_whose_child_has_workers_is_a_launcher_too() -> None:
     """One that polls, say, which no frame shows."""
     processes = (seen(1, 0, attached.STEP), seen(2, 1, attached.STEP), seen(3, 2, attached.FETCH))
@@ -108,23 +100,22 @@ def test_without_stacks_forked_and_spawned_children_are_workers() -> None:
     assert training.workers == (2, 3, 6)
 
 
-def test_a_process_without_a_main_thread_that_runs_python_may_train() -> None:
-    processes = [seen(1, 0)]
-    assert Job(processes, MARKS).kinds[1] == "training"
-
-
 def test_all_trainings_of_a_user() -> None:
-    """Those with workers, those that wait for a batch now, and those that loaded a framework."""
+    """Those with workers, and those that loaded a framework and no other of them started."""
     processes = (
         seen(10, 1, attached.STEP),
         seen(11, 10, attached.FETCH),
-        seen(20, 1, attached.STEP, attached.WAIT),
         seen(30, 1, attached.STEP),
         seen(31, 30, attached.STEP),
         seen(40, 1, attached.STEP),
         unread(50, 1),
     )
-    trainings = Job(processes, MARKS).all_trainings(
-        lambda pid: {"numpy", "torch"} if pid in {11, 30, 31} else {"numpy"}
-    )
-    assert [training.pid for training in trainings] == [10, 20, 30]
+    trainings = Job(processes, MARKS).trainings(has_framework={11, 30, 31}.__contains__)
+    assert [training.pid for training in trainings] == [10, 30]
+
+
+def test_a_training_in_a_process_of_a_pool_is_one() -> None:
+    """As where settings are searched: it loads for nobody."""
+    pool = attached.frame("_process_worker", f"{STANDARD}/concurrent/futures/process.py")
+    processes = (seen(1, 0, attached.MAIN), seen(2, 1, (*attached.STEP, pool)))
+    assert Job(processes, MARKS).kinds[2] == "training"

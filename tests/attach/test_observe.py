@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from loadeval.attach.observe import share_of
-from loadeval.probes.observing import ObservedProcess
 from loadeval.probes.stacks import ProcessStacks, ThreadStacks
 from tests.attach import seen
-from tests.attach.seen import PID, frame, growth, process, report_of
+from tests.attach.seen import PID, frame, process, report_of
 
 
 @pytest.mark.parametrize(("wait_s", "step_s"), [(0.04, 0.02), (0.002, 0.098), (0.5, 0.5), (1, 3)])
@@ -39,13 +38,6 @@ def test_dependent_moments_count_for_fewer() -> None:
     assert dependent is not None
     assert independent is not None
     assert np.ptp(dependent.bounds) > 1.5 * np.ptp(independent.bounds)
-
-
-def test_few_moments_have_no_interval_and_none_no_share() -> None:
-    share = share_of([True, False])
-    assert share is not None
-    assert (share.value, share.low, share.high) == (0.5, None, None)
-    assert share_of([]) is None
 
 
 def test_moments_that_could_not_be_read_widen_it_to_both_sides() -> None:
@@ -81,7 +73,7 @@ def test_the_main_thread_trains_where_it_asks_itself() -> None:
         ThreadStacks(PID, "MainThread", (seen.WAIT,) * 10 + (seen.STEP,) * 30),
     )
     report = report_of(process(PID, stacks=ProcessStacks(PID, threads)))
-    assert (report.thread, report.moments) == (None, 40)
+    assert report.moments == 40
     assert report.wait_share is not None
     assert report.wait_share.value == 0.25
 
@@ -117,29 +109,3 @@ def test_a_comprehension_is_of_the_function_that_has_it() -> None:
     report = report_of(process(PID, seen.WAIT), [process(101, *stacks)])
     assert report.workers is not None
     assert [line.place for line in report.workers.loading.lines] == ["me/data.py:3 load"]
-
-
-def test_a_worker_loads_in_another_thread_where_that_is_seen() -> None:
-    threads = (
-        ThreadStacks(101, "MainThread", (seen.STEP,) * 2),
-        ThreadStacks(7, "loader", (seen.FETCH,) * 2),
-    )
-    worker = process(101, stacks=ProcessStacks(101, threads))
-    report = report_of(process(PID, seen.WAIT), [worker])
-    assert report.workers is not None
-    assert report.workers.loading.stages["fetches"].value == 1.0
-
-
-@pytest.mark.parametrize(
-    "worker",
-    [
-        process(101, growth={}),
-        process(101, growth=growth(0.2)),
-        process(101, seen.ASK),
-    ],
-    ids=["nothing", "no stacks", "no work"],
-)
-def test_what_workers_do_not_show_is_not_known(worker: ObservedProcess) -> None:
-    workers = report_of(process(PID, seen.WAIT), [worker]).workers
-    assert workers is not None
-    assert (workers.run_queue_share, workers.blocked_share) == (None, None)

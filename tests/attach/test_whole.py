@@ -63,10 +63,10 @@ def stuck(kind: str = "clock_nanosleep") -> Hang:
 
 def waiting_for_one() -> Attached:
     workers = [
-        process(101, *(seen.FETCH,) * 20, growth=seen.growth(0.0)),
-        process(102, *(seen.ASK,) * 20, growth=seen.growth(0.0)),
+        process(101, *(seen.FETCH,) * 20, cpu=0.0),
+        process(102, *(seen.ASK,) * 20, cpu=0.0),
     ]
-    return report_of(process(PID, *(seen.WAIT,) * 40, growth=seen.growth(0.0)), workers)
+    return report_of(process(PID, *(seen.WAIT,) * 40, cpu=0.0), workers)
 
 
 def test_a_training_that_waits(golden: Golden) -> None:
@@ -152,7 +152,7 @@ def test_a_planted_hang_is_named(name: str) -> None:
     """By the cause and the place that the table of recordings has."""
     hang = hang_of_job([hang_of(looks, MARKS, SILENT_NS) for _, looks in recorded(name)])
     assert hang.is_hang
-    assert f"{hang.cause}: {hang.place.line or hang.collective}" == FOUND[name]
+    assert f"{hang.cause}: {hang.line or hang.collective}" == FOUND[name]
 
 
 def test_what_is_observed_of_a_planted_hang(golden: Golden) -> None:
@@ -160,7 +160,7 @@ def test_what_is_observed_of_a_planted_hang(golden: Golden) -> None:
     observation = msgspec.convert(training["observation"], Observation, strict=False)
     told = Training(training["pid"], ("python", "train.py"), ())
     hang = hang_of(looks, MARKS, SILENT_NS)
-    report = with_hang(attached(told, observation, MARKS, {}), hang)
+    report = with_hang(attached(told, observation, MARKS, lambda _file, _line: ""), hang)
     golden("attach-recorded.txt", screen(report))
 
 

@@ -125,7 +125,7 @@ def test_a_training_that_was_started_before(tmp_path: Path) -> None:
     assert seen["workers"]["count"] == loading["count"] == 1
     assert loading["stages"]["fetches"]["value"] > 0.8
     assert loading["lines"][0]["place"].endswith(" __getitem__")
-    assert seen["workers"]["blocked_in"]["kernel"].endswith("nanosleep")
+    assert "nanosleep" in seen["workers"]["blocked_in"]
     assert {finding["rule"] for finding in seen["findings"]} >= {"storage latency"}
 
 

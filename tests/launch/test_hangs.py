@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.attach import hang as judging
 from loadeval.data import log
 from loadeval.launch import hangs
 from loadeval.launch.hangs import HangWatch
-from loadeval.probes.looks import KernelMemory
 from tests.attach.seen import (
     READ,
     fetching,
@@ -37,12 +35,6 @@ HERE = os.getpid()
 WAITS = observed(HERE, waiting(worker_id=0), parent=1)
 STUCK = observed(7, fetching(READ), "recvfrom", parent=HERE)
 STEP = observed(HERE, (frame("backward", line=40),), "futex", parent=1)
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The processes are not real."""
-    monkeypatch.setattr(judging, "with_native_frames", lambda look, _: look)
 
 
 def going_on(path: Path, *, ended: bool = False, **options: Any) -> Path:
@@ -78,7 +70,6 @@ class Watched:
             hang_after_s,
             now_s=lambda: self.now_s,
             look_at=self._look_at,
-            kernel=lambda: KernelMemory(0),
             **options,
         )
 
@@ -306,7 +297,6 @@ def test_stacks_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(hangs, "MOST_FILES", 1)
     assert hang_in(tmp_path).path is None
     monkeypatch.undo()
-    monkeypatch.setattr(judging, "with_native_frames", lambda look, _: look)
     opened = Path.open
 
     def full(self: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
@@ -316,23 +306,6 @@ def test_stacks_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Path, "open", full)
     assert hang_in(tmp_path).path is None
-
-
-def test_who_writes_is_not_paused_for_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its call would return early; others are, for the functions of compiled code."""
-    paused: list[int] = []
-
-    def note(look: Look, pid: int) -> Look:
-        paused.append(pid)
-        return look
-
-    monkeypatch.setattr(judging, "with_native_frames", note)
-    going_on(tmp_path / "rank0.jsonl")
-    hang_in(tmp_path)
-    assert paused == [7]
-    watched = Watched(tmp_path).see(WAITS, observed(7, fetching(READ), "write", parent=HERE))
-    assert [watched.after(31) is None, watched.after(3) is None] == [True, False]
-    assert paused == [7]
 
 
 def test_a_redacted_log_is_of_the_process_that_writes_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from loadeval.probes.limits import Cgroup, cpuset_cpus, groups, tightest
+from loadeval.probes.limits import cpuset_cpus, groups, memory_limit, memory_used, quota
 
 GIGABYTE = 2**30
 
@@ -25,14 +25,6 @@ def in_group(root: Path, path: str, controllers: str = "") -> Path:
     return root
 
 
-def tightest_cpu(root: Path) -> Cgroup | None:
-    return tightest(groups("cpu", root=root), lambda group: group.quota_cores)
-
-
-def tightest_memory(root: Path) -> Cgroup | None:
-    return tightest(groups("memory", root=root), lambda group: group.memory_limit_bytes)
-
-
 @pytest.mark.parametrize(
     ("files", "v1", "cores"),
     [
@@ -42,10 +34,9 @@ def tightest_memory(root: Path) -> Cgroup | None:
     ids=["version 2", "version 1"],
 )
 def test_a_quota(tmp_path: Path, files: dict[str, str], v1: bool, cores: float) -> None:
-    write(tmp_path / "sys/fs/cgroup" / ("cpu" if v1 else "") / "job", **files)
-    group = tightest_cpu(in_group(tmp_path, "/job", "cpu,cpuacct" if v1 else ""))
-    assert group is not None
-    assert group.quota_cores == cores
+    folder = write(tmp_path / "sys/fs/cgroup" / ("cpu" if v1 else "") / "job", **files)
+    root = in_group(tmp_path, "/job", "cpu,cpuacct" if v1 else "")
+    assert quota(root=root) == (cores, folder)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +54,7 @@ def test_the_cpus_that_a_group_allows(
     """By the innermost group that says it."""
     write(tmp_path / "sys/fs/cgroup", **files)
     write(tmp_path / "sys/fs/cgroup/job")
-    assert cpuset_cpus(groups("cpuset", root=in_group(tmp_path, "/job"))) == cpus
+    assert cpuset_cpus(root=in_group(tmp_path, "/job")) == cpus
 
 
 @pytest.mark.parametrize(
@@ -78,7 +69,7 @@ def test_the_cpus_that_a_group_allows(
 def test_no_quota(tmp_path: Path, files: dict[str, str]) -> None:
     """No limit is None, not a number of CPUs."""
     write(tmp_path / "sys/fs/cgroup", **files)
-    assert tightest_cpu(in_group(tmp_path, "/")) is None
+    assert quota(root=in_group(tmp_path, "/")) is None
 
 
 def test_the_tightest_of_several(tmp_path: Path) -> None:
@@ -87,21 +78,15 @@ def test_the_tightest_of_several(tmp_path: Path) -> None:
     write(pod, cpu__max="100000 100000\n", memory__max=f"{4 * GIGABYTE}\n")
     write(pod / "container", cpu__max="800000 100000\n", memory__max=f"{GIGABYTE}\n")
     root = in_group(tmp_path, "/pod/container")
-    assert tightest_cpu(root) == Cgroup(pod)
-    assert tightest_memory(root) == Cgroup(pod / "container")
+    assert quota(root=root) == (1, pod)
+    assert memory_limit(root) == (GIGABYTE, pod / "container")
 
 
 @pytest.mark.parametrize("path", ["/docker/1f", "/../../job"])
 def test_a_container_that_sees_its_group_as_the_root(path: str, tmp_path: Path) -> None:
     """It is told its full path, which is not there."""
-    write(tmp_path / "sys/fs/cgroup", cpu__max="100000 100000\n")
-    assert tightest_cpu(in_group(tmp_path, path)) == Cgroup(tmp_path / "sys/fs/cgroup")
-
-
-def test_no_control_groups(tmp_path: Path) -> None:
-    """As on a system without /proc."""
-    assert groups("cpu", root=tmp_path) == []
-    assert tightest_memory(tmp_path) is None
+    folder = write(tmp_path / "sys/fs/cgroup", cpu__max="100000 100000\n")
+    assert quota(root=in_group(tmp_path, path)) == (1, folder)
 
 
 def test_used_memory_leaves_cached_files_out(tmp_path: Path) -> None:
@@ -110,25 +95,19 @@ def test_used_memory_leaves_cached_files_out(tmp_path: Path) -> None:
     v2 = write(tmp_path / "2", memory__current="150\n", memory__stat=stat)
     stat = "cache 90\ntotal_active_file 30\ntotal_inactive_file 20\n"
     v1 = write(tmp_path / "1", memory__usage_in_bytes="150\n", memory__stat=stat)
-    assert Cgroup(v2).memory_used_bytes == Cgroup(v1).memory_used_bytes == 100
-    assert Cgroup(tmp_path).memory_used_bytes is None
+    assert memory_used(v2) == memory_used(v1) == 100
+    assert memory_used(tmp_path) is None
 
 
-def test_no_memory_limit(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "files", [{"memory__max": "max\n"}, {"memory__limit_in_bytes": "9223372036854771712\n"}, {}]
+)
+def test_no_memory_limit(tmp_path: Path, files: dict[str, str]) -> None:
     """Version 2 says so in a word, version 1 by a number that no memory reaches."""
-    v1 = write(tmp_path / "1", memory__limit_in_bytes="9223372036854771712\n")
-    v2 = write(tmp_path / "2", memory__max="max\n")
-    assert Cgroup(v1).memory_limit_bytes is None
-    assert Cgroup(v2).memory_limit_bytes is None
-
-
-def test_a_group_that_counts_no_periods(tmp_path: Path) -> None:
-    """Its CPU may be limited by one further out."""
-    write(tmp_path, cpu__stat="usage_usec 5\n")
-    assert Cgroup(tmp_path).throttled_periods is None
+    write(tmp_path / "sys/fs/cgroup", **files)
+    assert memory_limit(in_group(tmp_path, "/")) is None
 
 
 def test_the_groups_of_another_process(tmp_path: Path) -> None:
     write(in_group(tmp_path, "/job") / "proc/7", cgroup="0::/other\n")
-    found = groups("memory", 7, tmp_path)
-    assert [group.folder.name for group in found] == ["other", "cgroup"]
+    assert [folder.name for folder in groups("memory", 7, tmp_path)] == ["other", "cgroup"]

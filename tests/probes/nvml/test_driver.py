@@ -24,17 +24,8 @@ def two(driver: Driver) -> Driver:
 
 def test_a_driver(two: Driver) -> None:
     names = ("NVIDIA H100", "NVIDIA H100")
-    assert gpu.driver() == gpu.Driver("550.54.15", (12, 4), names, (True, True))
+    assert gpu.driver() == gpu.Driver("550.54.15", (12, 4), names)
     assert two.get("starts") == 0
-
-
-@pytest.mark.parametrize(
-    ("code", "gpm"), [(pynvml.NVML_ERROR_NOT_SUPPORTED, False), (pynvml.NVML_ERROR_UNKNOWN, None)]
-)
-def test_a_gpu_without_gpm(two: Driver, code: int, gpm: bool | None) -> None:
-    """That it has none is known, unless the driver fails to say."""
-    two.fail("nvmlGpmQueryDeviceSupport", code)
-    assert gpu.driver().gpm == (gpm, gpm)
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,7 @@ def test_a_metric_that_is_not_supported_is_not_known(
     }
 
 
-@pytest.mark.parametrize(
-    "function", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
-)
+@pytest.mark.parametrize("function", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleGet"])
 def test_a_driver_without_the_counters_is_asked_in_the_old_way(
     driver: Driver, probe: GPUProbe, function: str
 ) -> None:
@@ -125,23 +123,6 @@ def test_a_driver_without_the_counters_is_asked_in_the_old_way(
     probe.open()
     assert counted(probe.read()) == {"kernel_busy_percent": 7, "pcie_receive_bytes_per_s": 8000}
     assert driver.get("live_samples") == 0
-
-
-@pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
-def test_counters_that_fail_for_a_moment_go_on_where_they_were(
-    driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
-) -> None:
-    """The next mean covers the time that was missed."""
-    device = hopper(driver)
-    probe.open()
-    count(device, sm=10)
-    clock.advance(BETWEEN_SAMPLES_NS)
-    driver.fail(function, pynvml.NVML_ERROR_NO_DATA)
-    assert counted(probe.read()) == {}
-    driver.heal()
-    count(device, sm=10)
-    clock.advance(BETWEEN_SAMPLES_NS)
-    assert counted(probe.read())["sm_busy_percent"] == 20
 
 
 def test_a_gpu_that_is_lost_while_it_is_sampled_is_lost(

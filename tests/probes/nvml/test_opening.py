@@ -67,20 +67,14 @@ def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> 
     assert list(probe.read()) == [A100.format(1)]
 
 
-@pytest.mark.parametrize(
-    "code", [LOST, pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_RESET_REQUIRED]
-)
-@pytest.mark.parametrize("function", ["*", "nvmlDeviceGetPcieThroughput"])
-def test_once_a_gpu_is_gone_the_probe_ends(
-    driver: Driver, probe: GPUProbe, function: str, code: int
-) -> None:
+def test_once_a_gpu_is_gone_the_probe_ends(driver: Driver, probe: GPUProbe) -> None:
     driver.add()
     driver.add()
     probe.open()
-    driver.fail(function, code, device=0)
+    driver.fail("*", LOST, device=0)
     with pytest.raises(ProbeError) as caught:
         probe.read()
-    assert str(caught.value) == f"{A100.format(0)}: {pynvml.NVMLError(code)}"
+    assert str(caught.value) == f"{A100.format(0)}: {pynvml.NVMLError(LOST)}"
     probe.close()
 
 
@@ -92,13 +86,6 @@ def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:
         assert (driver.get("starts"), driver.get("live_samples")) == (1, 2 * driver.gpus)
         probe.close()
         assert (driver.get("starts"), driver.get("live_samples")) == (0, 0)
-
-
-def test_closing_without_a_driver_is_no_error(driver: Driver, probe: GPUProbe) -> None:
-    driver.add(gpm=1)
-    probe.open()
-    driver.fail("*", pynvml.NVML_ERROR_UNINITIALIZED)
-    probe.close()
 
 
 SCRIPT = """
