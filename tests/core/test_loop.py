@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, install, read_run
-from loadeval.core.loop import CHUNK, MeasuredEpoch, Span, served
+from loadeval.core.loop import CHUNK, Serving, Span
 from loadeval.core.recorder import OpenEpoch
 from loadeval.data.columns import UNKNOWN
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -346,12 +346,6 @@ def test_an_iterator_without_a_length_has_none() -> None:
     assert list(epoch) == [1, 2]
 
 
-def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
-    """It is being made when it is copied: asking for one does not ask for ever."""
-    with pytest.raises(AttributeError, match="_source"):
-        _ = MeasuredEpoch(next, []).anything
-
-
 class KeptEnds:
     """Stands for a recorder: keeps how epochs ended."""
 
@@ -393,7 +387,7 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
 
     epoch = OpenEpoch(kept, 0)
     plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
-    assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
-    assert [block.wait_ns for block in epoch.take()] == [[5], [30]]
-    epoch.end_failed()  # it did not fail
+    serving = Serving(plan, iter(()), lambda: epoch, lambda _: None, clock, None)
+    assert list(serving) == ["a", "b"]
+    assert [block.wait_ns for block in epoch.take()[0]] == [[5], [30]]
     assert kept.causes == ["exhausted"]

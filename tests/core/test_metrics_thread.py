@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, cast
@@ -360,18 +359,9 @@ def test_a_child_reads_nothing() -> None:
     assert read(evaluator.recorded())[1] == list(range(1, 9))
 
 
-def test_in_another_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = counting()
-    evaluator, _ = evaluator_with(probe)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    _serve_in_child(evaluator)
-    assert probe.did == []
-
-
 def _serve_in_child(evaluator: LoaderEvaluator) -> None:
     for _ in evaluator:
         assert not reading()
-    assert evaluator.recorded().readings == {}
     evaluator.close()
 
 

@@ -249,7 +249,7 @@ def test_what_raises_in_two_epochs_at_once_is_told_once() -> None:
     assert list(map(next, epochs)) == [0, 0]
     list(evaluator)
     assert asked(loader) == ["stages", "begin", "begin", "epoch 0", "close"]
-    assert len(missing(evaluator.recorded())) == 2  # and the note of before
+    assert len(missing(evaluator.recorded())) == 1
 
 
 def test_what_raises_again_when_it_is_closed_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,8 +349,6 @@ def _serve_in_child(evaluator: LoaderEvaluator, loader: StagedLoader) -> None:
     assert list(evaluator) == list(evaluator) == [0, 1, 2]
     evaluator.close()
     assert loader.said == before
-    run = evaluator.recorded()
-    assert (run.batches, len(run.stages), run.events) == (6, 0, ())
 
 
 @pytest.mark.parametrize("logged", [True, False])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, read_run
-from loadeval.core import recorder
+from loadeval import read_run
 from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ def test_processes_that_a_step_starts(zygote: Zygote, tmp_path: Path, step: str,
 LOCKS = {
     "recorder": "recorder._lock",
     "probes": "recorder._metrics._lock",
-    "file": "recorder._log._writing",
+    "file": "recorder._lines._writing",
 }
 
 
@@ -203,26 +201,3 @@ def test_an_open_epoch_may_be_collected_while_a_child_begins(tmp_path: Path, mod
     command = [sys.executable, "-c", COLLECTED.format(mode=mode)]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True)
     assert read_run(tmp_path / "run.jsonl").batches
-
-
-def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the epoch that its parent has begun; what it begins itself in memory."""
-    path, metrics = tmp_path / "run.jsonl", tmp_path / "metrics.json"
-    evaluator = LoaderEvaluator(
-        range(60), log_file=path, metrics_file=metrics, probes=(), probe_interval_s=1000
-    )
-    epoch = iter(evaluator)
-    assert next(epoch) == 0
-    monkeypatch.setattr(recorder, "_all", {evaluator._measurement.recorder})
-    evaluator._measurement.recorder._threads.stop()  # they are not in the child
-    left = path.read_bytes()
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    recorder._leave_all_to_parent()
-    assert list(epoch) == list(range(1, 60))
-    assert evaluator.recorded().batches == 0
-    assert list(evaluator) == list(range(60))
-    assert evaluator.recorded().batches == 60
-    evaluator.close()
-    assert list(evaluator) == list(range(60))
-    assert path.read_bytes() == left
-    assert not metrics.exists()
