@@ -77,7 +77,7 @@ class KeptBatch:
 
     def has_new_version(self) -> bool:
         """The same, of tensors alone, which is quick."""
-        for tensor, version in self.versions:
+        for tensor, version in self.versions:  # noqa: SIM110 - a generator takes longer
             if tensor._version != version:  # noqa: SLF001 - it has no public name
                 return True
         return False

@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -218,49 +217,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 def test_profilers_may_follow_each_other_within_steps() -> None:
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0
-
-
-def stop_of_the_profiler() -> Any:
-    return torch.autograd.profiler._disable_profiler  # type: ignore[attr-defined]  # private
-
-
-def test_the_profilers_stop_is_put_back() -> None:
-    """It is replaced once, however many evaluators serve, until the last of them is closed."""
-    before = stop_of_the_profiler()
-    evaluators = [LoaderEvaluator([1, 2], annotate="torch") for _ in range(2)]
-    assert stop_of_the_profiler() is before
-    for evaluator in evaluators:
-        list(evaluator)
-    assert stop_of_the_profiler() is not before
-    evaluators[0].close()
-    evaluators[0].close()
-    assert stop_of_the_profiler() is not before
-    evaluators[1].close()
-    assert stop_of_the_profiler() is before
-
-
-def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluator = LoaderEvaluator([1, 2], annotate="torch")
-    list(evaluator)
-    ours = stop_of_the_profiler()
-    theirs = partial(ours)
-    monkeypatch.setattr(torch.autograd.profiler, "_disable_profiler", theirs)
-    evaluator.close()
-    assert stop_of_the_profiler() is theirs
-
-
-def test_after_close_no_range_is_open(trace: Trace) -> None:
-    """None is open either once what is still served has ended."""
-    evaluator = LoaderEvaluator(range(4), annotate="torch")
-    epoch = iter(evaluator)
-    next(epoch)
-    evaluator.close()
-    mark("closed")
-    assert next(epoch) == 1
-    del epoch
-    mark("dropped")
-    trace.stop()
-    assert trace.open_at("closed") == trace.open_at("dropped") == []
 
 
 def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
