@@ -81,23 +81,6 @@ def test_a_large_tensor_is_copied_as_by_torch(tensor: torch.Tensor, regions: Reg
     assert are_used(regions)
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf")
-@pytest.mark.parametrize(
-    "dtype",
-    [
-        *(torch.bool, torch.uint8, torch.int64, torch.half, torch.bfloat16, torch.double),
-        *(torch.float8_e4m3fn, torch.complex32, torch.complex128),
-    ],
-    ids=str,
-)
-def test_a_tensor_keeps_its_dtype(dtype: torch.dtype, regions: Regions) -> None:
-    tensor = (FLOATS % 3).repeat(4, 1, 1, 1).to(dtype)
-    copied = clone(tensor)
-    assert copied.dtype is dtype
-    assert torch.equal(copied.view(torch.uint8), tensor.view(torch.uint8))
-    assert are_used(regions)
-
-
 def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     """It is no view, so that gradients can be computed, and it can be changed in place."""
     copied = clone(FLOATS)
@@ -105,17 +88,6 @@ def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     copied.requires_grad_().mul(2).sum().backward()
     assert copied.grad.unique().tolist() == [2]
     copied.detach_().add_(1)
-    assert are_used(regions)
-
-
-def test_a_copy_in_inference_mode_is_like_a_clone(regions: Regions) -> None:
-    """A copy of such a tensor is too, made outside of inference mode."""
-    with torch.inference_mode():
-        tensor = clone(FLOATS)
-    assert tensor.is_inference()
-    copied = clone(tensor)
-    assert torch.equal(copied, FLOATS)
-    assert not copied.is_inference()
     assert are_used(regions)
 
 
@@ -140,9 +112,7 @@ def nested() -> torch.Tensor:
     [
         lambda: DOUBLES[0, 0],
         lambda: FLOATS[0, 0],
-        lambda: np.broadcast_to(DOUBLES[:, :, :1], DOUBLES.shape),
         lambda: FLOATS[:, :, :1].expand(FLOATS.shape),
-        lambda: DOUBLES.view(np.recarray),
         lambda: np.ma.masked_array(DOUBLES),
         lambda: DOUBLES.astype(object),
         lambda: FLOATS.as_subclass(Subclass),
@@ -150,21 +120,11 @@ def nested() -> torch.Tensor:
         lambda: FLOATS.to("meta"),
         lambda: torch.quantize_per_tensor(FLOATS.repeat(4, 1, 1, 1), 1.0, 0, torch.quint8),
         lambda: torch.complex(FLOATS, FLOATS).conj(),
-        lambda: torch.complex(FLOATS, FLOATS).conj().imag,
         nested,
     ],
     ids=[
-        *(
-            "small array",
-            "small tensor",
-            "broadcast",
-            "expanded",
-            "array subclass",
-            "masked",
-            "objects",
-            "subclass",
-        ),
-        *("sparse", "meta", "quantized", "conjugate", "negative", "nested"),
+        *("small array", "small tensor", "expanded", "masked", "objects"),
+        *("subclass", "sparse", "meta", "quantized", "conjugate", "nested"),
     ],
 )
 def test_other_leaves_are_copied_as_their_library_does(
@@ -219,19 +179,11 @@ def test_memory_is_used_again(leaf: Any, regions: Regions) -> None:
     ("leaf", "view"),
     [
         (DOUBLES, lambda copied: copied[1:, 2].view("i8")),
-        (DOUBLES, lambda copied: copied.view(np.recarray)[1:]),
-        (DOUBLES, memoryview),
         (DOUBLES, torch.from_numpy),
-        (FLOATS, lambda copied: copied[1:, 2].view(torch.int32)),
         (FLOATS, lambda copied: copied.numpy()[1:]),
         (FLOATS, lambda copied: copied.detach().requires_grad_().T.exp().grad_fn),
-        (FLOATS, lambda copied: copied.untyped_storage()),
-        (FLOATS, torch.utils.dlpack.from_dlpack),
     ],
-    ids=[
-        *("slice", "subclass", "memoryview", "tensor of an array"),
-        *("slice of a tensor", "array of a tensor", "graph", "storage", "dlpack"),
-    ],
+    ids=["slice", "tensor of an array", "array of a tensor", "graph"],
 )
 @pytest.mark.filterwarnings("ignore:The use of `x.T`")
 def test_memory_is_in_use_while_a_view_is(
@@ -247,34 +199,12 @@ def test_memory_is_in_use_while_a_view_is(
     assert len(unused(regions)) == 1
 
 
-def test_a_held_slice_keeps_its_values(regions: Regions) -> None:
-    held = [clone(DOUBLES)[1], clone(FLOATS)[1]]
-    clone(np.zeros_like(DOUBLES))
-    clone(torch.zeros_like(FLOATS))
-    assert np.array_equal(held[0], DOUBLES[1])
-    assert torch.equal(held[1], FLOATS[1])
-    assert len(unused(regions)) == 1
-
-
 def test_unused_memory_is_released(regions: Regions) -> None:
     clone(DOUBLES)
     region = weakref.ref(unused(regions)[0])
     assert region() is not None
     regions.release()
     assert region() is None
-
-
-def test_memory_in_use_is_released_after_its_use(regions: Regions) -> None:
-    """The copy stays as it is, and its memory is not used again."""
-    memory = regions.take(LARGE)
-    assert memory is not None
-    region = weakref.ref(memory.base.obj)  # type: ignore[union-attr]  # a memoryview
-    regions.release()
-    memory[:] = 1
-    assert region() is not None
-    del memory
-    assert region() is None
-    assert unused(regions) == []
 
 
 def test_without_memory_for_a_region_leaves_are_copied_all_the_same(

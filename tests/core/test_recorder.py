@@ -80,16 +80,6 @@ def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
     assert during == [0, 1, 1, 0, 1, 1, 0]
 
 
-def test_an_epoch_that_begins_after_the_end_is_not_measured(tmp_path: Path) -> None:
-    """Its iterator is older than the end; no thread starts for it, and the log stays closed."""
-    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
-    begun = iter(evaluator)
-    list(evaluator)
-    evaluator.close()
-    assert [len(log_threads()) for _ in begun] == [0, 0, 0]
-    assert evaluator.recorded().batches == 3
-
-
 def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
     evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
     for _ in evaluator:
