@@ -234,7 +234,7 @@ class LogQueue:
         self._is_ended = True
 
         def write_and_close() -> None:
-            if self.write(LONGEST_END_S):
+            if self.write(2 * LONGEST_END_S):  # longer than anybody waits for this
                 log.close()
 
         folder = log.path.parent

@@ -249,18 +249,6 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
     assert {end.wait_ns for end in run.ends if end.epoch not in ideal} == {700}
 
 
-def test_epochs_that_training_leaves_early_alternate_whole() -> None:
-    """The first two show how long they are. One that goes on is served to its end."""
-    evaluator, _, clock = alternating(60)
-    for _ in range(8):
-        for _ in islice(evaluator, 6):
-            clock.advance(STEP_NS)
-    run = evaluator.recorded()
-    assert set(whole_epochs(run)) == set(range(2, 8))
-    assert train(evaluator, clock) == list(range(60))
-    assert train(evaluator, clock) == list(range(60))
-
-
 def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
     evaluator, _, clock = alternating(100, pairs=1)
     assert train(evaluator, clock) == list(range(100))

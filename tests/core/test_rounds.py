@@ -225,17 +225,6 @@ def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
     ]
 
 
-@pytest.mark.parametrize("length", [None, 1000])
-def test_epochs_that_come_out_short_are_blocks(length: int | None) -> None:
-    """Two in a row, of a loader without a length, or where training leaves its epochs."""
-    schedule, whole = Schedule(length=length), []
-    for _ in range(4):
-        schedule.begin_epoch(3)
-        whole.append(schedule.whole)
-        schedule.served += 7
-    assert whole == [0, 0, 7, 7]
-
-
 def test_a_look_at_the_first_batch_is_no_epoch() -> None:
     """It comes before the first epoch, which is warm-up all the same; nor where epochs are long."""
     schedule = Schedule(length=5)
@@ -249,22 +238,6 @@ def test_a_look_at_the_first_batch_is_no_epoch() -> None:
         schedule.served += batches
     schedule.begin_epoch(3)
     assert not schedule.whole
-
-
-def test_an_epoch_that_goes_on_ends_that() -> None:
-    """Blocks are parts of epochs again, of a new pair."""
-    schedule = Schedule(length=5)
-    whole_epoch(schedule, 5)
-    first = whole_epoch(schedule, 5)
-    schedule.begin_epoch(3)
-    schedule.served += 100
-    schedule.begin_epoch(3)
-    assert not schedule.whole
-    block = schedule.block
-    assert block is not None
-    assert first is not None
-    assert block.pair > first.pair
-    assert block.counted >= SMALLEST_BLOCK
 
 
 @given(st.integers(1, 5), DEPTHS)

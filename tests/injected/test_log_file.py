@@ -264,7 +264,8 @@ def test_a_pipe_whose_reader_sleeps(tmp_path: Path, mode: str) -> None:
         assert evaluator.recorded().batches == 120
 
 
-def test_a_pipe_whose_reader_ends(tmp_path: Path) -> None:
+def test_a_pipe_whose_reader_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "LONGEST_JOIN_S", 20)  # so that all is written while it reads
     path = tmp_path / "pipe"
     with read_end(path):
         evaluator = wrapped(BATCHES, path, overwrite=True)
