@@ -137,31 +137,6 @@ def leaves(tree: Any) -> Iterator[Any]:
             raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
 
 
-def route_to(
-    tree: Any, wanted: Callable[[Any], bool], is_open: Callable[[Any], bool] = lambda _: True
-) -> tuple[list[Step], Any] | None:
-    """The way to the first node of `tree` that is `wanted`, and that node; None: there is none.
-
-    A container is entered if it `is_open`, and within DEEPEST others at most. Raises ValueError
-    after MOST_NODES nodes.
-    """
-    waiting: list[tuple[list[Step], Any]] = [([], tree)]
-    walked: dict[int, Any] = {}
-    nodes = 0
-    while waiting:
-        steps, node = waiting.pop()
-        nodes += 1
-        if wanted(node):
-            return steps, node
-        is_shallow = len(steps) < DEEPEST
-        if is_shallow and is_container(node) and id(node) not in walked and is_open(node):
-            walked[id(node)] = node
-            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
-        if nodes > MOST_NODES:
-            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
-    return None
-
-
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """A new tree of fresh containers, with `change(leaf)` in each leaf's place.
 
@@ -313,16 +288,26 @@ def route_to_samples(batch: Any) -> tuple[list[Step], Any] | None:
 
     That is the first object with a count of its own, or the first array that has dimensions, of
     which the first one is that of the samples in nearly every collection. Not so in an object whose
-    class is anybody's, such as a graph: there all arrays must agree in it.
+    class is anybody's, such as a graph: there all arrays must agree in it. Raises ValueError after
+    MOST_NODES nodes.
     """
-    return route_to(
-        batch,
-        lambda node: samples_of(node) is not None,
-        lambda node: (
-            is_collection_type(type(node))
-            or len({first_dimension(leaf) for leaf in leaves(node)} - {None}) <= 1
-        ),
-    )
+    waiting: list[tuple[list[Step], Any]] = [([], batch)]
+    walked: dict[int, Any] = {}
+    nodes = 0
+    while waiting:
+        steps, node = waiting.pop()
+        nodes += 1
+        if nodes > MOST_NODES:
+            raise TooLargeError(f"the batch has more than {MOST_NODES:,} nodes")
+        if samples_of(node) is not None:
+            return steps, node
+        if len(steps) == DEEPEST or not is_container(node) or id(node) in walked:
+            continue
+        walked[id(node)] = node
+        sizes = [] if is_collection_type(type(node)) else map(first_dimension, leaves(node))
+        if len({*sizes} - {None}) <= 1:
+            waiting += [([*steps, step], child) for step, child in reversed(parts(node))]
+    return None
 
 
 def samples_of(node: Any) -> int | None:

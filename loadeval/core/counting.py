@@ -198,13 +198,8 @@ class Structure:
             self._known.clear()
         counted = (samples, UNKNOWN) if self._bytes_vary else exact
         self._counted = self._known[mark] = before if before == counted else counted
-        return self._with_padding(batch, exact if self._bytes_vary else self._counted)
-
-    def _with_padding(self, batch: Any, counted: Count) -> Count:
-        """`counted`, with the Padding of the batch where that tells it."""
-        if not self._tells_padding:
-            return counted
-        padding = padding_of(batch)
+        counted = exact if self._bytes_vary else self._counted
+        padding = padding_of(batch) if self._tells_padding else None
         self._tells_padding = padding is not None
         return counted if padding is None else (*counted, *padding)
 

@@ -85,15 +85,6 @@ def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> N
     assert counts["loadeval.switch"] > 0
 
 
-def test_what_is_not_measured_has_no_ranges(trace: Trace) -> None:
-    evaluator = LoaderEvaluator(range(60), "alternate", pairs=1, annotate="torch", probes=())
-    assert list(evaluator) == list(range(60))
-    trace.stop()
-    steps = [name for name in trace.names() if "step" in name]
-    assert len(steps) == len(evaluator.recorded().steps) < 60
-    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured"]
-
-
 def test_ranges_do_not_overlap_and_hold_what_happens_in_them(trace: Trace) -> None:
     """What the loader does is in a wait, and what training does is in a step."""
     for number in LoaderEvaluator(loader_of_three, annotate="torch"):
@@ -155,31 +146,6 @@ def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
     assert trace.names() == pairs_of("real", 1)[:2] * 2
     opened = [trace.open_at(name) for name in ("raised", "held", "dropped")]
     assert opened == [[], ["loadeval.step real"], []]
-
-
-def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
-
-    def failing() -> Iterator[int]:
-        yield 1
-        raise OSError("no disk")
-
-    evaluator = LoaderEvaluator(failing, annotate="torch")
-    with pytest.raises(OSError, match="no disk"):
-        list(evaluator)
-    mark("after")
-    assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
-    trace.stop()
-    assert trace.names() == pairs_of("real", 1)
-    assert trace.open_at("after") == []
-
-
-def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
-    """Validation inside a training step is inside its range."""
-    train, validate = (LoaderEvaluator(range(2), annotate="torch") for _ in range(2))
-    for _ in train:
-        list(validate)
-    trace.stop()
-    assert Counter(trace.names()) == Counter(3 * pairs_of("real", 2))
 
 
 def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:

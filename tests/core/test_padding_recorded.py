@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -63,36 +62,6 @@ def test_few_batches_are_looked_at(is_constant: bool) -> None:
     numbers = [number for _, number in looked_at(recorded([batch_of(n) for n in lengths]))]
     assert numbers[0] == 0
     assert FEWEST_BATCHES <= len(numbers) <= len(set(lengths)) + 12
-
-
-def test_batches_that_tell_nothing_are_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(counting, "padding_of", asked.append)
-    recorded([torch.zeros(4, 3)] * 400)
-    assert len(asked) == 1
-
-
-def test_samples_and_bytes_stay_as_they_were() -> None:
-    batches = [batch_of(length, rows=3 + length % 2) for length in LENGTHS]
-    steps = recorded(batches).steps
-    assert steps.samples.tolist() == [len(batch["input_ids"]) for batch in batches]
-    known = steps.nbytes != -1
-    sizes = np.array([sum(part.nbytes for part in batch.values()) for batch in batches])
-    assert known[:50].all()
-    assert (steps.nbytes[known] == sizes[known]).all()
-
-
-def test_batches_are_served_untouched() -> None:
-    """The same objects, with the same values."""
-    batches = [batch_of(length) for length in LENGTHS]
-    expected = [{name: part.clone() for name, part in batch.items()} for batch in batches]
-    served = list(LoaderEvaluator(batches))
-    assert all(one is other for one, other in zip(served, batches, strict=True))
-    assert all(
-        torch.equal(batch[name], other[name])
-        for batch, other in zip(batches, expected, strict=True)
-        for name in batch
-    )
 
 
 def test_what_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import threading
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, is_array, leaves, map_leaves
-from loadeval.core.batch import route_to, survey
+from loadeval.core.batch import survey
 
 DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
 
@@ -138,30 +137,8 @@ def test_an_object_met_twice_stays_one() -> None:
     assert list(leaves([node, node])) == [1]
 
 
-def test_what_cannot_be_copied_is_shared() -> None:
-    holder = SimpleNamespace(local=threading.local())
-    holder.local.x = 1
-    assert map_leaves(lambda leaf: leaf, holder).local is holder.local
-
-
 def test_leaves_come_in_the_order_of_the_tree() -> None:
     """Depth first; functions, classes and modules are leaves, though they have attributes."""
     assert list(leaves({"a": [1, (2,)], "b": Pair(3, Frozen(4))})) == [1, 2, 3, 4]
     nodes = [len, int, np, doubled]
     assert list(leaves(nodes)) == nodes
-
-
-def test_the_way_to_a_leaf_is_found() -> None:
-    """It goes by items and attributes, past others, and past an object that was met before."""
-    node = SimpleNamespace(x=1)
-    node.me = node
-    tree: Any = [node, node, {"y": Frozen((2, "found"))}]
-    route = route_to(tree, lambda leaf: leaf == "found")
-    assert route is not None
-    steps, leaf = route
-    assert leaf == "found"
-    assert [key for _, key in steps] == [2, "y", "x", 1]
-    for make, key in steps:
-        tree = make(key)(tree)
-    assert tree == "found"
-    assert route_to(tree, lambda leaf: leaf == "lost") is None

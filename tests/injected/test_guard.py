@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 import loadeval
-from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
-from loadeval import evaluator as measurement
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.adapter import Begun
 from loadeval.core import replay
 from loadeval.core.batch import clone
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
-from loadeval.errors import UNGUARDED, AskingTheLoader, Guard
+from loadeval.errors import AskingTheLoader, Guard
 from loadeval.evaluator import Measurement
 from loadeval.testing import FakeClock
 from tests.injected.reading import Asking, read_on
@@ -244,27 +243,6 @@ def test_a_failure_is_said_once_in_the_log_too(
     assert any(record.exc_info for record in caplog.records)
 
 
-class Opening(IterableAdapter):
-    """Fails to open a loader."""
-
-    def epoch(self, _: Any) -> Any:
-        fail()
-
-
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("kind", [Loader, lambda: lambda: iter(Loader())])
-def test_an_adapter_that_fails_to_open_a_loader_is_passed_by(
-    mode: str, kind: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each time, which is said once."""
-    monkeypatch.setattr(measurement, "adapter_for", lambda _: Opening())
-    evaluator = LoaderEvaluator(kind(), mode)
-    with fails() as said:
-        for _ in range(2):
-            assert numbers(evaluator) == list(range(LENGTH))
-    assert len(said) == 1
-
-
 def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log ends before the batches that could not be taken."""
     path = tmp_path / "run.jsonl"
@@ -291,13 +269,6 @@ def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.Mon
         with fails():
             assert numbers(evaluator) == expected
         assert numbers(evaluator) == [number % 7 for number in range(LENGTH)]
-
-
-def test_who_handles_our_failures_gets_them() -> None:
-    """Those who compare backends handle them."""
-    with pytest.raises(InjectedError), UNGUARDED:
-        fail()
-    assert not UNGUARDED.has_tripped  # else no later run would be measured
 
 
 class Broken:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from loadeval import LoaderEvaluator
-from loadeval.adapter import length_of
 from tests.injected.reading import IN_EACH_MODE, read
 
 if TYPE_CHECKING:
@@ -82,17 +80,6 @@ def test_a_length_that_plain_training_does_not_ask_ends_no_training(
     assert outcome.said == []
 
 
-@pytest.mark.parametrize("length", LENGTHS, ids=repr)
-def test_asked_for_its_length_the_evaluator_answers_as_the_loader(length: Any) -> None:
-    """Raises what that raises."""
-    with pytest.raises(Exception) as plain:  # noqa: PT011 - whatever it is
-        len(Loader(length))
-    with pytest.raises(type(plain.value)) as wrapped:
-        len(LoaderEvaluator(Loader(length)))
-    assert str(wrapped.value) == str(plain.value)
-    assert length_of(Loader(length)) is None
-
-
 class OnlyNext:
     """An iterator that a `for` statement takes, and `iter()` does not."""
 
@@ -135,19 +122,3 @@ def test_an_iterator_need_only_have_a_next(kind: Any, mode: str, tmp_path: Path)
         list(read(Giving(kind), mode, tmp_path, 2, num_cached_batches=30).epochs)
         == [list(range(30))] * 2
     )
-
-
-@pytest.mark.parametrize("given", [None, [1, 2]])
-def test_what_a_loader_cannot_iterate_is_its_own_error(given: Any) -> None:
-    """The same as without loadeval, in every epoch."""
-    loader = Giving(lambda: given)
-    with pytest.raises(TypeError) as plain:
-        list(loader)
-    for mode in ("log", "alternate"):
-        evaluator = LoaderEvaluator(loader, mode)
-        for _ in range(2):
-            with pytest.raises(TypeError) as wrapped:
-                list(evaluator)
-            assert str(wrapped.value) == str(plain.value)
-    with pytest.raises(TypeError):
-        LoaderEvaluator(loader, "replay")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from loadeval import LoaderEvaluator, UsageError, read_run
+from loadeval import LoaderEvaluator, read_run
 from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:
@@ -90,26 +90,6 @@ def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
         next(iter(evaluator))
     assert calls.count(method) == 1
     assert calls[0] == "__iter__"
-
-
-@pytest.mark.parametrize("raises", [RuntimeError("no workers"), UsageError("of the factory")])
-def test_what_a_factory_raises_passes_through(raises: Exception) -> None:
-    """When it is called first, which is right away, and in later epochs."""
-    made: list[int] = []
-
-    def factory() -> Any:
-        made.append(1)
-        if len(made) in {1, 3}:
-            raise raises
-        return iter(range(5))
-
-    with pytest.raises(type(raises)):
-        LoaderEvaluator(factory)
-    evaluator = LoaderEvaluator(factory)
-    assert list(evaluator) == list(range(5))
-    with pytest.raises(type(raises)):
-        iter(evaluator)
-    assert list(evaluator) == list(range(5))
 
 
 class TimeIsUpError(Exception):
@@ -227,23 +207,6 @@ def test_consumers_may_break_raise_and_keep(mode: str, tmp_path: Path) -> None:
     run = read_run(path)
     assert run.closed
     assert run.batches == 6 + 8 + 3 * LENGTH
-
-
-@TRAINS
-def test_a_consumer_may_be_a_generator_that_nobody_ends(mode: str, tmp_path: Path) -> None:
-    """`cycle(loader)` is one, of which a training takes so many steps."""
-
-    def cycled(loader: Any) -> Iterator[int]:
-        while True:
-            yield from loader
-
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(7), mode, log_file=path)
-    steps = cycled(evaluator)
-    assert list(itertools.islice(steps, 40)) == [number % 7 for number in range(40)]
-    evaluator.close()
-    assert list(itertools.islice(steps, 9)) == [number % 7 for number in range(40, 49)]
-    assert read_run(path).batches <= 42
 
 
 class Clock:

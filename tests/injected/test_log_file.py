@@ -120,11 +120,6 @@ def append(path: Path) -> None:
         file.write("another rank's\n")
 
 
-def remove_folder(path: Path) -> None:
-    path.unlink()
-    path.parent.rmdir()
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("fault", "what"),
@@ -132,7 +127,6 @@ def remove_folder(path: Path) -> None:
         (remove, "it was removed"),
         (cut_off, "it was cut off"),
         (append, "another program writes to it"),
-        (remove_folder, "it was removed"),
     ],
 )
 def test_a_file_that_is_lost_is_told_once(
@@ -164,18 +158,6 @@ def test_a_file_that_was_renamed_gets_the_rest(tmp_path: Path) -> None:
     evaluator.close()
     run = read_run(tmp_path / "other.jsonl")
     assert (run.closed, run.batches) == (True, 120)
-
-
-def test_metrics_of_a_log_that_cannot_be_read_are_not_saved(tmp_path: Path) -> None:
-    """One warning says so, and nothing is raised."""
-    path, metrics = tmp_path / "run.jsonl", tmp_path / "metrics.json"
-    evaluator = wrapped(BATCHES, path, metrics_file=metrics)
-    list(evaluator)
-    path.rename(tmp_path / "other.jsonl")
-    with pytest.warns(LoadevalWarning, match="metrics could not be saved") as said:
-        evaluator.close()
-    assert len(said) == 1
-    assert read_run(tmp_path / "other.jsonl").closed
 
 
 def test_a_file_that_the_program_closes_is_not_written(tmp_path: Path) -> None:
@@ -221,22 +203,6 @@ def test_a_relative_path_is_of_the_folder_in_which_it_was_given(
     assert evaluator.recorded().batches == 60
     evaluator.close()
     assert read_run(tmp_path / "run.jsonl").closed
-
-
-def test_a_log_in_a_folder_that_is_gone_is_an_error(zygote: Zygote, tmp_path: Path) -> None:
-    """It is raised at once, as an error of ours."""
-    code = """
-os.mkdir("gone")
-os.chdir("gone")
-os.rmdir("../gone")
-try:
-    LoaderEvaluator(range(3), log_file="run.jsonl")
-except ValueError as error:
-    print(error)
-"""
-    ended = zygote.run(code, tmp_path / "log")
-    assert ended.code == 0
-    assert "cannot write the run log run.jsonl: No such file or directory" in ended.out
 
 
 @contextmanager
@@ -323,22 +289,6 @@ def test_when_python_ends_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) 
     assert done == ["MainThread"]
 
 
-def test_a_thread_of_ours_waits_for_no_other() -> None:
-    """The other may wait for it."""
-    outcomes: list[bool] = []
-    may_end = threading.Event()
-
-    def wait() -> None:
-        may_end.wait()
-
-    def work() -> None:
-        outcomes.append(threads.within(None, "inner", wait))
-
-    assert threads.within(20, "outer", work)
-    may_end.set()
-    assert outcomes == [True]
-
-
 class Broken:
     """A stderr of a program's own, which is not as it should be."""
 
@@ -353,8 +303,3 @@ def test_a_warning_that_cannot_be_given_raises_nothing(
     """Warnings are errors in these tests, and in some programs."""
     monkeypatch.setattr("sys.stderr", stderr)
     warn("something")
-
-
-def test_where_warnings_are_errors_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    warn("something")
-    assert capsys.readouterr().err == "LoadevalWarning: something\n"
