@@ -25,7 +25,7 @@ from loadeval.adapter import (
 from loadeval.core.annotate import annotation_for
 from loadeval.core.batch import REGIONS
 from loadeval.core.counting import Counter
-from loadeval.core.loop import RealEpoch, Serving
+from loadeval.core.loop import RealEpoch, Serving, served
 from loadeval.core.recorder import OpenEpoch, Recorder
 from loadeval.core.threads import Probes, pause_at_exit
 from loadeval.data.dali import metrics_of, span_of, summary_of, write_metrics
@@ -172,8 +172,8 @@ class Measurement:
                 self.alternation.log_side_effects()
             plan = self.alternation.epoch(source, opened_ns)
         begin = partial(self.recorder.begin_epoch, number_callback)
-        count_by = self.counter.best_for
-        return Serving(plan, source, begin, count_by, clock, owner, self.guard, self.annotation)
+        count_by, guard, annotation = self.counter.best_for, self.guard, self.annotation
+        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), source)
 
     def length(self, loader: Any) -> int:
         """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
@@ -196,8 +196,8 @@ class Measurement:
             return epoch
 
         plan, clock = ReplayEpoch(cache, batches, self.recorder.note), self.settings.clock
-        count_by, source = plan.counter_for, iter(())
-        return Serving(plan, source, begin, count_by, clock, owner, self.guard, self.annotation)
+        count_by, guard, annotation = plan.counter_for, self.guard, self.annotation
+        return served(Serving(plan, begin, count_by, clock, owner, guard, annotation), iter(()))
 
     def _after_real(
         self, cache: BatchCache, release: Callable[[], object], left: float, owner: object

@@ -140,7 +140,8 @@ class Structure:
         if route is None:
             return
         steps, leaf = route
-        way, node = [], batch
+        way: list[tuple[Callable[[Any], Any], type]] = []
+        node = batch
         for make, key in steps:
             get = make(key)
             way.append((get, type(node)))

@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sized
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Protocol, cast
 
 from loadeval.adapter import begun
@@ -135,14 +135,40 @@ class RealEpoch:
         return self._source
 
 
-class Serving:
-    """What a training loop iterates: an epoch, served by `plan`, and measured.
+class MeasuredEpoch(map):  # type: ignore[type-arg]  # of anything
+    """What a training loop iterates: a Serving, and what else is read of the loader's iterator.
 
-    That is when each batch was asked for, and when it came. What else is read of it is of the
-    loader's iterator, `source`. `begin` gives the OpenEpoch to note it in, once the first batch is
-    asked for. `counter_for` makes the counting function from the first batch. `owner` is held, so
-    that its log stays open. Where there is an `annotation`, it puts a profiler's ranges around
-    waits and steps, and around what is done between the spans.
+    A Serving that had `__getattr__` itself would be slower at its own attributes.
+    """
+
+    source: Iterator[Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "source":  # not there yet, as in what is being copied
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self.source))
+
+    def __bool__(self) -> bool:
+        return bool(self.source)
+
+
+def served(serving: Serving, source: Iterator[Any]) -> MeasuredEpoch:
+    """An epoch of the loader's iterator `source`, as `serving` serves it."""
+    epoch = MeasuredEpoch(Serving.__next__, repeat(serving))
+    epoch.source = source
+    return epoch
+
+
+class Serving:
+    """One epoch, served by `plan`, and measured: when each batch was asked for, and when it came.
+
+    `begin` gives the OpenEpoch to note it in, once the first batch is asked for. `counter_for`
+    makes the counting function from the first batch. `owner` is held, so that its log stays open.
+    Where there is an `annotation`, it puts a profiler's ranges around waits and steps, and around
+    what is done between the spans.
 
     What fails in here trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is
     served unmeasured. So it is where a second thread asks while the first one waits, or the same
@@ -152,10 +178,9 @@ class Serving:
 
     _is_over = True
 
-    def __init__(  # noqa: PLR0913, PLR0917 - see the docstring
+    def __init__(
         self,
         plan: EpochPlan,
-        source: Iterator[Any],
         begin: Callable[[], OpenEpoch],
         counter_for: Callable[[Any], Callable[[Any], Count] | None],
         clock: Callable[[], int],
@@ -163,9 +188,9 @@ class Serving:
         guard: Guard = UNGUARDED,
         annotation: Annotation | None = None,
     ) -> None:
-        self._plan, self._source, self._begin = plan, source, begin
-        self._counter_for, self._clock, self._owner = counter_for, clock, owner
-        self._guard, self._annotation = guard, annotation
+        self._plan, self._begin, self._counter_for = plan, begin, counter_for
+        self._clock, self._owner, self._guard = clock, owner, guard
+        self._annotation = annotation
         self._is_shared = False
         self._epoch: OpenEpoch | None = None
         self._spans: Spans | None = None
@@ -184,9 +209,6 @@ class Serving:
         self._unserved: deque[Any] = deque()
         self._rest: Iterator[Any] = iter(())
         self._is_over = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
 
     def __next__(self) -> Any:
         hot = self._hot
@@ -373,17 +395,6 @@ class Serving:
         self._is_shared, self._next_hot = True, None
         if self._epoch is not None:
             self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_source":  # not there yet, as in what is being copied
-            raise AttributeError(name)
-        return getattr(self._source, name)
-
-    def __len__(self) -> int:
-        return len(cast("Sized", self._source))
-
-    def __bool__(self) -> bool:
-        return bool(self._source)
 
     def __del__(self) -> None:
         """Who drops an epoch has broken it off."""

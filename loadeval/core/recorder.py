@@ -300,10 +300,9 @@ class Recorder:
 
         Raises RunLogError where that cannot be read.
         """
-        taken: list[tuple[int, list[bytes]]] = []
-        self._run_alone(lambda: taken.append(self._drained()))
-        # It is not done yet where a signal interrupted what is.
-        written_bytes, texts = taken[0] if taken else self._snapshot()
+        self.drain()
+        written_bytes, texts = self._lines.snapshot()
+        texts += [encode(self._redact(end)) for end in self._failures()]
         log, written = self._lines.log, [encode(self.header)]
         if log is not None and written_bytes:
             with opened(log.path) as file:
@@ -311,15 +310,6 @@ class Recorder:
         elif log is not None and log.is_lost:
             written.append(encode(self._redact(self._event(LOST.format(path=log.path)))))
         return [*written, *texts]
-
-    def _drained(self) -> tuple[int, list[bytes]]:
-        self._drain()
-        return self._snapshot()
-
-    def _snapshot(self) -> tuple[int, list[bytes]]:
-        """How many bytes of the log to read, and the lines that are not in it yet."""
-        written_bytes, texts = self._lines.snapshot()
-        return written_bytes, texts + [encode(self._redact(end)) for end in self._failures()]
 
     def close(self) -> None:
         """Bring the log up to date and end it, once. What is served later is not measured.
@@ -331,16 +321,17 @@ class Recorder:
         is_unread = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-        self._run_alone(partial(self._close, is_unread))
+
+        def wait_and_end() -> None:
+            for gpu_idle in [] if self.closed else self._gpu_idle_timers:
+                gpu_idle.wait()
+            self._end(NOTHING_SERVED if is_unread else None)
+
+        self._run_alone(wait_and_end)
         if self._tracking is not None:
             self._tracking.finish(self.run)
         if is_unread:
             warn(NOTHING_SERVED)
-
-    def _close(self, is_unread: bool) -> None:
-        for gpu_idle in [] if self.closed else self._gpu_idle_timers:
-            gpu_idle.wait()
-        self._end(NOTHING_SERVED if is_unread else None)
 
     def _give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""

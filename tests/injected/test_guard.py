@@ -46,7 +46,7 @@ CATCHING: set[CodeType] = {
         *(Guard.__enter__, Guard.__exit__, Guard.ends),
         *(AskingTheLoader.__init__, AskingTheLoader.__enter__, AskingTheLoader.__exit__),
         *(Measurement.epoch, Recorder._give_up),
-        *(Serving.__iter__, Serving.__next__, Serving._next_unmeasured),
+        *(Serving.__next__, Serving._next_unmeasured),
         *(Serving._ends, Serving.__del__),
         *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
         Begun.__iter__,  # which hands out what it was given, to the loader's caller
