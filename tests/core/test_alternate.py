@@ -6,7 +6,6 @@ import gc
 import weakref
 from collections import Counter
 from itertools import chain, islice, pairwise, repeat
-from mmap import PAGESIZE, mmap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -179,20 +178,6 @@ def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
         assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
 
 
-def test_a_window_tells_page_faults() -> None:
-    """They are those of the counted part: each step touches a page that it has just got."""
-    loader = SerialLoader(range(60), [0] * 60, FakeClock())
-    for _ in (evaluator := LoaderEvaluator(loader, mode="alternate")):
-        with mmap(-1, 32 * PAGESIZE) as memory:
-            for page in range(32):
-                memory[page * PAGESIZE] = 1
-    run = evaluator.recorded()
-    assert run.windows
-    for window in run.windows:
-        batches = int(((run.steps.pair == window.pair) & counted(run, window.arm)).sum())
-        assert (window.minor_faults or 0) >= batches
-
-
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_an_epoch_begins_in_plain_order_and_uncounted(prefetched: int) -> None:
     """With as many batches as the queue holds and one, three at least, and as without loadeval."""
@@ -322,18 +307,6 @@ def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
     assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
 
 
-def test_an_epoch_can_be_broken_off_anywhere() -> None:
-    evaluator, _, clock = alternating(60)
-    for stop in range(1, 50, 3):
-        for number, _ in enumerate(evaluator):
-            clock.advance(STEP_NS)
-            if number == stop:
-                break
-    run = evaluator.recorded()
-    assert {end.cause for end in run.ends} == {"broken off"}
-    assert any(rows(run)[pair, 0] >= 8 and rows(run)[pair, 1] >= 8 for pair in range(9))
-
-
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
@@ -407,18 +380,6 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
     assert [event.message for event in run.events if "could not be copied" in event.message] == [
         "a batch could not be copied, so that fewer are prefetched: out of memory"
     ]
-
-
-def test_prefetched_batches_are_in_memory_of_their_own() -> None:
-    buffer = np.zeros(2)
-
-    def reusing() -> Iterator[Any]:
-        for number in range(60):
-            buffer[:] = number
-            yield buffer
-
-    served = [float(batch[0]) for batch in LoaderEvaluator(reusing, mode="alternate")]
-    assert served == list(range(60))
 
 
 def test_a_batch_is_the_consumers_to_free() -> None:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator, diagnose, read_run
+from loadeval import LoaderEvaluator, read_run
 from loadeval.adapter import IterableAdapter, synchronize
 from loadeval.core import cuda
 from loadeval.core.cuda import GpuIdleTimer, spare_bytes, timing_events
@@ -372,38 +371,6 @@ def test_a_prefetch_leaves_a_device_memory(device: Device, clock: FakeClock) -> 
     run = evaluator.recorded()
     assert {prefetch.batches for prefetch in run.prefetches} <= {1, 2, 3}
     assert run.windows
-
-
-class Timed(Dataset[torch.Tensor]):
-    """Numbers, each of which takes 40 ns by the clock."""
-
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-
-    def __len__(self) -> int:
-        return 40
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.advance(40)
-        return torch.tensor([index])
-
-
-def rules_found(device: Device, clock: FakeClock, work_ns: int) -> list[str]:
-    """What is found in a run whose steps give the device that much work."""
-    with LoaderEvaluator(DataLoader(Timed(clock)), clock=clock, probes=()) as evaluator:
-        for _ in evaluator:
-            device.work(work_ns)
-    return [finding.rule for finding in diagnose(evaluator.recorded()).findings]
-
-
-@pytest.mark.parametrize(("work_ns", "hidden"), [(100, True), (10, False)])
-def test_waits_that_the_device_does_not_feel_are_found(
-    device: Device, clock: FakeClock, work_ns: int, hidden: bool
-) -> None:
-    """They are where it has work for longer than a batch takes to load; nothing is pinned."""
-    rules = rules_found(device, clock, work_ns)
-    assert ("hidden waits" in rules) is hidden
-    assert "unpinned memory" in rules
 
 
 def speedup_of(device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool) -> Gap:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -192,16 +191,6 @@ def test_closing_closes_what_is_open() -> None:
     assert it.take() == []
 
 
-def test_a_probe_that_fails_to_close_keeps_no_other_open() -> None:
-    """Its error goes no further, at the end and when it ends in the middle."""
-    bad, worse, good = Script(), Script(ProbeError("gone"), name="worse"), Script(name="good")
-    bad.fails_to_close = worse.fails_to_close = RuntimeError("stuck")
-    it, _ = reader(bad, worse, good)
-    it.tick()
-    it.close()
-    assert [probe.did[-1] for probe in (bad, worse, good)] == ["close"] * 3
-
-
 MILLISECOND = 1_000_000
 
 
@@ -277,26 +266,6 @@ def test_a_thread_reads_while_an_epoch_is_served() -> None:
 def reading() -> bool:
     """Whether a thread reads probes."""
     return any(thread.name == "loadeval-probes" for thread in threading.enumerate())
-
-
-def test_a_child_reads_nothing() -> None:
-    probe = counting()
-    evaluator, _ = evaluator_with(probe)
-    for _ in evaluator:
-        tick(evaluator)
-    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    for _ in evaluator:
-        tick(evaluator)
-    assert read(evaluator.recorded())[1] == list(range(1, 9))
-
-
-def _serve_in_child(evaluator: LoaderEvaluator) -> None:
-    for _ in evaluator:
-        assert not reading()
-    evaluator.close()
 
 
 def test_an_alternating_run_is_read_at_the_edges_of_its_blocks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -267,29 +266,6 @@ def test_what_a_callable_raises_is_the_training_loops() -> None:
     list(evaluator)
     assert batches_by_epoch(evaluator.recorded()) == {0: [0, 1, 2], 1: [0, 1, 2]}
     assert missing(evaluator.recorded()) == ["no transforms"]
-
-
-def test_a_forked_child_does_not_look_into_the_loader(tmp_path: Path) -> None:
-    """It is its parent's that are looked into, and the child's exit leaves them so."""
-    loader, path = StagedLoader(3), tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(loader, stages=True, log_file=path)
-    epoch = iter(evaluator)
-    next(epoch)
-    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator, loader))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    list(epoch)
-    evaluator.close()
-    assert batches_by_epoch(read_run(path)) == {0: [0, 1, 2]}
-    assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
-
-
-def _serve_in_child(evaluator: LoaderEvaluator, loader: StagedLoader) -> None:
-    before = list(loader.said)
-    assert list(evaluator) == list(evaluator) == [0, 1, 2]
-    evaluator.close()
-    assert loader.said == before
 
 
 @pytest.mark.parametrize("logged", [True, False])

@@ -18,8 +18,6 @@ import pytest
 import loadeval
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.adapter import Begun
-from loadeval.core import replay
-from loadeval.core.batch import clone
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
@@ -257,18 +255,6 @@ def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run = read_run(path)
     assert "InjectedError" in run.events[0].message
     assert run.batches == 0
-
-
-def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so after real batches too; what cannot be copied is served as it is."""
-    expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
-    for copy in (clone, fail):
-        monkeypatch.setattr(replay, "clone", copy)
-        evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
-        monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
-        with fails():
-            assert numbers(evaluator) == expected
-        assert numbers(evaluator) == [number % 7 for number in range(LENGTH)]
 
 
 class Broken:

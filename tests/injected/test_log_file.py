@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from contextlib import contextmanager
@@ -243,15 +242,6 @@ def test_a_pipe_whose_reader_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert evaluator.recorded().batches == 120
 
 
-def test_a_pipe_gets_every_line(tmp_path: Path) -> None:
-    with read_end(tmp_path / "pipe") as reader:
-        with wrapped(BATCHES, tmp_path / "pipe", overwrite=True) as evaluator:
-            list(evaluator)
-        lines = [json.loads(line) for line in os.read(reader, 1_000_000).splitlines()]
-    types = dict.fromkeys(line["type"] for line in lines)
-    assert list(types) == ["header", "block", "epoch", "end"]
-
-
 def test_standard_output_is_no_log(zygote: Zygote, tmp_path: Path) -> None:
     """Others still write there where a program has closed it: C code, and its children."""
     code = """
@@ -279,14 +269,6 @@ def test_without_threads_the_training_writes(
     assert read_run(path).batches == 60
     evaluator.close()
     assert read_run(path).closed
-
-
-def test_when_python_ends_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would never run, and what started it would wait for ever."""
-    monkeypatch.setattr("sys.is_finalizing", lambda: True)
-    done: list[str] = []
-    assert threads.within(None, "x", lambda: done.append(threading.current_thread().name))
-    assert done == ["MainThread"]
 
 
 class Broken:

@@ -156,14 +156,6 @@ def test_what_is_trained_keeps_its_identity(leaf: Any) -> None:
     assert all(batch[0] is leaf for batch in served_as([leaf, torch.ones(2)]))
 
 
-def test_gradients_flow_through_alternating_batches() -> None:
-    weight = torch.ones(2, requires_grad=True)
-    for batch in LoaderEvaluator(lambda: (weight * n for n in range(40)), "alternate"):
-        batch.sum().backward()
-    assert weight.grad is not None
-    assert weight.grad.tolist() == [sum(range(40))] * 2
-
-
 def tagged(tensor: torch.Tensor) -> torch.Tensor:
     tensor.source = "a.jpg"  # type: ignore[attr-defined]  # as people do
     return tensor

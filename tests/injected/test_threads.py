@@ -128,17 +128,6 @@ def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
     assert sorted(first + read_by(4, epoch)) == sorted(expected(mode))
 
 
-@IN_EACH_MODE
-def test_what_is_served_unmeasured_is_shared_too(mode: str) -> None:
-    """That is after the last pair of an alternating run, and after real batches before a replay."""
-    options: dict[str, Any] = {"alternate": {"pairs": 1}, "replay": {"replay_after": 7}}
-    evaluator = LoaderEvaluator(Numbers(400), mode, 3, **options.get(mode, {}))
-    served = sorted(read_by(4, iter(evaluator)))
-    assert len(served) == 400
-    if mode != "replay":
-        assert served == list(range(400))
-
-
 def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
     """The first one gets its batch, as without loadeval."""
     loads, may_go = threading.Event(), threading.Event()
