@@ -17,7 +17,6 @@ import pytest
 
 import loadeval
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.adapter import Begun
 from loadeval.core.cuda import GpuIdleTimer
 from loadeval.core.loop import Serving
 from loadeval.core.recorder import OpenEpoch, Recorder
@@ -47,7 +46,6 @@ CATCHING: set[CodeType] = {
         *(Serving.__next__, Serving._next_unmeasured),
         *(Serving._ends, Serving.__del__),
         *(LoaderEvaluator.__iter__, LoaderEvaluator.close),
-        Begun.__iter__,  # which hands out what it was given, to the loader's caller
     )
 }
 """What catches has nothing around it that would catch."""
