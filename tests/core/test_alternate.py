@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections import Counter
 from itertools import chain, islice, pairwise, repeat
@@ -163,22 +162,6 @@ def test_the_prefetch_times_the_loader_alone() -> None:
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
-def test_a_prefetch_tells_each_wait(prefetched: int) -> None:
-    """Batches that were in the queue have one too; batch N takes N ns more to load."""
-    clock = FakeClock()
-    loader = SerialLoader(range(300), range(LOAD_NS, LOAD_NS + 300), clock)
-    loader.prefetched = prefetched
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
-    train(evaluator, clock)
-    prefetches = [prefetch for prefetch in evaluator.recorded().prefetches if prefetch.batches]
-    assert len(prefetches) >= 4
-    for prefetch in prefetches:
-        first_ns = prefetch.waits_ns[0]
-        assert prefetch.waits_ns == list(range(first_ns, first_ns + prefetch.batches))
-        assert sum(prefetch.waits_ns[prefetch.batches - prefetch.timed :]) == prefetch.elapsed_ns
-
-
-@pytest.mark.parametrize("prefetched", [0, 4])
 def test_an_epoch_begins_in_plain_order_and_uncounted(prefetched: int) -> None:
     """With as many batches as the queue holds and one, three at least, and as without loadeval."""
     head = max(3, prefetched + 1)
@@ -296,17 +279,6 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
     assert evaluator.recorded().ends[0].cause == "failed"
 
 
-@pytest.mark.parametrize("length", [0, 5, 17, 44])
-@pytest.mark.parametrize("prefetched", [0, 4])
-def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    evaluator, loader, clock = alternating(length + 1, prefetched)
-    for _ in range(3):
-        served = train(evaluator, clock)
-        assert (sorted(served) if prefetched else served) == list(range(length + 1))
-    assert loader.asked == 3 * (length + 1)
-    assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
-
-
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
@@ -380,40 +352,6 @@ def test_a_batch_that_cannot_be_copied_is_served_itself(
     assert [event.message for event in run.events if "could not be copied" in event.message] == [
         "a batch could not be copied, so that fewer are prefetched: out of memory"
     ]
-
-
-def test_a_batch_is_the_consumers_to_free() -> None:
-    """What a step makes of its batch is freed with the batch, in the ideal arm too."""
-    made: list[weakref.ref[Any]] = []
-    most_alive = 0
-    for batch in LoaderEvaluator(lambda: ({} for _ in range(60)), mode="alternate"):
-        batch["made"] = np.ones(4)
-        made.append(weakref.ref(batch["made"]))
-        del batch
-        most_alive = max(most_alive, sum(reference() is not None for reference in made))
-    assert most_alive <= 1
-
-
-def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
-    """Its iterator, and so the loader's workers, are gone without the garbage collector."""
-    gone = []
-
-    class Batches:
-        def __iter__(self) -> Iterator[int]:
-            try:
-                yield from range(100)
-            finally:
-                gone.append(True)
-
-    evaluator = LoaderEvaluator(Batches(), mode="alternate")
-    gc.disable()
-    try:
-        for number in evaluator:
-            if number == 50:
-                break
-        assert gone == [True]
-    finally:
-        gc.enable()
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])

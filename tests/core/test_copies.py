@@ -91,12 +91,6 @@ def test_a_copied_tensor_is_like_any_other(regions: Regions) -> None:
     assert are_used(regions)
 
 
-def test_the_default_device_is_no_matter(regions: Regions) -> None:
-    with torch.device("meta"):
-        assert clone(FLOATS).device.type == "cpu"
-    assert are_used(regions)
-
-
 class Subclass(torch.Tensor):
     pass
 
@@ -205,18 +199,6 @@ def test_unused_memory_is_released(regions: Regions) -> None:
     assert region() is not None
     regions.release()
     assert region() is None
-
-
-def test_without_memory_for_a_region_leaves_are_copied_all_the_same(
-    regions: Regions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise OSError
-
-    monkeypatch.setattr(mmap, "mmap", fail)
-    assert np.array_equal(clone(DOUBLES), DOUBLES)
-    assert torch.equal(clone(FLOATS), FLOATS)
-    assert unused(regions) == []
 
 
 @pytest.mark.parametrize(

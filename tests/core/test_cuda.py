@@ -196,16 +196,6 @@ def test_only_what_the_device_has_passed_is_read(device: Device, clock: FakeCloc
     assert (gpu_idle.epoch, gpu_idle.first, idle_ns(gpu_idle)) == (3, 1, [0, 0])
 
 
-def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) -> None:
-    spare: deque[Any] = deque()
-    for epoch in range(2):
-        timer = GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), spare)
-        for number, _ in enumerate(timer.watched(batches([5] * 10, clock))):
-            assert idle_ns(timer.take()) == ([5] if number else None)
-        assert idle_ns(timer.take()) == [5]
-    assert len(device.events) == len(spare) == 4
-
-
 def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
     """Batches from other sources, as of two arms, are batches of the same epoch."""
     timer = timer_on(device)

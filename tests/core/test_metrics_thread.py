@@ -75,21 +75,6 @@ def plain_values(taken: list[Readings | Event]) -> list[Any]:
     return rows
 
 
-def test_probes_and_subjects_come_in_the_order_of_their_first_reading() -> None:
-    first = Script({"a": {"x_s": 1}, "b": {"x_s": 2}}, {"b": {"x_s": 3}, "c": {"x_s": 4}}, name="1")
-    second = Script({"a": {"y_s": 5}}, {"a": {"y_s": 6}}, name="2")
-    it, clock = reader(first, second)
-    it.tick()
-    clock.advance(7)
-    it.tick()
-    assert plain_values(it.take()) == [
-        ("1", "a", [0], {"x_s": [1]}),
-        ("1", "b", [0, 7], {"x_s": [2, 3]}),
-        ("2", "a", [0, 7], {"y_s": [5, 6]}),
-        ("1", "c", [7], {"x_s": [4]}),
-    ]
-
-
 def test_a_mark_reads_every_open_probe() -> None:
     """Whosever turn it is; those that are still to be opened are left alone."""
     probe = Script(every=5)

@@ -225,21 +225,6 @@ def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
     ]
 
 
-def test_a_look_at_the_first_batch_is_no_epoch() -> None:
-    """It comes before the first epoch, which is warm-up all the same; nor where epochs are long."""
-    schedule = Schedule(length=5)
-    schedule.begin_epoch(3)
-    schedule.served += 1
-    assert whole_epoch(schedule, 5) is None
-    assert whole_epoch(schedule, 5) is not None
-    schedule = Schedule()
-    for batches in (1, 100, 1):
-        schedule.begin_epoch(3)
-        schedule.served += batches
-    schedule.begin_epoch(3)
-    assert not schedule.whole
-
-
 @given(st.integers(1, 5), DEPTHS)
 def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
     """That many pairs are complete, with slow steps, when so many batches were served."""

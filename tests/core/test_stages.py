@@ -189,17 +189,6 @@ def test_a_loader_is_left_alone_where_recording_ends(options: dict[str, Any]) ->
     assert asked(loader) == ["stages", "begin", "epoch 0", "close"]
 
 
-def test_an_epoch_that_nobody_reads_has_no_number() -> None:
-    loader = StagedLoader()
-    evaluator = LoaderEvaluator(loader, stages=True)
-    iter(evaluator)
-    kept = iter(evaluator)
-    list(evaluator)
-    assert asked(loader) == ["stages", "begin", "begin", "begin", "epoch 0"]
-    next(kept)
-    assert batches_by_epoch(evaluator.recorded()) == {0: list(range(6)), 1: [0]}
-
-
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("fails", ["stages", "begin", "epoch", "take", "close"])
 def test_what_raises_ends_looking_into_the_loader(tmp_path: Path, fails: str, mode: str) -> None:

@@ -179,11 +179,3 @@ def test_a_tensor_stays_what_it_is(make: Any, look: Any, mode: str) -> None:
     for tensor in served_as(make(), mode):
         assert look(tensor)
         assert torch.equal(tensor, make())
-
-
-@pytest.mark.parametrize("mode", ["alternate", "replay"])
-def test_a_tensor_held_twice_is_one_tensor(mode: str) -> None:
-    """A change in one place is one in the other."""
-    x = torch.zeros(2)
-    for batch in served_as({"x": x, "again": [x, {"deep": x}]}, mode):
-        assert batch["x"] is batch["again"][0] is batch["again"][1]["deep"]
