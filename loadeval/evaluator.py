@@ -144,7 +144,7 @@ class Measurement:
             return _opened(adapter, loader)
         clock, left = self.settings.clock, self._left()
         if self.cache is not None and not left:
-            return self._replayed(self.cache, self.epoch_batches, owner)
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         if not left:
             self.recorder.stop_stages()
             return _opened(adapter, loader)
@@ -157,9 +157,10 @@ class Measurement:
         opened_ns = clock() - began
         plan: EpochPlan
         if self.cache is not None:
-            most = min(left, self.epoch_batches)
+            batches = self._batches_of(adapter, loader)
+            most = min(left, batches)
             release = partial(adapter.release, loader, source)
-            then = partial(self._after_real, self.cache, release, self.epoch_batches - most, owner)
+            then = partial(self._after_real, self.cache, release, batches - most, owner)
             plan = RealEpoch(source, clock, opened_ns, most, then)
         elif self.alternation is None:
             plan = RealEpoch(source, clock, opened_ns, left, partial(self._unrecorded, source))
@@ -253,6 +254,12 @@ class Measurement:
             write_metrics(recorder.run(), recorder.lines(), path)
         except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
             warn(f"the metrics could not be saved to {path}: {error}")
+
+    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
+        # A framework may have rebuilt `loader` with only this rank's part of the batches.
+        if self.settings.epoch_batches is not None:
+            return self.epoch_batches
+        return adapter.describe(loader).length or self.epoch_batches
 
     def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:

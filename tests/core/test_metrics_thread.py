@@ -243,6 +243,7 @@ def test_a_thread_reads_while_an_epoch_is_served() -> None:
             clock.advance(MILLISECOND)
         probe.was_read.clear()
         assert not reading()
+        clock.advance(MILLISECOND)
     evaluator.close()
     reads = len(read(evaluator.recorded())[0])
     assert probe.did == ["open", *["read"] * reads, "close"]
