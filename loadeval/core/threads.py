@@ -104,7 +104,8 @@ class BackgroundThreads:
 
     def __init__(self, guard: Guard = UNGUARDED) -> None:
         self._guard = guard
-        self._running: dict[str, tuple[OwnThread, threading.Lock]] = {}
+        # Two threads of a program may start one of a name each, at once: both are stopped.
+        self._running: list[tuple[OwnThread, threading.Lock]] = []
 
     def start(
         self,
@@ -120,7 +121,7 @@ class BackgroundThreads:
         With `at_once` also now, with `at_end` also when it is stopped. False where no thread can
         be started.
         """
-        if name in self._running:
+        if any(thread.name == name for thread, _ in self._running):
             return True
         going_on = threading.Lock()  # held until it is stopped; an Event's own lock is Python code
         going_on.acquire()
@@ -140,16 +141,19 @@ class BackgroundThreads:
         thread = OwnThread(name, repeat)
         if not thread.begins():
             return False
-        self._running[name] = thread, going_on
+        self._running.append((thread, going_on))
         return True
 
     def stop(self) -> None:
         """Stop all threads once their current call returns. One that hangs is left alone."""
-        running, self._running = self._running, {}
-        for _, going_on in running.values():
-            going_on.release()
+        stopped: list[OwnThread] = []
+        with suppress(IndexError):  # none is left; two threads may stop them at once
+            while True:
+                thread, going_on = self._running.pop()
+                going_on.release()
+                stopped.append(thread)
         if not is_own():
-            for thread, _ in running.values():
+            for thread in stopped:
                 thread.join(LONGEST_JOIN_S)
 
 
